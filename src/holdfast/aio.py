@@ -1,0 +1,225 @@
+"""The asynchronous face, and the one implementation behind both."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+from .errors import InvalidInput
+from .journal.events import Draft, Event, Standing, check_name, check_types
+from .journal.journal import ErasureReport, Journal, Verification
+from .journal.sealing import KeySource
+from .opening import Address, Settings, check_settings, open_journal, open_store
+from .ports import Head, LeaseRow, Outlet, SessionRow
+from .runtime import Looping, Runtime
+
+
+class AppendOptions(TypedDict, total=False):
+    """What an append takes beside the event.
+
+    key         idempotency key: a repeat in this session returns the first answer
+    expected    the position the writer believes to be the last; `PositionConflict` if it is not
+    subject     the person whom the data is about, whose erasure removes it
+    fence       the number of the writer's lease; `LeaseLost` if it is not the current one
+    """
+
+    key: str | None
+    expected: int | None
+    subject: str | None
+    fence: int | None
+
+
+class ReadOptions(TypedDict, total=False):
+    """Which events to read.
+
+    start, stop     the first and the last position, both included
+    types           an event type, or several
+    backwards       newest first
+    limit           at most so many
+    """
+
+    start: int
+    stop: int | None
+    types: str | Iterable[str] | None
+    backwards: bool
+    limit: int | None
+
+
+async def aopen(address: Address, **settings: Unpack[Settings]) -> AsyncHoldfast:
+    """Open a store for use from an event loop. See `Settings` for what can be set."""
+    return await open_face(address, settings, Looping())
+
+
+async def open_face(address: Address, settings: Settings, runtime: Runtime) -> AsyncHoldfast:
+    """Open a store on a runtime: an event loop's, or one that never suspends."""
+    check_settings(settings)
+    store = await runtime.run(lambda: open_store(address, settings, runtime))
+    try:
+        journal = open_journal(store, settings)
+        await journal.check_key()
+    except BaseException:
+        await store.close()
+        raise
+    return AsyncHoldfast(journal)
+
+
+class AsyncHoldfast:
+    """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @property
+    def workspace(self) -> str:
+        """The tenant that this handle sees."""
+        return self._journal.workspace
+
+    def session(self, session: str) -> AsyncSession:
+        """A session by id. Nothing is stored until something is appended."""
+        return AsyncSession(self._journal, check_name("session", session))
+
+    def sessions(self) -> AsyncGenerator[SessionRow, None]:
+        """All sessions of the workspace, by id."""
+        return self._journal.sessions()
+
+    async def workspaces(self) -> list[str]:
+        """Every workspace in the store."""
+        return await self._journal.store.workspaces()
+
+    async def verify(self) -> Verification:
+        """Walk every chain, check every blob and the database itself. Damage is reported, not raised."""
+        return await self._journal.verify()
+
+    async def erase(self, subject: str) -> ErasureReport:
+        """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
+        return await self._journal.erase(subject)
+
+    async def rotate_key(self, key: KeySource) -> int:
+        """Wrap all data keys under a new master key; payloads are not touched. Returns how many moved."""
+        return await self._journal.rotate(key)
+
+    async def deliver(self, outlet: Outlet) -> int:
+        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        return await self._journal.deliver(outlet)
+
+    async def close(self) -> None:
+        """Give everything back. Closing twice does nothing."""
+        await self._journal.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncSession:
+    """One stream of events."""
+
+    def __init__(self, journal: Journal, session: str) -> None:
+        self._journal = journal
+        self.id = session
+
+    async def append(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Event:
+        """Store an event at the end of the session; durable on return."""
+        drafts = [Draft(type, data, actor, cause)]
+        return (await self._journal.append(self.id, drafts, **options))[0]
+
+    async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
+        """Store several events in a row, all of them or none."""
+        return await self._journal.append(self.id, drafts, **options)
+
+    async def pages(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Event], None]:
+        """Events in pages, verified and decoded; the end is where the session ends now."""
+        reading, types = self._journal.reading, check_types(options.get("types"))
+        limit = options.get("limit")
+        left = _whole("limit", limit, 0) if limit is not None else None
+        size = min(500, left) if left and types is None else 500
+        read = reading.pages_backwards if options.get("backwards") else reading.pages
+        start = _whole("start", options.get("start", 1), 1)
+        async with aclosing(read(self.id, start, options.get("stop"), types, size)) as pages:
+            async for page in pages:
+                if left is not None and len(page) >= left:
+                    if left:
+                        yield page[:left]
+                    return
+                if page:
+                    yield page
+                left = None if left is None else left - len(page)
+
+    async def events(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[Event, None]:
+        """Events one by one, verified and decoded; `JournalDamaged` at the first bad one."""
+        async with aclosing(self.pages(**options)) as pages:
+            async for page in pages:
+                for event in page:
+                    yield event
+
+    async def follow(
+        self, after: int = 0, *, types: str | Iterable[str] | None = None, timeout: float | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Events after a position as they come, from any process: no gap, no repeat. Ends after
+        `timeout` seconds without one, if given."""
+        wanted = check_types(types)
+        async with aclosing(self._journal.follow(self.id, after, wanted, timeout)) as pages:
+            async for page in pages:
+                for event in page:
+                    yield event
+
+    async def head(self) -> Head:
+        """The last position (0: nothing yet) and its hash."""
+        return await self._journal.reading.head(self.id)
+
+    async def standing(self) -> Standing:
+        """Whether to start, attach, wait, recover or leave this session alone."""
+        return await self._journal.standing(self.id)
+
+    async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
+        """A new session that shares this one's events up to `at`; this one is untouched."""
+        await self._journal.fork(self.id, session, at)
+        return AsyncSession(self._journal, session)
+
+    async def verify(self) -> Verification:
+        """Walk this session's chain. Damage is reported, not raised."""
+        return await self._journal.verify(self.id)
+
+    async def lease(self, owner: str, *, seconds: float = 30.0) -> AsyncLease | None:
+        """Own this session for a while; None if somebody else does. Write with the lease's fence."""
+        taken = await self._journal.acquire(self.id, owner, seconds)
+        return None if taken is None else AsyncLease(self._journal, self.id, taken)
+
+
+class AsyncLease:
+    """Ownership of a session until it expires, is released or taken over."""
+
+    def __init__(self, journal: Journal, session: str, row: LeaseRow) -> None:
+        self._journal = journal
+        self.session = session
+        self.owner = row.owner
+        self.fence = row.fence
+        self.expires = row.expires
+
+    async def renew(self, *, seconds: float = 30.0) -> None:
+        """Own it for longer; raises `LeaseLost`."""
+        self.expires = (await self._journal.renew(self.session, self.fence, seconds)).expires
+
+    async def release(self) -> None:
+        """Give it back."""
+        await self._journal.store.release(self._journal.workspace, self.session, self.fence)
+
+
+def _whole(what: str, value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint=f"give a whole number from {least}")
+    return value

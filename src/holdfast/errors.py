@@ -1,0 +1,203 @@
+"""Everything that holdfast raises on purpose.
+
+HoldfastError
+├── InvalidInput            an argument that cannot be used as it is
+│   ├── UnknownType         a value that is neither plain data nor registered, with its path
+│   ├── PayloadTooLarge     more bytes than an event may hold
+│   └── InMemoryRefused     the in-memory store in production
+├── JournalError            the journal said no
+│   ├── PositionConflict    the session moved on since the writer last looked
+│   ├── LeaseLost           another owner holds the session now
+│   ├── UnknownSession      no such session in this workspace
+│   ├── SessionExists       the id of a fork is taken
+│   └── JournalDamaged      an event does not match its hash, or is missing
+├── StoreError              the place where the journal lives said no
+│   ├── StoreUnavailable    cannot be reached
+│   ├── StoreBusy           somebody else held the write lock for too long
+│   ├── StoreFull           no room left
+│   ├── StoreReadOnly       may be read, not written
+│   ├── StoreDamaged        the database itself is broken
+│   ├── NotAStore           the address leads to something else
+│   ├── StoreTooNew         written by a newer holdfast
+│   ├── StoreClosed         used after close
+│   └── ForkedHandle        used in a child process that did not open it
+├── SealError               a payload cannot be sealed or opened
+│   ├── KeyMissing          the store is sealed and no key was given
+│   └── WrongKey            the key given does not fit
+└── SuspendedInSync         a blocking call tried to wait on an event loop (a bug in a store)
+
+Each carries its facts as attributes and, where there is something to do about it, a hint.
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Root of the tree. ``message`` says what happened, ``hint`` what to do about it."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
+
+
+class InvalidInput(HoldfastError):
+    """An argument that cannot be used as it is. Nothing was stored."""
+
+
+class UnknownType(InvalidInput):
+    """A value of a type that the codec does not know. ``path`` leads to it."""
+
+    def __init__(self, type_name: str, *, path: str = "$", hint: str = "") -> None:
+        super().__init__(f"cannot store or load a value of type {type_name} at {path}", hint=hint)
+        self.type_name = type_name
+        self.path = path
+
+
+class PayloadTooLarge(InvalidInput):
+    """The payload has more bytes than an event may hold."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"the payload has {size:,} bytes; the limit is {limit:,}",
+            hint="store it elsewhere and journal a reference, or raise max_payload in open()",
+        )
+        self.size = size
+        self.limit = limit
+
+
+class InMemoryRefused(InvalidInput):
+    """The in-memory store loses everything with the process; production refuses it."""
+
+
+class JournalError(HoldfastError):
+    """The journal said no. Nothing was stored."""
+
+
+class PositionConflict(JournalError):
+    """The session is not where the writer thought it was."""
+
+    def __init__(self, session: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"session {session!r} is at position {actual}, not {expected}",
+            hint="read the events in between, decide again, and append with the new position",
+        )
+        self.session = session
+        self.expected = expected
+        self.actual = actual
+
+
+class LeaseLost(JournalError):
+    """The writer's fence is not the session's current one: somebody else owns it now."""
+
+    def __init__(self, session: str, fence: int | None, current: int | None) -> None:
+        super().__init__(
+            f"the lease on session {session!r} with fence {fence} is lost (current fence: {current})",
+            hint="stop this writer; the owner of the newer lease goes on",
+        )
+        self.session = session
+        self.fence = fence
+        self.current = current
+
+
+class UnknownSession(JournalError):
+    """No session of that id in this workspace."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"there is no session {session!r} in this workspace",
+            hint="list what is there with hf.sessions() or `holdfast sessions`",
+        )
+        self.session = session
+
+
+class SessionExists(JournalError):
+    """The id is taken."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} exists already", hint="choose another id for the fork")
+        self.session = session
+
+
+class JournalDamaged(JournalError):
+    """A stored event does not match its hash, or is missing.
+
+    ``position`` is the first bad event; everything before it verified.
+    """
+
+    def __init__(self, session: str, position: int, reason: str) -> None:
+        super().__init__(
+            f"session {session!r} is damaged at position {position}: {reason}",
+            hint="restore a backup, or go on from the last good event with "
+            f"session.fork(new_id, at={max(position - 1, 0)})",
+        )
+        self.session = session
+        self.position = position
+        self.reason = reason
+
+
+class StoreError(HoldfastError):
+    """The database said no."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached."""
+
+
+class StoreBusy(StoreError):
+    """Another process held the write lock for longer than the timeout. Nothing was stored."""
+
+
+class StoreFull(StoreError):
+    """No room left. Nothing was stored; what was acknowledged before is safe."""
+
+
+class StoreReadOnly(StoreError):
+    """The store may be read, not written."""
+
+
+class StoreDamaged(StoreError):
+    """The database itself is broken, or a bookkeeping row does not match its checksum."""
+
+
+class NotAStore(StoreError):
+    """The address leads to something that is not a holdfast store."""
+
+
+class StoreTooNew(StoreError):
+    """A newer holdfast wrote this store; this one would misread it."""
+
+    def __init__(self, where: str, found: int, supported: int) -> None:
+        super().__init__(
+            f"{where} has schema version {found}; this holdfast knows versions up to {supported}",
+            hint="upgrade holdfast (pip install -U holdfast) before opening it",
+        )
+        self.found = found
+        self.supported = supported
+
+
+class StoreClosed(StoreError):
+    """The handle was closed."""
+
+
+class ForkedHandle(StoreError):
+    """The handle belongs to the parent process."""
+
+
+class SealError(HoldfastError):
+    """A payload cannot be sealed or opened."""
+
+
+class KeyMissing(SealError):
+    """The store holds sealed data and no key was given."""
+
+
+class WrongKey(SealError):
+    """The key given does not fit the store's data."""
+
+
+class SuspendedInSync(HoldfastError):
+    """A store suspended although it was opened for blocking use."""

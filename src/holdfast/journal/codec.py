@@ -1,0 +1,339 @@
+"""Plain data and registered types to msgpack bytes and back. Never pickle.
+
+What msgpack cannot say natively travels as extension types (see `Tag`). Equal values give equal bytes
+in every process: sets are sorted, mappings keep their order, which is part of their value. Text and bytes
+above a size leave the payload and become blobs, referred to by address.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import pathlib
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from ..errors import InvalidInput, UnknownType
+from .redaction import REDACTED, Redactor
+from .registry import DEFAULT, Registry
+
+_pack = msgspec.msgpack.encode
+_Ext = msgspec.msgpack.Ext
+Reference = Callable[[bytes], bytes]
+_PLAIN_KEYS = frozenset([str, int, float, bool, type(None)])
+
+
+class Tag:
+    """The extension types. Numbers are stored: never reuse one."""
+
+    TUPLE = 1
+    SET = 2
+    FROZENSET = 3
+    DATETIME = 4
+    DATE = 5
+    TIME = 6
+    TIMEDELTA = 7
+    DECIMAL = 8
+    UUID = 9
+    PATH = 10
+    PURE_PATH = 11
+    INTEGER = 12  # outside 64 bits
+    REGISTERED = 13
+    BLOB = 14
+    TEXT = 15  # with lone surrogates, which UTF-8 cannot carry
+    COMPLEX = 16
+    MAPPING = 17  # with keys other than text, numbers and None
+
+
+class BlobRef(msgspec.Struct, frozen=True, array_like=True):
+    """Stands in a payload for bytes or text stored apart."""
+
+    address: bytes
+    size: int
+    text: bool
+
+
+class Encoded(NamedTuple):
+    """A payload and the large parts that left it, by address."""
+
+    payload: bytes
+    parts: dict[bytes, bytes]
+
+
+class Codec:
+    """Encodes with redaction, decodes without trust. `blob_above` is the size in bytes from which
+    text and bytes are stored apart."""
+
+    def __init__(
+        self, *, registry: Registry = DEFAULT, redactor: Redactor | None = None, blob_above: int = 16384
+    ) -> None:
+        self._registry = registry
+        self._redactor = redactor
+        self.blob_above = blob_above
+
+    def encode(self, value: Any, reference: Reference) -> Encoded:
+        """The bytes of a value. `reference` gives the address of a large part."""
+        return _Encoding(self._registry, self._redactor, self.blob_above, reference).run(value)
+
+    def decode(self, payload: bytes | memoryview, load: Callable[[BlobRef], Any]) -> Any:
+        """The value of some bytes; `load` gives what a blob's reference stands for.
+
+        Raises `UnknownType` for a type that is not registered and ValueError for broken bytes.
+        """
+        try:
+            return self.reader(load)(payload)
+        except (msgspec.DecodeError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+            raise ValueError(f"not a payload: {error!r}") from error
+
+    def reader(self, load: Callable[[BlobRef], Any]) -> Callable[[bytes | memoryview], Any]:
+        """`decode` for a row of payloads, without the translation of errors."""
+
+        def hook(code: int, data: memoryview) -> Any:
+            value = self._revive(code, data, hook)
+            return load(value) if code == Tag.BLOB else value
+
+        return msgspec.msgpack.Decoder(ext_hook=hook).decode
+
+    def _revive(self, code: int, data: memoryview, hook: Callable[[int, memoryview], Any]) -> Any:
+        revive = _REVIVE.get(code)
+        if revive is None and code != Tag.REGISTERED:
+            raise UnknownType(f"extension {code}", hint="a newer holdfast wrote this; upgrade")
+        inner = msgspec.msgpack.Decoder(ext_hook=hook).decode(data)
+        if revive is not None:
+            return revive(inner)
+        name, version, fields = inner
+        entry = self._registry.by_name.get(name)
+        if entry is None:
+            raise UnknownType(name, hint=f"import the module that registers {name!r} before reading")
+        return entry.load(version, fields)
+
+
+class _Encoding:
+    """One walk over a value."""
+
+    def __init__(self, registry: Registry, redactor: Redactor | None, blob_above: int, reference: Reference) -> None:
+        self._registry = registry.by_type
+        self._redactor = redactor
+        self._blob_above = blob_above
+        self._reference = reference
+        self._surrogates = False
+        self.parts: dict[bytes, bytes] = {}
+
+    def run(self, value: Any) -> Encoded:
+        try:
+            try:
+                return Encoded(_pack(self._walk(value)), self.parts)
+            except UnicodeEncodeError:
+                self._surrogates = True  # rare: look at every text this time
+                return Encoded(_pack(self._walk(value)), self.parts)
+        except RecursionError:
+            raise InvalidInput(
+                "the payload is nested too deep, or contains itself", hint="store plain trees of data"
+            ) from None
+
+    def _walk(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self._text(value)
+        if kind is dict:
+            return self._mapping(value)
+        if kind is list:
+            return self._items(value)
+        if kind is int:
+            if -(2**63) <= value < 2**64:
+                return value
+            return _Ext(Tag.INTEGER, _pack(hex(value)))
+        if value is None or kind is bool or kind is float:
+            return value
+        return self._special(value, kind)
+
+    def _text(self, value: str) -> Any:
+        if self._redactor is not None:
+            value = self._redactor.text(value)
+        if len(value) > self._blob_above // 4:
+            body = value.encode("utf-8", "surrogatepass")
+            if len(body) > self._blob_above:
+                return self._apart(body, text=True)
+        if self._surrogates and not _is_unicode(value):
+            return _Ext(Tag.TEXT, _pack(value.encode("utf-8", "surrogatepass")))
+        return value
+
+    def _apart(self, body: bytes, *, text: bool) -> Any:
+        address = self._reference(body)
+        self.parts[address] = body
+        return _Ext(Tag.BLOB, _pack(BlobRef(address, len(body), text)))
+
+    def _mapping(self, value: Mapping[Any, Any]) -> Any:
+        plain = {}
+        redactor = self._redactor
+        named = redactor is not None and _names_a_value(value, redactor)
+        for key, item in value.items():
+            try:
+                if type(key) is str:
+                    if redactor is not None:
+                        item = _redacted(redactor, key, item, named)
+                    if self._surrogates and not _is_unicode(key):
+                        return self._pairs(value)
+                elif type(key) not in _PLAIN_KEYS or (type(key) is int and not -(2**63) <= key < 2**64):
+                    return self._pairs(value)
+                plain[key] = self._walk(item)
+            except UnknownType as error:
+                raise _deeper(error, f".{key}" if isinstance(key, str) else f"[{key!r}]") from None
+        return plain
+
+    def _pairs(self, value: Mapping[Any, Any]) -> Any:
+        """A mapping with keys that msgpack has no form for, as a list of pairs."""
+        pairs = []
+        for key, item in value.items():
+            if self._redactor is not None and isinstance(key, str):
+                item = _redacted(self._redactor, key, item, False)
+            try:
+                pairs.append((self._walk(key), self._walk(item)))
+            except UnknownType as error:
+                raise _deeper(error, f"[{key!r}]") from None
+        return _Ext(Tag.MAPPING, _pack(pairs))
+
+    def _items(self, value: Any) -> list[Any]:
+        walk, redactor = self._walk, self._redactor
+        index = 0
+        plain = []
+        try:
+            for index, item in enumerate(value):  # noqa: B007 - the path of what goes wrong
+                if redactor is not None and type(item) is tuple:
+                    item = _header_pair(redactor, item)
+                plain.append(walk(item))
+        except UnknownType as error:
+            raise _deeper(error, f"[{index}]") from None
+        return plain
+
+    def _special(self, value: Any, kind: type) -> Any:
+        if kind is bytes or kind is bytearray:
+            body = bytes(value)
+            return self._apart(body, text=False) if len(body) > self._blob_above else body
+        if kind is tuple:
+            return _Ext(Tag.TUPLE, _pack(self._items(value)))
+        if kind is set or kind is frozenset:
+            encoded = sorted(_pack(self._walk(item)) for item in value)
+            tag = Tag.SET if kind is set else Tag.FROZENSET
+            return _Ext(tag, _pack([msgspec.Raw(item) for item in encoded]))
+        entry = self._registry.get(kind)
+        if entry is not None:
+            fields = self._walk(entry.fields(value))
+            return _Ext(Tag.REGISTERED, _pack([entry.name, entry.version, fields]))
+        return _scalar(value, kind)
+
+
+def _scalar(value: Any, kind: type) -> Any:
+    dismantle = _DISMANTLE.get(kind)
+    if dismantle is not None:
+        tag, take = dismantle
+        return _Ext(tag, _pack(take(value)))
+    if isinstance(value, pathlib.PurePath):
+        tag = Tag.PATH if isinstance(value, pathlib.Path) else Tag.PURE_PATH
+        return _Ext(tag, _pack(str(value)))
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    raise UnknownType(name, hint=_advice(value, kind))
+
+
+def _advice(value: Any, kind: type) -> str:
+    registrable = isinstance(value, (enum.Enum, msgspec.Struct)) or hasattr(kind, "__dataclass_fields__")
+    if registrable or hasattr(kind, "model_fields"):
+        return f"register the class: holdfast.register({kind.__name__})"
+    return "store plain data (dict, list, str, int, float, bool, None, bytes, …) or register a dataclass"
+
+
+def _deeper(error: UnknownType, step: str) -> UnknownType:
+    path = "$" + step + error.path[1:]
+    return UnknownType(error.type_name, path=path, hint=error.hint)
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _hide(value: Any) -> Any:
+    """The value with every text and bytes in it replaced; numbers and None stay."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return REDACTED if value else value
+    if isinstance(value, dict):
+        return {key: _hide(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hide(item) for item in value]
+    if isinstance(value, (int, float)) or value is None:
+        return value
+    return REDACTED
+
+
+def _redacted(redactor: Redactor, key: str, item: Any, named: bool) -> Any:
+    """What is stored under a key: hidden if the key tells of a credential; headers as pairs."""
+    if redactor.hides(key) or (named and key == "value"):
+        return _hide(item)
+    if type(item) is list and key.lower().endswith("headers"):
+        return [_header_pair(redactor, pair) for pair in item]
+    return item
+
+
+def _header_pair(redactor: Redactor, pair: Any) -> Any:
+    """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
+    if type(pair) not in (list, tuple) or len(pair) != 2:
+        return pair
+    name = pair[0].decode("latin-1") if isinstance(pair[0], bytes) else pair[0]
+    telling = isinstance(name, str) and redactor.hides(name)
+    return type(pair)((pair[0], _hide(pair[1]))) if telling else pair
+
+
+def _names_a_value(value: Mapping[Any, Any], redactor: Redactor) -> bool:
+    """Whether a mapping reads as {"name": a telling name, "value": …}."""
+    name = value.get("name")
+    return isinstance(name, str) and "value" in value and redactor.hides(name)
+
+
+def _datetime_parts(value: dt.datetime) -> list[Any]:
+    zone = value.tzinfo.key if isinstance(value.tzinfo, ZoneInfo) else None
+    return [value.isoformat(), zone, value.fold]
+
+
+def _datetime(parts: list[Any]) -> dt.datetime:
+    text, zone, fold = parts
+    value = dt.datetime.fromisoformat(text)
+    if zone is not None:
+        value = value.replace(tzinfo=ZoneInfo(zone))
+    return value.replace(fold=fold)
+
+
+_DISMANTLE: dict[type, tuple[int, Callable[[Any], Any]]] = {
+    dt.datetime: (Tag.DATETIME, _datetime_parts),
+    dt.date: (Tag.DATE, dt.date.isoformat),
+    dt.time: (Tag.TIME, dt.time.isoformat),
+    dt.timedelta: (Tag.TIMEDELTA, lambda span: [span.days, span.seconds, span.microseconds]),
+    Decimal: (Tag.DECIMAL, str),
+    uuid.UUID: (Tag.UUID, lambda value: value.bytes),
+    complex: (Tag.COMPLEX, lambda value: [value.real, value.imag]),
+}
+_REVIVE: dict[int, Callable[[Any], Any]] = {
+    Tag.TUPLE: tuple,
+    Tag.SET: set,
+    Tag.FROZENSET: frozenset,
+    Tag.DATETIME: _datetime,
+    Tag.DATE: dt.date.fromisoformat,
+    Tag.TIME: dt.time.fromisoformat,
+    Tag.TIMEDELTA: lambda parts: dt.timedelta(*parts),
+    Tag.DECIMAL: Decimal,
+    Tag.UUID: lambda data: uuid.UUID(bytes=bytes(data)),
+    Tag.PATH: pathlib.Path,
+    Tag.PURE_PATH: pathlib.PurePath,
+    Tag.INTEGER: lambda text: int(text, 16),
+    Tag.BLOB: lambda parts: BlobRef(*parts),
+    Tag.TEXT: lambda data: bytes(data).decode("utf-8", "surrogatepass"),
+    Tag.COMPLEX: lambda parts: complex(*parts),
+    Tag.MAPPING: dict,
+}

@@ -1,0 +1,368 @@
+"""The journal of a workspace: append, read, follow, fork, erase, verify."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ..crashpoints import reach
+from ..errors import HoldfastError, InvalidInput, SessionExists, UnknownSession
+from ..ports import (
+    Append,
+    Appended,
+    Blob,
+    Clock,
+    Erase,
+    Head,
+    Ids,
+    LeaseRow,
+    Outlet,
+    Record,
+    Rewrap,
+    SessionRow,
+    Store,
+    SubjectGone,
+)
+from .chain import payload_digest
+from .codec import Codec
+from .events import RUN_EVENTS, Draft, Event, Standing, check_name, check_optional, standing
+from .owners import NOBODY, WORKSPACE, Owner, Owners
+from .reading import Reading, damage_of
+from .sealing import Form, Keyring, KeySource, master_keys
+from .writing import Prepared, Preparing, part_loader
+
+PAGE = 500
+
+
+class Problem(NamedTuple):
+    """Something that `verify` found. Position 0: not a single event, but a row beside them."""
+
+    session: str
+    position: int
+    reason: str
+
+
+class Verification(NamedTuple):
+    """What `verify` walked over, and what it found, first bad event of each session first."""
+
+    sessions: int
+    events: int
+    blobs: int
+    problems: list[Problem]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class ErasureReport(NamedTuple):
+    """What erasing a subject removed. `tombstones` are the events that say so, one a session."""
+
+    subject: str
+    payloads: int
+    blobs: int
+    bytes: int
+    key_destroyed: bool
+    tombstones: list[Event]
+
+
+class Journal:
+    """The sessions of one workspace in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        workspace: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        codec: Codec,
+        keyring: Keyring,
+        max_payload: int,
+    ) -> None:
+        self.store = store
+        self.workspace = check_name("workspace", workspace)
+        self._clock = clock
+        self._owners = Owners(store, workspace, keyring)
+        self._codec = codec
+        self._preparing = Preparing(codec, ids, workspace, max_payload)
+        self.reading = Reading(store, workspace, codec, self._owners)
+
+    async def check_key(self) -> None:
+        """Raise `WrongKey` or `KeyMissing` now rather than at the first read."""
+        row = await self.store.subject(self.workspace, WORKSPACE)
+        if row is not None:
+            self._owners.keyring.unwrap(self.workspace, row)
+
+    async def append(
+        self,
+        session: str,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected: int | None = None,
+        subject: str | None = None,
+        fence: int | None = None,
+    ) -> list[Event]:
+        """Store events at the end of a session, whole or not at all; durable on return."""
+        check_name("session", session)
+        check_optional("idempotency key", key)
+        check_optional("subject", subject)
+        _check_position("expected", expected)
+        while True:
+            owner = await self._owners.of(subject)
+            prepared = self._preparing.drafts(drafts, owner)
+            try:
+                done = await self._send(session, prepared, owner, key, expected, fence)
+            except SubjectGone:
+                self._owners.forget_all()  # erased by another process since: the name begins anew
+                continue
+            return await self._answer(session, prepared, owner, done)
+
+    async def _send(
+        self,
+        session: str,
+        prepared: list[Prepared],
+        owner: Owner,
+        key: str | None,
+        expected: int | None,
+        fence: int | None,
+    ) -> Appended:
+        if key is not None:
+            repeated = await self._inherited(session, key, len(prepared))
+            if repeated is not None:
+                return repeated
+        blobs = await self._new_blobs(prepared, owner)
+        now = self._clock.now()
+        place = self._preparing.placing(session, prepared, owner, key, now)
+        reach("append.encoded")
+        return await self.store.append(
+            Append(
+                self.workspace,
+                session,
+                len(prepared),
+                place,
+                key=key,
+                expected=expected,
+                fence=fence,
+                now=now,
+                subject=owner.ref,
+                blobs=blobs,
+            )
+        )
+
+    async def _inherited(self, session: str, key: str, count: int) -> Appended | None:
+        """The records of that key in what a fork shares with its ancestors, which never changes."""
+        for origin, first, last in await self.reading.lineage(session):
+            position = await self.store.find(self.workspace, origin, key)
+            if position is not None and first <= position <= last:
+                rows = await self.store.read(self.workspace, origin, position, position + count - 1)
+                return Appended(rows, True)
+        return None
+
+    async def _new_blobs(self, prepared: list[Prepared], owner: Owner) -> list[Blob]:
+        parts = {address: body for item in prepared for address, body in item.parts.items()}
+        if not parts:
+            return []
+        missing = await self.store.missing_blobs(self.workspace, list(parts))
+        return self._preparing.blobs({address: parts[address] for address in missing}, owner)
+
+    async def _answer(self, session: str, prepared: list[Prepared], owner: Owner, done: Appended) -> list[Event]:
+        if done.repeated:
+            first, last = done.records[0].position, done.records[-1].position
+            return await self.reading.events(session, first, last, None)
+        events = []
+        for item, record in zip(prepared, done.records, strict=True):
+            body = item.body if item.form is Form.PLAIN else [*item.parts.values()][-1]
+            position, kind, time, actor, cause, key, _, _, _, stored = record
+            data = self._codec.decode(body, part_loader(item))
+            events.append(Event(session, position, kind, time, actor, cause, key, owner.name, data, stored))
+        return events
+
+    async def follow(
+        self, session: str, after: int, types: frozenset[str] | None, timeout: float | None
+    ) -> AsyncGenerator[list[Event], None]:
+        """Pages of events after a position as they come, from any process; ends `timeout` seconds
+        after the last one, if given."""
+        idle = 0.0
+        while True:
+            mark = await self.store.mark()
+            before = after
+            async with aclosing(self.reading.pages(session, after + 1, None, None, PAGE)) as pages:
+                async for page in pages:
+                    after = page[-1].position
+                    wanted = page if types is None else [event for event in page if event.type in types]
+                    if wanted:
+                        yield wanted
+            if after != before:
+                idle = 0.0
+                continue
+            if timeout is not None and idle >= timeout:
+                return
+            slice_ = 1.0 if timeout is None else min(1.0, timeout - idle)
+            await self.store.changed(mark, slice_)
+            idle += slice_
+
+    async def fork(self, session: str, new: str, at: int | None) -> None:
+        """Make `new` share this session's events up to `at` (the end, if not given)."""
+        check_name("session", new)
+        _check_position("at", at)
+        head = await self.reading.head(session)
+        if head.position == 0:
+            raise UnknownSession(session)
+        at = head.position if at is None else at
+        if at > head.position:
+            raise InvalidInput(
+                f"session {session!r} ends at position {head.position}; it cannot be forked at {at}",
+                hint=f"give a position from 0 to {head.position}",
+            )
+        point = head if at == head.position else Head(at, await self.reading.hash_at(session, at))
+        if (await self.reading.head(new)).position:
+            raise SessionExists(new)
+        await self.store.fork(self.workspace, session, point, new, self._clock.now())
+
+    async def sessions(self) -> AsyncGenerator[SessionRow, None]:
+        """All sessions of the workspace, by id."""
+        after = ""
+        while True:
+            rows = await self.store.sessions(self.workspace, after, PAGE)
+            for row in rows:
+                yield row
+            if len(rows) < PAGE:
+                return
+            after = rows[-1].session
+
+    async def standing(self, session: str) -> Standing:
+        """Whether to start, attach, wait, recover or leave a session alone."""
+        types = frozenset(RUN_EVENTS)
+        last: str | None = None
+        async with aclosing(self.reading.pages_backwards(session, 1, None, types, PAGE)) as pages:
+            async for page in pages:
+                if page:
+                    last = page[0].type
+                    break
+        lease = await self.store.lease(self.workspace, session)
+        owned = lease is not None and lease.expires > self._clock.now()
+        any_event = last is not None or (await self.reading.head(session)).position > 0
+        return standing(last, any_event, owned)
+
+    async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
+        """Take the session's lease for a while; None if somebody else holds it."""
+        now = self._clock.now()
+        check_name("session", session)
+        check_name("owner", owner)
+        return await self.store.acquire(self.workspace, session, owner, now, now + int(seconds * 1e6))
+
+    async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
+        """Keep the lease for a while longer; raises `LeaseLost`."""
+        now = self._clock.now()
+        return await self.store.renew(self.workspace, session, fence, now, now + int(seconds * 1e6))
+
+    async def deliver(self, outlet: Outlet) -> int:
+        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        delivered = 0
+        while True:
+            before = await self.store.cursor(self.workspace, outlet.name)
+            items = await self.store.feed(self.workspace, before, PAGE)
+            if not items:
+                return delivered
+            outlet.apply(await self.reading.opened_feed(items))
+            reach("outlet.applied")
+            if await self.store.advance(self.workspace, outlet.name, before, items[-1].cursor):
+                delivered += len(items)
+            reach("outlet.advanced")
+
+    async def erase(self, subject: str) -> ErasureReport:
+        """Destroy the subject's key and remove its payloads and blobs and leave a tombstone in each
+        session that held any, all in one transaction. Erasing again finds nothing and is no error."""
+        check_name("subject", subject)
+        row = await self.store.subject(self.workspace, subject)
+        if row is None:
+            return ErasureReport(subject, 0, 0, 0, False, [])
+        owner, now = await self._owners.of(None), self._clock.now()
+
+        def tombstone(session: str, head: Head, count: int) -> Record:
+            note = Draft("subject.erased", {"ref": row.ref.hex(), "payloads": count}, actor="holdfast")
+            prepared = self._preparing.drafts([note], owner)
+            return self._preparing.placing(session, prepared, owner, None, now)(head)[0]
+
+        order = Erase(self.workspace, row.ref, lambda payload: payload_digest(payload, row.salt), tombstone)
+        removed = await self.store.erase(order)
+        self._owners.forget_all()
+        tombstones: list[Event] = []
+        for session, record in sorted(removed.tombstones.items()):
+            tombstones += await self.reading.events(session, record.position, record.position, None)
+        destroyed = row.wrapped is not None
+        return ErasureReport(subject, removed.payloads, removed.blobs, removed.bytes, destroyed, tombstones)
+
+    async def rotate(self, source: KeySource) -> int:
+        """Wrap every data key of the workspace under the new master key; payloads are not touched.
+        Returns how many keys moved. Interrupted, it can be called again."""
+        fresh = master_keys(source)
+        if not fresh:
+            raise InvalidInput("there is no new key", hint="pass one made with holdfast.new_key()")
+        old, new = self._owners.keyring, self._owners.keyring.with_current(fresh[0])
+        moved = 0
+        while True:
+            moves = []
+            for row in await self.store.subjects(self.workspace):
+                data_key = None if new.is_current(row) else old.unwrap(self.workspace, row)
+                if data_key is not None:
+                    moves.append(Rewrap(row.ref, row.wrapped, new.wrap(self.workspace, row, data_key)))
+            if not moves:
+                break
+            moved += await self.store.rewrap(self.workspace, moves)
+        self._owners.keyring = new
+        self._owners.forget_all()
+        return moved
+
+    async def verify(self, session: str | None = None) -> Verification:
+        """Walk the chain of one session, or of all sessions with their blobs and the database's own
+        check. Damage is reported, not raised."""
+        if session is not None:
+            return await self._verify_session(session)
+        sessions = events = 0
+        problems = [Problem("", 0, reason) for reason in await self.store.damage()]
+        try:
+            async for row in self.sessions():
+                found = await self._verify_session(row.session)
+                sessions, events = sessions + 1, events + found.events
+                problems += found.problems
+            blobs, bad = await self._verify_blobs()
+        except HoldfastError as error:
+            return Verification(sessions, events, 0, [*problems, Problem(*damage_of(error, ""))])
+        return Verification(sessions, events, blobs, problems + bad)
+
+    async def _verify_session(self, session: str) -> Verification:
+        events = 0
+        try:
+            lineage = await self.reading.lineage(session)
+            start = lineage[-1].last + 1 if lineage else 1
+            async with aclosing(self.reading.pages(session, start, None, None, PAGE)) as pages:
+                async for page in pages:
+                    events += len(page)
+            await self.store.lease(self.workspace, session)
+        except HoldfastError as error:
+            return Verification(1, events, 0, [Problem(*damage_of(error, session))])
+        return Verification(1, events, 0, [])
+
+    async def _verify_blobs(self) -> tuple[int, list[Problem]]:
+        count, after, bad = 0, b"", []
+        while True:
+            page = await self.store.blobs(self.workspace, after, 16)
+            owners = await self._owners.load({blob.owner for blob in page})
+            for blob in page:
+                owner = owners.get(blob.owner, NOBODY)
+                try:
+                    self.reading.open_blob(blob.address, blob.body, owner)
+                except ValueError as error:
+                    bad.append(Problem("", 0, str(error)))
+            if not page:
+                return count, bad
+            count, after = count + len(page), page[-1].address
+
+
+def _check_position(what: str, position: int | None) -> None:
+    if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
+        raise InvalidInput(f"{position!r} cannot be `{what}`", hint="positions are whole numbers from 0")

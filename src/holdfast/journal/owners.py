@@ -1,0 +1,82 @@
+"""Who owns a payload: the subject's salt and data key, looked up once and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..ports import Rewrap, Store, SubjectRow
+from .sealing import Keyring
+
+WORKSPACE = ""
+"""The name under which the workspace itself owns what no person owns, when sealing is on."""
+
+
+class Owner(NamedTuple):
+    """A subject ready for use."""
+
+    ref: bytes | None
+    name: str | None
+    salt: bytes
+    data_key: bytes | None
+
+
+NOBODY = Owner(None, None, b"", None)
+
+
+class Owners:
+    """The subjects of a workspace, with their keys opened."""
+
+    def __init__(self, store: Store, workspace: str, keyring: Keyring) -> None:
+        self._store = store
+        self._workspace = workspace
+        self.keyring = keyring
+        self._by_name: dict[str, Owner] = {}
+        self._by_ref: dict[bytes | None, Owner] = {None: NOBODY}
+
+    async def of(self, subject: str | None) -> Owner:
+        """The owner for what is stored next about `subject`; made at its first use."""
+        if subject is None and not self.keyring:
+            return NOBODY
+        name = subject or WORKSPACE
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
+        row = await self._store.subject(self._workspace, name)
+        if row is None:
+            fresh = self.keyring.new_subject(self._workspace, name)
+            row = await self._store.add_subject(self._workspace, fresh)
+        if self.keyring and row.wrapped is None:
+            row = await self._give_key(row)
+        return self._remember(row)
+
+    async def _give_key(self, row: SubjectRow) -> SubjectRow:
+        """A data key for a subject that was made before the store had a master key."""
+        fresh = self.keyring.new_subject(self._workspace, row.name)
+        data_key = self.keyring.unwrap(self._workspace, fresh) or b""
+        keyed = self.keyring.wrap(self._workspace, row, data_key)
+        if await self._store.rewrap(self._workspace, [Rewrap(row.ref, None, keyed)]):
+            return keyed
+        return await self._store.subject(self._workspace, row.name) or keyed
+
+    async def load(self, refs: Iterable[bytes | None]) -> dict[bytes | None, Owner]:
+        """The owners of these references; erased ones are left out."""
+        for ref in refs:
+            if ref is not None and ref not in self._by_ref:
+                row = await self._store.subject_by_ref(self._workspace, ref)
+                if row is not None:
+                    self._remember(row)
+        return self._by_ref
+
+    def _remember(self, row: SubjectRow) -> Owner:
+        data_key = self.keyring.unwrap(self._workspace, row)
+        owner = Owner(row.ref, row.name or None, row.salt, data_key)
+        if len(self._by_ref) > 50_000:
+            self.forget_all()
+        self._by_name[row.name] = self._by_ref[row.ref] = owner
+        return owner
+
+    def forget_all(self) -> None:
+        """Drop every key from memory; they are looked up again when needed."""
+        self._by_name.clear()
+        self._by_ref = {None: NOBODY}

@@ -1,0 +1,115 @@
+"""From drafts to an append: encode, take large parts out, and place the records on a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from ..errors import InvalidInput, PayloadTooLarge
+from ..ports import Blob, Head, Ids, Record
+from .chain import event_hash, payload_digest
+from .codec import BlobRef, Codec
+from .events import Draft, check_cause, check_name, check_optional
+from .owners import Owner
+from .sealing import NONCE_BYTES, Form, blob_place, payload_place, seal
+
+_APART_ABOVE = 16
+"""A payload this many times larger than `blob_above` becomes a blob itself."""
+
+
+class Prepared(NamedTuple):
+    """A draft with its payload encoded."""
+
+    draft: Draft
+    body: bytes
+    form: Form
+    parts: dict[bytes, bytes]
+
+
+class Preparing(NamedTuple):
+    """Everything that encoding needs to know."""
+
+    codec: Codec
+    ids: Ids
+    workspace: str
+    max_payload: int
+
+    def drafts(self, drafts: Sequence[Draft], owner: Owner) -> list[Prepared]:
+        """Encode the drafts. Raises `InvalidInput` before anything is stored."""
+        if not drafts:
+            raise InvalidInput("there is nothing to append", hint="give at least one event")
+        return [self._draft(draft, owner) for draft in drafts]
+
+    def _draft(self, draft: Draft, owner: Owner) -> Prepared:
+        check_name("event type", draft.type)
+        check_optional("actor", draft.actor)
+        check_cause(draft.cause)
+        salt = owner.salt
+
+        def address(body: bytes) -> bytes:
+            return blake2b(body, digest_size=32, key=salt).digest()
+
+        body, parts = self.codec.encode(draft.data, address)
+        size = len(body) + sum(map(len, parts.values())) if parts else len(body)
+        if size > self.max_payload:
+            raise PayloadTooLarge(size, self.max_payload)
+        if len(body) <= self.codec.blob_above * _APART_ABOVE:
+            return Prepared(draft, body, Form.PLAIN, parts)
+        reference = address(body)
+        whole = self.codec.encode([reference, len(body)], address).payload
+        return Prepared(draft, whole, Form.APART, {**parts, reference: body})
+
+    def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
+        """The large parts as they will lie in the store."""
+        return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in parts.items()]
+
+    def _envelope(self, address: bytes, body: bytes, owner: Owner) -> bytes:
+        import zstandard
+
+        packed = zstandard.ZstdCompressor(level=3).compress(body)
+        form = Form.ZSTD if len(packed) < len(body) * 0.95 else Form.PLAIN
+        nonce = self.ids.random(NONCE_BYTES) if owner.data_key else b""
+        where = blob_place(self.workspace, address)
+        return seal(packed if form else body, form, owner.data_key, nonce, where)
+
+    def placing(
+        self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
+    ) -> Callable[[Head], list[Record]]:
+        """A function from the session's head to the records that follow it."""
+        nonces = [self.ids.random(NONCE_BYTES) for _ in prepared] if owner.data_key else None
+        workspace = self.workspace
+        ref, _, salt, data_key = owner
+
+        def place(head: Head) -> list[Record]:
+            position, previous = head
+            first_key = key
+            records = []
+            for index, (draft, body, form, _) in enumerate(prepared):
+                position += 1
+                if data_key is None or nonces is None:
+                    payload = _PLAIN + body if form is Form.PLAIN else bytes((form,)) + body
+                else:
+                    where = payload_place(workspace, session, position)
+                    payload = seal(body, form, data_key, nonces[index], where)
+                kind, actor, cause = draft.type, draft.actor, draft.cause
+                header = (workspace, session, position, kind, now, actor, cause, first_key, ref)
+                previous = event_hash(previous, payload_digest(payload, salt), header)
+                records.append(Record(position, kind, now, actor, cause, first_key, ref, payload, None, previous))
+                first_key = None
+            return records
+
+        return place
+
+
+_PLAIN = bytes((Form.PLAIN,))
+
+
+def part_loader(prepared: Prepared) -> Callable[[BlobRef], Any]:
+    """Gives the large parts of a draft back from memory, for the event that append returns."""
+
+    def load(ref: BlobRef) -> Any:
+        body = prepared.parts[ref.address]
+        return body.decode("utf-8", "surrogatepass") if ref.text else body
+
+    return load

@@ -1,0 +1,145 @@
+"""From an address and settings to a journal: which store, which keys, which clock."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from os import PathLike
+from typing import TypedDict
+from urllib.parse import urlsplit
+
+from .errors import InMemoryRefused, InvalidInput
+from .journal.codec import Codec
+from .journal.journal import Journal
+from .journal.redaction import Redactor
+from .journal.sealing import Keyring, KeySource, SystemIds, master_keys
+from .ports import Clock, Ids, Store
+from .runtime import Runtime
+
+Address = str | PathLike[str]
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+
+class Settings(TypedDict, total=False):
+    """What `open` and `aopen` take beside the address.
+
+    workspace       the tenant; nothing crosses it ("default")
+    key             master key(s) for sealing: 32 bytes, hex, base64, several (the first one wraps), or a
+                    function that gives them; else the environment's HOLDFAST_KEY; without one, nothing is sealed
+    file_key        encrypts a SQLite file whole (32 bytes, hex or base64); else HOLDFAST_FILE_KEY
+    redact          whether credentials are replaced before they are stored (True), or a `Redactor`
+    blob_above      bytes from which text and bytes are stored apart, once (16 KiB)
+    max_payload     bytes that one event may hold (64 MiB)
+    timeout         seconds to wait for a lock or a connection (30)
+    pool_size       connections to PostgreSQL at most (10)
+    readonly        open without the right to write (False)
+    production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
+    clock, ids      where time and unguessable bytes come from
+    """
+
+    workspace: str
+    key: KeySource | None
+    file_key: bytes | str | None
+    redact: bool | Redactor
+    blob_above: int
+    max_payload: int
+    timeout: float
+    pool_size: int
+    readonly: bool
+    production: bool
+    clock: Clock
+    ids: Ids
+
+
+def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
+    """The store that an address leads to. Blocks."""
+    text = os.fspath(address)
+    if not isinstance(text, str) or not text:
+        raise InvalidInput(f"{address!r} is no address", hint="give a path, or a postgresql:// URL")
+    scheme = urlsplit(text).scheme if "://" in text else ""
+    if text in ("memory:", ":memory:", "memory://"):
+        return _in_memory(settings, runtime)
+    if scheme in ("postgresql", "postgres"):
+        return _postgres(text, settings, runtime)
+    if scheme in ("", "sqlite", "file"):
+        path = text if not scheme else text.split("://", 1)[1].removeprefix("/" if scheme == "sqlite" else "")
+        return _sqlite(path, settings, runtime)
+    raise InvalidInput(
+        f"{scheme}:// is no store that holdfast knows",
+        hint="use a path such as agent.db, postgresql://…, or memory: in tests",
+    )
+
+
+def _in_memory(settings: Settings, runtime: Runtime) -> Store:
+    from .stores.inmemory import InMemoryStore
+
+    production = settings.get("production", os.environ.get("HOLDFAST_ENV") == "production")
+    if production:
+        raise InMemoryRefused(
+            "the in-memory store loses everything with the process; production refuses it",
+            hint="open a file (agent.db) or postgresql://…",
+        )
+    return InMemoryStore(runtime)
+
+
+def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
+    from .stores.sqlite import SqliteSettings, SqliteStore
+
+    given = settings.get("file_key") or os.environ.get("HOLDFAST_FILE_KEY") or None
+    keys = master_keys(given)
+    chosen = SqliteSettings(
+        path,
+        timeout=settings.get("timeout", 30.0),
+        readonly=settings.get("readonly", False),
+        file_key=keys[0] if keys else None,
+    )
+    return SqliteStore(chosen, runtime)
+
+
+def _postgres(url: str, settings: Settings, runtime: Runtime) -> Store:
+    try:
+        from .stores.postgres import PostgresSettings, PostgresStore
+    except ImportError as error:
+        raise InvalidInput(
+            f"PostgreSQL needs a driver that is not installed ({error.name})",
+            hint="pip install 'holdfast[postgres]'",
+        ) from error
+    chosen = PostgresSettings(
+        url,
+        pool_size=settings.get("pool_size", 10),
+        timeout=settings.get("timeout", 30.0),
+        readonly=settings.get("readonly", False),
+    )
+    return PostgresStore(chosen, runtime)
+
+
+def open_journal(store: Store, settings: Settings) -> Journal:
+    """A journal on an open store."""
+    ids = settings.get("ids") or SystemIds()
+    source = settings.get("key") or os.environ.get("HOLDFAST_KEY") or None
+    redact = settings.get("redact", True)
+    redactor = redact if isinstance(redact, Redactor) else Redactor() if redact else None
+    return Journal(
+        store,
+        settings.get("workspace", "default"),
+        clock=settings.get("clock") or SystemClock(),
+        ids=ids,
+        codec=Codec(redactor=redactor, blob_above=settings.get("blob_above", 16 * 1024)),
+        keyring=Keyring(master_keys(source), ids),
+        max_payload=settings.get("max_payload", 64 * 1024 * 1024),
+    )
+
+
+def check_settings(settings: Iterable[str]) -> None:
+    """Refuse names that are no settings: a misspelt `key` must not leave data unsealed."""
+    unknown = sorted(set(settings) - Settings.__annotations__.keys())
+    if unknown:
+        known = ", ".join(sorted(Settings.__annotations__))
+        raise InvalidInput(f"unknown setting {unknown[0]!r}", hint=f"known are: {known}")

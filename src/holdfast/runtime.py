@@ -1,0 +1,156 @@
+"""How one core serves two faces: blocking work runs in place, or on threads beside an event loop.
+
+The core is written as coroutines. `Blocking` never suspends, so `drive` can step a coroutine by hand;
+`Looping` moves blocking work to a few threads and suspends until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
+
+from .errors import SuspendedInSync
+
+T = TypeVar("T")
+
+
+class Bell:
+    """Counts rings and wakes whoever waits for the next one. Ring it from any thread."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self.rings = 0
+
+    def ring(self) -> None:
+        """Wake all who wait."""
+        with self._condition:
+            self.rings += 1
+            waiting, self._waiting = self._waiting, []
+            self._condition.notify_all()
+        for loop, future in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, future)
+
+    def wait_blocking(self, seen: int, timeout: float) -> bool:
+        """Block until the count differs from `seen`; False if `timeout` passed first."""
+        with self._condition:
+            return self._condition.wait_for(lambda: self.rings != seen, timeout)
+
+    async def wait_looping(self, seen: int, timeout: float) -> bool:
+        """Suspend until the count differs from `seen`; False if `timeout` passed first."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._condition:
+            if self.rings != seen:
+                return True
+            entry = (loop, future)
+            self._waiting.append(entry)
+        try:
+            await asyncio.wait_for(future, timeout)
+        except TimeoutError:
+            return self.rings != seen
+        finally:
+            with self._condition:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+        return True
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Runtime(Protocol):
+    """What a store needs in order to serve either face."""
+
+    looping: bool
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Do blocking work: in place, or on a thread while the loop goes on."""
+        ...
+
+    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
+        """Wait for the bell to ring past `seen`."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
+
+
+class Blocking:
+    """Everything happens in the calling thread; nothing ever suspends."""
+
+    looping = False
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return work()
+
+    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
+        return bell.wait_blocking(seen, timeout)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Looping:
+    """Blocking work happens on a few threads, so that the event loop goes on."""
+
+    looping = True
+
+    def __init__(self, threads: int = 8) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
+        return await bell.wait_looping(seen, timeout)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    coroutine.close()
+    raise SuspendedInSync("a store suspended in the blocking face", hint="report this: it is a bug in the store")
+
+
+def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
+    """Iterate over an asynchronous iterator that never suspends."""
+    try:
+        while True:
+            try:
+                yield drive(_next(stream))
+            except StopAsyncIteration:
+                return
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            drive(close())
+
+
+async def _next(stream: AsyncIterator[T]) -> T:
+    return await anext(stream)

@@ -1,0 +1,1 @@
+"""The places where journals live: memory for tests, SQLite, PostgreSQL."""

@@ -1,0 +1,181 @@
+"""Group commit: appends that arrive together share one transaction, each with its own outcome.
+
+Whoever arrives while nobody commits becomes the leader and commits all that is waiting; those who arrive
+meanwhile wait and are the next group. A lone writer therefore pays for no hand-over, and many writers share
+one sync. Under an event loop the leader is a thread, and one wake-up tells a whole group its outcomes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from ..errors import StoreClosed
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+Loop = asyncio.AbstractEventLoop
+
+
+class Ticket(Generic[Q, A]):
+    """A request on its way through a group, and what came of it."""
+
+    __slots__ = ("answer", "error", "future", "request", "turn")
+
+    def __init__(self, request: Q, future: asyncio.Future[A] | None = None) -> None:
+        self.request = request
+        self.answer: A | None = None
+        self.error: BaseException | None = None
+        self.future = future
+        self.turn: threading.Lock | None = None
+
+    @property
+    def settled(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    def outcome(self) -> A:
+        """The answer, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        assert self.answer is not None
+        return self.answer
+
+
+class GroupCommit(Generic[Q, A]):
+    """Collects requests and commits them in groups, in order of arrival, one group at a time.
+
+    `flush` must settle every ticket that it is given, each with an answer or an error.
+    """
+
+    def __init__(self, flush: Callable[[list[Ticket[Q, A]]], None], largest: int = 256) -> None:
+        self._flush = flush
+        self._largest = largest
+        self._mutex = threading.Lock()
+        self._waiting: list[Ticket[Q, A]] = []
+        self._leading = False
+        self._kicked = False
+        self._worker: threading.Thread | None = None
+        self._wake = threading.Semaphore(0)
+        self._closed = False
+
+    def commit(self, request: Q) -> A:
+        """Block until the request is settled."""
+        ticket: Ticket[Q, A] = Ticket(request)
+        with self._mutex:
+            self._refuse_if_closed()
+            self._waiting.append(ticket)
+            lead = not self._leading
+            if lead:
+                self._leading = True
+            else:
+                ticket.turn = threading.Lock()
+                ticket.turn.acquire()
+        if not lead and ticket.turn is not None:
+            ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
+        if not ticket.settled:
+            self._lead()
+        return ticket.outcome()
+
+    def _lead(self) -> None:
+        group = self._take()
+        try:
+            self._settle(group)
+        finally:
+            with self._mutex:
+                heir = self._waiting[0] if self._waiting else None
+                self._leading = heir is not None
+            for ticket in group:
+                if ticket.turn is not None:
+                    ticket.turn.release()
+            if heir is not None and heir.turn is not None:
+                heir.turn.release()
+
+    def _take(self) -> list[Ticket[Q, A]]:
+        with self._mutex:
+            group = self._waiting[: self._largest]
+            del self._waiting[: self._largest]
+        return group
+
+    def _settle(self, group: list[Ticket[Q, A]]) -> None:
+        try:
+            self._flush(group)
+        except BaseException as error:
+            for ticket in group:
+                if not ticket.settled:
+                    ticket.error = error
+            if not isinstance(error, Exception):
+                raise
+
+    async def commit_looping(self, request: Q) -> A:
+        """Suspend until the request is settled."""
+        loop = asyncio.get_running_loop()
+        ticket: Ticket[Q, A] = Ticket(request, loop.create_future())
+        with self._mutex:
+            self._refuse_if_closed()
+            self._waiting.append(ticket)
+            kick = not self._leading and not self._kicked
+            self._kicked = self._kicked or kick
+        if kick:
+            loop.call_soon(self._kick)  # after all coroutines that are ready now have joined the group
+        assert ticket.future is not None
+        return await ticket.future
+
+    def _kick(self) -> None:
+        with self._mutex:
+            self._kicked = False
+            if self._leading or not self._waiting:
+                return
+            self._leading = True
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._work, name="holdfast-commit", daemon=True)
+                self._worker.start()
+        self._wake.release()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.acquire()
+            if self._closed and not self._waiting:
+                return
+            while group := self._take():
+                self._settle(group)
+                _tell(group)
+                with self._mutex:
+                    if not self._waiting:
+                        self._leading = False
+                        break
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store was closed", hint="open it again")
+
+    def close(self) -> None:
+        """Take no more requests; what was taken is settled."""
+        with self._mutex:
+            self._closed = True
+        self._wake.release()
+        if self._worker is not None:
+            self._worker.join(timeout=30)
+
+
+def _tell(group: list[Ticket[Q, A]]) -> None:
+    """Resolve the futures of a group with one wake-up for each loop."""
+    loops: dict[Loop, list[Ticket[Q, A]]] = {}
+    for ticket in group:
+        if ticket.future is not None:
+            loops.setdefault(ticket.future.get_loop(), []).append(ticket)
+    for loop, tickets in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, tickets)
+
+
+def _resolve(tickets: list[Ticket[Q, A]]) -> None:
+    for ticket in tickets:
+        future = ticket.future
+        if future is None or future.done():
+            continue
+        if ticket.error is not None:
+            future.set_exception(ticket.error)
+        else:
+            future.set_result(ticket.outcome())

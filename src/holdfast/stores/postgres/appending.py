@@ -1,0 +1,259 @@
+"""Appends: one statement when the session stands where we last saw it, a locking transaction otherwise.
+
+The fast way carries the head that this process remembers; the database moves the session only if it still
+is that head, and inserts in the same statement: one round trip. Whatever the fast way does not do is done
+again the slow way, which locks the session's row and finds out why.
+
+When the connection is lost the outcome is open. The records of the attempt tell: if the session holds an event
+with that position and hash, it happened. The slow way looks for them after it has the row's lock, so an attempt
+that is still running on the server is waited for, and one that arrives later no longer finds its head.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...crashpoints import reach
+from ...errors import JournalDamaged, LeaseLost, PositionConflict
+from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
+from ..group import Ticket
+from ..queries import load_queries
+from ..rowcheck import checksum, expect_intact
+from .connection import Connection
+
+Q = load_queries(Path(__file__).parent / "queries.sql")
+Place = tuple[str, str]
+Waiting = Ticket[Append, Appended]
+_REMEMBERED = 100_000
+
+
+class Attempt(NamedTuple):
+    """What a ticket tried to store, and on which head."""
+
+    ticket: Waiting
+    head: Head
+    records: list[Record]
+
+
+class Appender:
+    """The appends of some sessions, one group at a time."""
+
+    def __init__(self) -> None:
+        self.heads: dict[Place, Head] = {}
+
+    def attempt(self, tickets: list[Waiting]) -> tuple[list[Attempt], list[Waiting]]:
+        """Those that can go the fast way, placed on the remembered heads, and the others."""
+        fast: list[Attempt] = []
+        slow: list[Waiting] = []
+        taken: set[Place] = set()
+        for ticket in tickets:
+            request = ticket.request
+            place = (request.workspace, request.session)
+            head = self.heads.get(place)
+            known = head is not None and request.expected in (None, head.position)
+            if head is None or not known or place in taken or request.blobs:
+                slow.append(ticket)
+            else:
+                fast.append(Attempt(ticket, head, request.place(head)))
+            taken.add(place)  # a second append to the same session waits for the first
+        return fast, slow
+
+    def go_fast(self, connection: Connection, attempts: list[Attempt]) -> list[Attempt]:
+        """Store what can be stored at once and settle it; returns what could not."""
+        reach("append.begun")
+        moved = _one(connection, attempts[0]) if _is_one(attempts) else _many(connection, attempts)
+        reach("append.committed")
+        left = []
+        for attempt in attempts:
+            request = attempt.ticket.request
+            place = (request.workspace, request.session)
+            if place in moved:
+                self.remember(place, attempt.records[-1])
+                attempt.ticket.answer = Appended(attempt.records, False)
+            else:
+                self.heads.pop(place, None)
+                left.append(attempt)
+        return left
+
+    def go_slow(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+        """Store one append under the session's lock, or say why not. `tried` are the records of an
+        attempt whose outcome is open."""
+        place = (request.workspace, request.session)
+        self.heads.pop(place, None)
+        with connection.transaction():
+            reach("append.begun")
+            done = self._locked(connection, request, tried)
+            reach("append.inserted")
+        reach("append.committed")
+        if not done.repeated:
+            self.remember(place, done.records[-1])
+        return done
+
+    def _locked(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+        workspace, session = place = (request.workspace, request.session)
+        head = lock_head(connection, workspace, session)
+        if head is not None and tried:
+            stored = read_records(connection, place, tried[0].position, tried[-1].position)
+            if [record.hash for record in stored] == [record.hash for record in tried]:
+                return Appended(tried, False)
+        if request.key is not None and head is not None:
+            found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
+            if found is not None:
+                records = read_records(connection, place, found[0], found[0] + request.count - 1)
+                return Appended(records, True)
+        if request.fence is not None:
+            check_fence(connection, place, request.fence, request.now)
+        position = head.position if head is not None else 0
+        if request.expected is not None and request.expected != position:
+            raise PositionConflict(session, request.expected, position)
+        subject = request.subject
+        if subject is not None and connection.execute(Q.keep_subject, (workspace, subject)).fetchone() is None:
+            raise SubjectGone("the subject was erased")
+        if head is None:
+            head = Head(0, GENESIS)
+            if not add_session(connection, place, request.now, None, head):
+                return self._locked(connection, request, tried)  # another process was first: on top of it
+        records = request.place(head)
+        for blob in request.blobs:
+            connection.execute(Q.add_blob, (workspace, *blob))
+        add_records(connection, place, records)
+        return Appended(records, False)
+
+    def remember(self, place: Place, last: Record) -> None:
+        """Where a session stands now."""
+        if len(self.heads) > _REMEMBERED:
+            self.heads.clear()
+        self.heads[place] = Head(last.position, last.hash)
+
+
+def _is_one(attempts: list[Attempt]) -> bool:
+    return len(attempts) == 1 and len(attempts[0].records) == 1
+
+
+def _one(connection: Connection, attempt: Attempt) -> set[Place]:
+    request, head, record = attempt.ticket.request, attempt.head, attempt.records[0]
+    values = {
+        "workspace": request.workspace,
+        "session": request.session,
+        "from_position": head.position,
+        "from_hash": head.hash,
+        "fence": request.fence,
+        "now": request.now,
+        "position": record.position,
+        "type": record.type,
+        "time": record.time,
+        "actor": record.actor,
+        "cause": _cause_text(record.cause),
+        "key": record.key,
+        "subject": record.subject,
+        "payload": record.payload,
+        "hash": record.hash,
+    }
+    found = connection.execute(Q.append_one, values, prepare=True).fetchone()
+    return set() if found is None else {(request.workspace, request.session)}
+
+
+def _many(connection: Connection, attempts: list[Attempt]) -> set[Place]:
+    ordered = sorted(attempts, key=lambda one: (one.ticket.request.workspace, one.ticket.request.session))
+    wanted = [
+        (
+            one.ticket.request.workspace,
+            one.ticket.request.session,
+            one.head.position,
+            one.head.hash,
+            one.records[-1].position,
+            one.records[-1].hash,
+            one.ticket.request.key,
+            one.ticket.request.fence,
+            one.ticket.request.now,
+            one.ticket.request.subject,
+        )
+        for one in ordered
+    ]
+    rows = [
+        (one.ticket.request.workspace, one.ticket.request.session, *_columns(record))
+        for one in ordered
+        for record in one.records
+    ]
+    values = dict(zip(_WANTED, map(list, zip(*wanted, strict=True)), strict=True))
+    values |= dict(zip(_ROW, map(list, zip(*rows, strict=True)), strict=True))
+    found = connection.execute(Q.append_many, values, prepare=True).fetchall()
+    return {(row[0], row[1]) for row in found}
+
+
+_WANTED = ["w_workspace", "w_session", "w_from", "w_prev", "w_to", "w_hash", "w_key", "w_fence", "w_now", "w_subject"]
+_ROW = ["workspace", "session", "position", "type", "time", "actor", "cause", "key", "subject", "payload", "hash"]
+
+
+def _columns(record: Record) -> tuple[Any, ...]:
+    position, kind, time, actor, cause, key, subject, payload, _, stored = record
+    return (position, kind, time, actor, _cause_text(cause), key, subject, payload, stored)
+
+
+def _cause_text(cause: int | str | None) -> str | None:
+    return None if cause is None else str(cause)
+
+
+def to_record(row: tuple[Any, ...]) -> Record:
+    """A record from its columns."""
+    cause = row[4]
+    if cause is not None and cause.isdecimal():
+        row = (*row[:4], int(cause), *row[5:])
+    return Record._make(row)
+
+
+def read_records(connection: Connection, place: Place, start: int, stop: int) -> list[Record]:
+    """A range of a session's own events."""
+    cursor = connection.execute(Q.read_events, (*place, start, stop), binary=True)
+    return [to_record(row) for row in cursor]
+
+
+def add_records(connection: Connection, place: Place, records: list[Record]) -> None:
+    """Records placed on a locked session's head."""
+    rows = [
+        (*place, *record[:4], _cause_text(record.cause), *record[5:])  # the order of the columns is Record's
+        for record in records
+    ]
+    connection.cursor().executemany(Q.add_event, rows)
+    connection.execute(Q.move_session, (records[-1].position, records[-1].hash, *place))
+    connection.execute(Q.tell)
+
+
+def lock_head(connection: Connection, workspace: str, session: str) -> Head | None:
+    """Lock a session's row and say where it stands; None if there is none."""
+    row = connection.execute(Q.lock_session, (workspace, session), binary=True).fetchone()
+    if row is None:
+        return None
+    created, parent, fork_at, fork_hash, head, stored, check = row
+    expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
+    if head != fork_at:
+        last = connection.execute(Q.read_events, (workspace, session, head, head), binary=True).fetchone()
+        if last is None or last[9] != stored:
+            raise JournalDamaged(session, head, "the session's row does not match its last event")
+    return Head(head, stored)
+
+
+def add_session(connection: Connection, place: Place, now: int, parent: str | None, head: Head) -> bool:
+    """A new session on a head; False if another transaction made it first."""
+    check = checksum(*place, now, parent, head.position, head.hash)
+    values = (*place, now, parent, head.position, head.hash, head.position, head.hash, check)
+    return connection.execute(Q.add_session, values).fetchone() is not None
+
+
+def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow | None:
+    """The lease as it stands, checked."""
+    row = connection.execute(Q.lock_lease if lock else Q.read_lease, place, binary=True).fetchone()
+    if row is None:
+        return None
+    owner, fence, expires, check = row
+    expect_intact(f"the lease on {place[1]!r}", check, *place, owner, fence, expires)
+    return LeaseRow(owner, fence, expires)
+
+
+def check_fence(connection: Connection, place: Place, fence: int, now: int) -> LeaseRow:
+    """The lease held under `fence`, locked; raises `LeaseLost` if it is another's or has run out."""
+    lease = read_lease(connection, place, lock=True)
+    if lease is None or lease.fence != fence or lease.expires <= now:
+        raise LeaseLost(place[1], fence, lease.fence if lease else None)
+    return lease

@@ -1,0 +1,81 @@
+"""Sessions, subjects and cursors as rows, each checked when it is read; and the check of all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import JournalDamaged
+from ...ports import Head, SessionRow, SubjectRow
+from ..rowcheck import checksum, expect_intact
+from .appending import Q
+from .connection import Connection
+
+
+def find_session(connection: Connection, workspace: str, session: str) -> tuple[SessionRow, Head] | None:
+    """A session and where it stands. Raises `JournalDamaged` if its row and its events disagree."""
+    row = connection.execute(Q.find_session, (workspace, session), binary=True).fetchone()
+    if row is None:
+        return None
+    created, parent, fork_at, fork_hash, head, stored, check, last, last_hash, time = row
+    expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
+    found = Head(fork_at, fork_hash) if last is None else Head(last, last_hash)
+    if found != Head(head, stored):
+        position = max(head, found.position)
+        raise JournalDamaged(session, position, "the session's row does not match its last event")
+    return SessionRow(session, created, parent, fork_at, head, time or created), found
+
+
+def session_rows(connection: Connection, workspace: str, after: str, limit: int) -> list[SessionRow]:
+    """Sessions by id, after one."""
+    found = []
+    rows = connection.execute(Q.list_sessions, (workspace, after, limit), binary=True)
+    for session, created, parent, fork_at, fork_hash, check, head, time in rows:
+        expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
+        position = fork_at if head is None else head
+        found.append(SessionRow(session, created, parent, fork_at, position, time or created))
+    return found
+
+
+def subject_of(connection: Connection, query: str, workspace: str, which: Any) -> SubjectRow | None:
+    """A living subject, by name or reference."""
+    row = connection.execute(query.encode(), (workspace, which), binary=True).fetchone()
+    return None if row is None else _checked_subject(workspace, row)
+
+
+def subjects_of(connection: Connection, workspace: str) -> list[SubjectRow]:
+    """All living subjects."""
+    rows = connection.execute(Q.list_subjects, (workspace,), binary=True)
+    return [_checked_subject(workspace, row) for row in rows]
+
+
+def _checked_subject(workspace: str, row: tuple[Any, ...]) -> SubjectRow:
+    *fields, check = row
+    subject = SubjectRow(*fields)
+    expect_intact(f"subject {subject.ref.hex()}", check, workspace, *subject)
+    return subject
+
+
+def cursor_of(connection: Connection, query: str, workspace: str, outlet: str) -> int:
+    """How far an outlet got."""
+    row = connection.execute(query.encode(), (workspace, outlet)).fetchone()
+    if row is None:
+        return 0
+    expect_intact(f"the cursor of {outlet!r}", row[1], workspace, outlet, row[0])
+    return int(row[0])
+
+
+def damage(connection: Connection) -> list[str]:
+    """What is wrong beside the chains: orphans, disorder, rows that do not match their checksums."""
+    found = []
+    for what, query in (
+        ("an event belongs to no session", Q.orphan_events),
+        ("a blob belongs to no subject", Q.orphan_blobs),
+        ("the feed contradicts the order of a session", Q.disorder),
+    ):
+        if connection.execute(query).fetchone() is not None:
+            found.append(what)
+    for kind, query in (("lease", Q.list_leases), ("cursor", Q.list_cursors)):
+        for workspace, name, *fields, check in connection.execute(query, binary=True):
+            if checksum(workspace, name, *fields) != check:
+                found.append(f"the {kind} {name!r} does not match its checksum")
+    return found

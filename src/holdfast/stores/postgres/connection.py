@@ -1,0 +1,201 @@
+"""Reaching PostgreSQL: the pool, migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import errors as pg
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from ...errors import (
+    HoldfastError,
+    InvalidInput,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from ..queries import load_migrations
+
+MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
+SCHEMA_VERSION = MIGRATIONS[-1][0]
+MIGRATION_LOCK = 0x48464A4C
+Connection = psycopg.Connection[tuple[Any, ...]]
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+"""Errors after which the connection is gone and the outcome of what was under way is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """How to reach a server."""
+
+    url: str
+    pool_size: int = 10
+    timeout: float = 30.0
+    readonly: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The address without its password."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname or "the local socket"
+            return f"{host}:{parts.port or 5432}{parts.path}"
+        except ValueError:
+            return "the given URL"
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Turn the driver's errors into named ones."""
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout, PoolClosed) as error:
+        raise explain(error, shown) from error
+
+
+def explain(error: BaseException, shown: str) -> BaseException:
+    """The named error that a driver error stands for; others as they are."""
+    if isinstance(error, HoldfastError):
+        return error
+    for kind, made in _MEANING:
+        if isinstance(error, kind):
+            return made(shown, str(error).strip().split("\n")[0])
+    if isinstance(error, psycopg.Error):
+        return StoreError(f"PostgreSQL at {shown} failed: {error}")
+    return error
+
+
+_MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[str, str], StoreError]]] = [
+    (PoolClosed, lambda at, why: StoreClosed(f"the store at {at} was closed", hint="open it again")),
+    (
+        PoolTimeout,
+        lambda at, why: StoreUnavailable(
+            f"no connection to PostgreSQL at {at} in time", hint="is the server up? is the pool large enough?"
+        ),
+    ),
+    (pg.DiskFull, lambda at, why: StoreFull(f"PostgreSQL at {at} has no room left", hint="free some space")),
+    (
+        pg.ReadOnlySqlTransaction,
+        lambda at, why: StoreReadOnly(f"PostgreSQL at {at} is read-only", hint="connect to the primary"),
+    ),
+    (
+        pg.InsufficientPrivilege,
+        lambda at, why: StoreReadOnly(
+            f"this user may not do that at {at}: {why}", hint="grant it rights on schema holdfast"
+        ),
+    ),
+    (
+        (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure, pg.QueryCanceled),
+        lambda at, why: StoreBusy(f"PostgreSQL at {at} was too busy: {why}", hint="try again"),
+    ),
+    (
+        (pg.DataCorrupted, pg.IndexCorrupted),
+        lambda at, why: StoreDamaged(f"PostgreSQL at {at} is damaged: {why}", hint="restore a backup"),
+    ),
+    (
+        pg.InvalidCatalogName,
+        lambda at, why: StoreUnavailable(f"PostgreSQL at {at}: {why}", hint="create the database first"),
+    ),
+    (
+        LOST,
+        lambda at, why: StoreUnavailable(
+            f"PostgreSQL at {at} cannot be reached: {why}", hint="check host, port, user and password"
+        ),
+    ),
+    (
+        pg.IntegrityError,
+        lambda at, why: StoreDamaged(f"rows at {at} contradict each other: {why}", hint="run verify"),
+    ),
+]
+
+
+def connect(settings: PostgresSettings) -> Connection:
+    """One connection outside the pool, with our settings."""
+    try:
+        connection = psycopg.connect(
+            settings.url,
+            autocommit=True,
+            connect_timeout=max(1, int(settings.timeout)),
+            application_name="holdfast",
+        )
+    except psycopg.ProgrammingError as error:
+        raise InvalidInput(
+            f"this is no PostgreSQL URL: {str(error).strip()}",
+            hint="write it as postgresql://user:password@host:5432/database",
+        ) from error
+    configure(connection, settings)
+    return connection
+
+
+def configure(connection: Connection, settings: PostgresSettings) -> None:
+    """Settings that durability and isolation rest on, whatever the server's defaults are."""
+    found: Any = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+    if found[0] == "off":
+        connection.execute("SET synchronous_commit = on")
+    connection.execute("SET default_transaction_isolation = 'read committed'")
+    connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(settings.timeout * 1000)}",))
+    if settings.readonly:
+        connection.execute("SET default_transaction_read_only = on")
+
+
+def open_pool(settings: PostgresSettings) -> ConnectionPool[Connection]:
+    """A pool of at most `pool_size` connections, opened as they are needed."""
+    pool: ConnectionPool[Connection] = ConnectionPool(
+        settings.url,
+        min_size=1,
+        max_size=max(2, settings.pool_size),
+        timeout=settings.timeout,
+        reconnect_timeout=settings.timeout,
+        max_idle=60.0,
+        kwargs={"autocommit": True, "application_name": "holdfast"},
+        configure=lambda connection: configure(connection, settings),
+        open=False,
+        name="holdfast",
+    )
+    pool.open(wait=False)
+    return pool
+
+
+def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHEMA_VERSION) -> None:
+    """Bring the schema up to date under an advisory lock, all steps in one transaction."""
+    encoding: Any = connection.execute("SHOW server_encoding").fetchone()
+    if encoding[0] != "UTF8":
+        raise NotAStore(f"the database at {settings.shown} is not in UTF8", hint="create one with ENCODING 'UTF8'")
+    if settings.readonly or check_version(connection, settings.shown) >= upto:
+        return
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        version = check_version(connection, settings.shown)
+        if version == 0:
+            connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
+            connection.execute("CREATE TABLE holdfast.meta (name text PRIMARY KEY, value bigint NOT NULL)")
+            connection.execute("INSERT INTO holdfast.meta VALUES ('schema', 0)")
+        for number, script in MIGRATIONS:
+            if version < number <= upto:
+                connection.execute(script.encode())
+                connection.execute("UPDATE holdfast.meta SET value = %s WHERE name = 'schema'", (number,))
+
+
+def check_version(connection: Connection, shown: str) -> int:
+    """The schema version, 0 if there is none; raises `StoreTooNew` for a newer one."""
+    there: Any = connection.execute("SELECT to_regclass('holdfast.meta')").fetchone()
+    if there[0] is None:
+        return 0
+    row = connection.execute("SELECT value FROM holdfast.meta WHERE name = 'schema'").fetchone()
+    if row is None:
+        raise StoreDamaged(f"the schema version at {shown} is missing", hint="restore it from a backup")
+    if row[0] > SCHEMA_VERSION:
+        raise StoreTooNew(f"the store at {shown}", row[0], SCHEMA_VERSION)
+    return int(row[0])

@@ -1,0 +1,60 @@
+-- The journal: sessions, events, blobs, subjects. Workspace and session lead every key, so that a large
+-- installation can partition or distribute by workspace. Text sorts by code point, as in the other stores.
+
+CREATE TABLE holdfast.sessions (
+    workspace text COLLATE "C" NOT NULL,
+    session text COLLATE "C" NOT NULL,
+    created bigint NOT NULL,
+    parent text COLLATE "C",
+    fork_at bigint NOT NULL,
+    fork_hash bytea NOT NULL,
+    head bigint NOT NULL,
+    hash bytea NOT NULL,
+    checksum bytea NOT NULL,
+    PRIMARY KEY (workspace, session)
+) WITH (fillfactor = 70);
+
+-- `tx` and `seq` order the feed over all sessions: what commits later never sorts before what a reader was
+-- given, because readers stop at the oldest transaction that is still running.
+CREATE TABLE holdfast.events (
+    workspace text COLLATE "C" NOT NULL,
+    session text COLLATE "C" NOT NULL,
+    position bigint NOT NULL,
+    type text COLLATE "C" NOT NULL,
+    time bigint NOT NULL,
+    actor text COLLATE "C",
+    cause text COLLATE "C",
+    key text COLLATE "C",
+    subject bytea,
+    payload bytea,
+    payload_hash bytea,
+    hash bytea NOT NULL,
+    tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    PRIMARY KEY (workspace, session, position)
+);
+CREATE UNIQUE INDEX events_key ON holdfast.events (workspace, session, key) WHERE key IS NOT NULL;
+CREATE INDEX events_subject ON holdfast.events (workspace, subject) WHERE subject IS NOT NULL;
+CREATE INDEX events_feed ON holdfast.events (workspace, tx, seq);
+
+CREATE TABLE holdfast.blobs (
+    workspace text COLLATE "C" NOT NULL,
+    address bytea NOT NULL,
+    owner bytea,
+    body bytea NOT NULL,
+    PRIMARY KEY (workspace, address)
+);
+ALTER TABLE holdfast.blobs ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX blobs_owner ON holdfast.blobs (workspace, owner) WHERE owner IS NOT NULL;
+
+CREATE TABLE holdfast.subjects (
+    workspace text COLLATE "C" NOT NULL,
+    ref bytea NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    salt bytea NOT NULL,
+    wrapped bytea,
+    master bytea,
+    checksum bytea NOT NULL,
+    PRIMARY KEY (workspace, ref),
+    UNIQUE (workspace, name)
+);

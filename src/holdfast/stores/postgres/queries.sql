@@ -1,0 +1,252 @@
+-- name: append_one
+-- One event, if the session still stands where the writer last saw it, nobody used the key, and lease and
+-- subject live. Locking lease and subject makes a takeover or an erasure wait for this append or precede it.
+WITH moved AS (
+    UPDATE holdfast.sessions s SET head = %(position)s, hash = %(hash)s
+    WHERE s.workspace = %(workspace)s AND s.session = %(session)s
+      AND s.head = %(from_position)s AND s.hash = %(from_hash)s
+      AND (%(key)s::text IS NULL OR NOT EXISTS (
+          SELECT 1 FROM holdfast.events e
+          WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.key = %(key)s))
+      AND (%(fence)s::bigint IS NULL OR EXISTS (
+          SELECT 1 FROM holdfast.leases l WHERE l.workspace = %(workspace)s AND l.session = %(session)s
+          AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE))
+      AND (%(subject)s::bytea IS NULL OR EXISTS (
+          SELECT 1 FROM holdfast.subjects p WHERE p.workspace = %(workspace)s AND p.ref = %(subject)s FOR SHARE))
+    RETURNING s.session
+), stored AS (
+    INSERT INTO holdfast.events
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
+    SELECT %(workspace)s, m.session, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s,
+           %(subject)s, %(payload)s, %(hash)s
+    FROM moved m
+)
+SELECT pg_notify('holdfast', '') FROM moved;
+
+-- name: append_many
+-- The same for many sessions at once; says which sessions moved. Sessions are locked in order of their ids.
+WITH wanted AS (
+    SELECT * FROM unnest(
+        %(w_workspace)s::text[], %(w_session)s::text[], %(w_from)s::bigint[], %(w_prev)s::bytea[],
+        %(w_to)s::bigint[], %(w_hash)s::bytea[], %(w_key)s::text[], %(w_fence)s::bigint[],
+        %(w_now)s::bigint[], %(w_subject)s::bytea[]
+    ) AS w(workspace, session, from_position, from_hash, to_position, to_hash, key, fence, now, subject)
+), locked AS MATERIALIZED (
+    SELECT s.workspace, s.session, s.head, s.hash FROM holdfast.sessions s
+    JOIN wanted w USING (workspace, session)
+    ORDER BY s.workspace, s.session FOR UPDATE OF s
+), moved AS (
+    UPDATE holdfast.sessions s SET head = w.to_position, hash = w.to_hash
+    FROM wanted w JOIN locked k USING (workspace, session)
+    WHERE s.workspace = w.workspace AND s.session = w.session
+      AND k.head = w.from_position AND k.hash = w.from_hash
+      AND s.head = w.from_position AND s.hash = w.from_hash
+      AND (w.key IS NULL OR NOT EXISTS (
+          SELECT 1 FROM holdfast.events e
+          WHERE e.workspace = w.workspace AND e.session = w.session AND e.key = w.key))
+      AND (w.fence IS NULL OR EXISTS (
+          SELECT 1 FROM holdfast.leases l WHERE l.workspace = w.workspace AND l.session = w.session
+          AND l.fence = w.fence AND l.expires > w.now FOR SHARE))
+      AND (w.subject IS NULL OR EXISTS (
+          SELECT 1 FROM holdfast.subjects p WHERE p.workspace = w.workspace AND p.ref = w.subject FOR SHARE))
+    RETURNING s.workspace, s.session
+), stored AS (
+    INSERT INTO holdfast.events
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
+    SELECT e.workspace, e.session, e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.hash
+    FROM unnest(
+        %(workspace)s::text[], %(session)s::text[], %(position)s::bigint[], %(type)s::text[], %(time)s::bigint[],
+        %(actor)s::text[], %(cause)s::text[], %(key)s::text[], %(subject)s::bytea[], %(payload)s::bytea[],
+        %(hash)s::bytea[]
+    ) AS e(workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
+    JOIN moved m USING (workspace, session)
+), told AS (SELECT pg_notify('holdfast', '') FROM moved LIMIT 1)
+SELECT m.workspace, m.session, (SELECT count(*) FROM told) FROM moved m;
+
+-- name: lock_session
+-- A session's row, kept from others until the transaction ends.
+SELECT created, parent, fork_at, fork_hash, head, hash, checksum
+FROM holdfast.sessions WHERE workspace = %s AND session = %s FOR UPDATE;
+
+-- name: find_session
+-- A session's row and its newest event, in one snapshot.
+SELECT s.created, s.parent, s.fork_at, s.fork_hash, s.head, s.hash, s.checksum, e.position, e.hash, e.time
+FROM holdfast.sessions s LEFT JOIN LATERAL (
+    SELECT position, hash, time FROM holdfast.events
+    WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
+) e ON true
+WHERE s.workspace = %s AND s.session = %s;
+
+-- name: add_session
+-- A session, unless it is there.
+INSERT INTO holdfast.sessions (workspace, session, created, parent, fork_at, fork_hash, head, hash, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING session;
+
+-- name: move_session
+-- Where a locked session stands now.
+UPDATE holdfast.sessions SET head = %s, hash = %s WHERE workspace = %s AND session = %s;
+
+-- name: list_sessions
+-- Sessions by id, after one, with where each stands.
+SELECT s.session, s.created, s.parent, s.fork_at, s.fork_hash, s.checksum, e.position, e.time
+FROM holdfast.sessions s LEFT JOIN LATERAL (
+    SELECT position, time FROM holdfast.events
+    WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
+) e ON true
+WHERE s.workspace = %s AND s.session > %s ORDER BY s.session LIMIT %s;
+
+-- name: list_workspaces
+-- Every workspace that has a session.
+SELECT DISTINCT workspace FROM holdfast.sessions ORDER BY workspace;
+
+-- name: add_event
+-- One event at its place.
+INSERT INTO holdfast.events
+    (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+
+-- name: read_events
+-- A range of a session, in order.
+SELECT position, type, time, actor, cause, key, subject, payload, payload_hash, hash
+FROM holdfast.events WHERE workspace = %s AND session = %s AND position BETWEEN %s AND %s ORDER BY position;
+
+-- name: find_key
+-- Where an idempotency key was used.
+SELECT position FROM holdfast.events WHERE workspace = %s AND session = %s AND key = %s;
+
+-- name: read_feed
+-- Events of all sessions after a cursor, each with the hash before it, as far as nothing can come in between.
+SELECT e.tx::text, e.seq, e.session, coalesce(p.hash, s.fork_hash),
+       e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
+FROM holdfast.events e
+JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
+LEFT JOIN holdfast.events p
+    ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.position - 1
+WHERE e.workspace = %s AND (e.tx, e.seq) > (%s::xid8, %s) AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
+ORDER BY e.tx, e.seq LIMIT %s;
+
+-- name: tell
+-- Wake the followers when this transaction commits.
+SELECT pg_notify('holdfast', '');
+
+-- name: add_blob
+-- A blob, unless it is there.
+INSERT INTO holdfast.blobs (workspace, address, owner, body) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING;
+
+-- name: read_blob
+-- The body of a blob.
+SELECT body FROM holdfast.blobs WHERE workspace = %s AND address = %s;
+
+-- name: present_blobs
+-- Which of these blobs are stored.
+SELECT address FROM holdfast.blobs WHERE workspace = %s AND address = ANY(%s);
+
+-- name: list_blobs
+-- Blobs by address, after one.
+SELECT address, owner, body FROM holdfast.blobs WHERE workspace = %s AND address > %s ORDER BY address LIMIT %s;
+
+-- name: find_subject
+-- A living subject by name.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast.subjects WHERE workspace = %s AND name = %s;
+
+-- name: find_subject_by_ref
+-- A living subject by reference.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast.subjects WHERE workspace = %s AND ref = %s;
+
+-- name: keep_subject
+-- A living subject, kept from erasure until the transaction ends.
+SELECT 1 FROM holdfast.subjects WHERE workspace = %s AND ref = %s FOR SHARE;
+
+-- name: list_subjects
+-- All living subjects.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast.subjects WHERE workspace = %s ORDER BY ref;
+
+-- name: add_subject
+-- A subject, unless one of that name lives.
+INSERT INTO holdfast.subjects (workspace, ref, name, salt, wrapped, master, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING;
+
+-- name: rewrap_subject
+-- A data key under another master key, if it is still wrapped as the caller saw it.
+UPDATE holdfast.subjects SET wrapped = %s, master = %s, checksum = %s
+WHERE workspace = %s AND ref = %s AND wrapped IS NOT DISTINCT FROM %s;
+
+-- name: delete_subject
+-- The end of a subject: name, salt and key.
+DELETE FROM holdfast.subjects WHERE workspace = %s AND ref = %s;
+
+-- name: sessions_of_subject
+-- The sessions that hold payloads of a subject, locked in order.
+SELECT s.session FROM holdfast.sessions s WHERE s.workspace = %(workspace)s AND s.session IN (
+    SELECT e.session FROM holdfast.events e
+    WHERE e.workspace = %(workspace)s AND e.subject = %(ref)s AND e.payload IS NOT NULL
+) ORDER BY s.session FOR UPDATE;
+
+-- name: payloads_of_subject
+-- What is still stored about a subject in a session.
+SELECT position, payload FROM holdfast.events
+WHERE workspace = %s AND session = %s AND subject = %s AND payload IS NOT NULL ORDER BY position;
+
+-- name: erase_payload
+-- A payload replaced by its hash.
+UPDATE holdfast.events SET payload = NULL, payload_hash = %s WHERE workspace = %s AND session = %s AND position = %s;
+
+-- name: delete_blobs_of
+-- A subject's blobs.
+DELETE FROM holdfast.blobs WHERE workspace = %s AND owner = %s RETURNING length(body);
+
+-- name: read_lease
+-- Who owns a session.
+SELECT owner, fence, expires, checksum FROM holdfast.leases WHERE workspace = %s AND session = %s;
+
+-- name: lock_lease
+-- Who owns a session, kept from others until the transaction ends.
+SELECT owner, fence, expires, checksum FROM holdfast.leases WHERE workspace = %s AND session = %s FOR UPDATE;
+
+-- name: add_lease
+-- A first lease, unless there was one.
+INSERT INTO holdfast.leases (workspace, session, owner, fence, expires, checksum)
+VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING;
+
+-- name: write_lease
+-- The owner of a session from now on.
+UPDATE holdfast.leases SET owner = %s, fence = %s, expires = %s, checksum = %s WHERE workspace = %s AND session = %s;
+
+-- name: read_cursor
+-- How far an outlet got.
+SELECT cursor, checksum FROM holdfast.cursors WHERE workspace = %s AND outlet = %s;
+
+-- name: lock_cursor
+-- How far an outlet got, kept from others until the transaction ends.
+SELECT cursor, checksum FROM holdfast.cursors WHERE workspace = %s AND outlet = %s FOR UPDATE;
+
+-- name: write_cursor
+-- How far an outlet is now.
+INSERT INTO holdfast.cursors (workspace, outlet, cursor, checksum) VALUES (%s, %s, %s, %s)
+ON CONFLICT (workspace, outlet) DO UPDATE SET cursor = excluded.cursor, checksum = excluded.checksum;
+
+-- name: list_leases
+-- Every lease, for the integrity check.
+SELECT workspace, session, owner, fence, expires, checksum FROM holdfast.leases;
+
+-- name: list_cursors
+-- Every cursor, for the integrity check.
+SELECT workspace, outlet, cursor, checksum FROM holdfast.cursors;
+
+-- name: orphan_events
+-- Events that belong to no session.
+SELECT 1 FROM holdfast.events e WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.sessions s WHERE s.workspace = e.workspace AND s.session = e.session
+) LIMIT 1;
+
+-- name: orphan_blobs
+-- Blobs whose owner is no living subject.
+SELECT 1 FROM holdfast.blobs b WHERE owner IS NOT NULL AND NOT EXISTS (
+    SELECT 1 FROM holdfast.subjects s WHERE s.workspace = b.workspace AND s.ref = b.owner
+) LIMIT 1;
+
+-- name: disorder
+-- Events whose feed order contradicts their session's order.
+SELECT 1 FROM holdfast.events a JOIN holdfast.events b
+    ON b.workspace = a.workspace AND b.session = a.session AND b.position = a.position + 1
+WHERE (b.tx, b.seq) < (a.tx, a.seq) LIMIT 1;

@@ -1,0 +1,377 @@
+"""The PostgreSQL store: many processes on many machines.
+
+Locks, always in this order: lease row, subject row, session rows by id, blob rows. Isolation: READ COMMITTED;
+what must not move is locked or compared in the statement that writes. Retry rule: a lost connection is made
+again for up to the timeout. Reads are then repeated; an append first finds out whether it happened (see
+`appending`); other writes compare before they change, so that repeating them changes nothing. A deadlock
+rolls back, and the same is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from psycopg_pool import PoolTimeout
+
+from ...crashpoints import reach
+from ...errors import ForkedHandle, SessionExists, StoreClosed
+from ...ports import (
+    Append,
+    Appended,
+    Blob,
+    Erase,
+    Erasure,
+    FeedItem,
+    Head,
+    LeaseRow,
+    Record,
+    Rewrap,
+    SessionRow,
+    SubjectRow,
+)
+from ...runtime import Bell, Runtime
+from ..group import GroupCommit, Ticket
+from ..rowcheck import checksum
+from .appending import (
+    Appender,
+    Q,
+    add_records,
+    add_session,
+    check_fence,
+    lock_head,
+    read_lease,
+    read_records,
+    to_record,
+)
+from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
+from .connection import LOST, Connection, PostgresSettings, connect, explain, migrate, open_pool, translated
+from .listening import Listener
+
+T = TypeVar("T")
+_LANES = 4
+_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
+_left_behind: list[Any] = []
+
+
+class PostgresStore:
+    """A journal store in a PostgreSQL database. Safe to share between threads."""
+
+    name = "postgres"
+
+    def __init__(self, settings: PostgresSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._pid = os.getpid()
+        self._closed = False
+        self._bell = Bell()
+        self._listener = Listener(settings, self._bell)
+        with translated(settings.shown), connect(settings) as connection:
+            migrate(connection, settings)
+        self._pool = open_pool(settings)
+        lanes = max(1, min(_LANES, settings.pool_size - 1))
+        self._lanes = [self._lane() for _ in range(lanes)]
+        os.register_at_fork(after_in_child=lambda: _left_behind.append(self._pool))
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
+        if os.getpid() != self._pid:
+            raise ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
+
+    # -- running work on connections
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        self._check()
+        return await self._runtime.run(lambda: self._patiently(work))
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        def in_transaction(connection: Connection) -> T:
+            with connection.transaction():
+                return work(connection)
+
+        return await self._do(in_transaction)
+
+    def _patiently(self, work: Callable[[Connection], T]) -> T:
+        """Do work that can be repeated, again if the connection is lost, until the timeout."""
+        until = time.monotonic() + self._settings.timeout
+        pause = 0.02
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    return work(connection)
+            except (*LOST, *_AGAIN, PoolTimeout) as error:
+                if self._closed or time.monotonic() + pause > until or not _passing(error):
+                    raise explain(error, self._settings.shown) from error
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            except psycopg.Error as error:
+                raise explain(error, self._settings.shown) from error
+
+    # -- appending
+
+    def _lane(self) -> GroupCommit[Append, Appended]:
+        appender = Appender()
+        return GroupCommit(lambda tickets: self._flush(appender, tickets))
+
+    async def append(self, request: Append) -> Appended:
+        self._check()
+        lane = self._lanes[hash((request.workspace, request.session)) % len(self._lanes)]
+        if self._runtime.looping:
+            return await lane.commit_looping(request)
+        return lane.commit(request)
+
+    def _flush(self, appender: Appender, tickets: list[Ticket[Append, Appended]]) -> None:
+        fast, slow = appender.attempt(tickets)
+        tried: dict[int, list[Record]] = {}
+        if fast:
+            try:
+                with self._pool.connection() as connection:
+                    left = appender.go_fast(connection, fast)
+            except (psycopg.Error, PoolTimeout) as error:
+                left = fast  # settled below, one by one
+                if isinstance(error, LOST):
+                    tried = {id(one.ticket): one.records for one in left}
+            slow = [one.ticket for one in left] + slow
+        for ticket in slow:
+            try:
+                ticket.answer = self._append_slowly(appender, ticket.request, tried.get(id(ticket), []))
+            except Exception as error:  # noqa: BLE001 - each append has its own outcome
+                ticket.error = explain(error, self._settings.shown)
+
+    def _append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
+        placed: list[list[Record]] = [tried]
+
+        def place(head: Head) -> list[Record]:
+            placed.append(request.place(head))
+            return placed[-1]
+
+        watched = Append(
+            request.workspace,
+            request.session,
+            request.count,
+            place,
+            key=request.key,
+            expected=request.expected,
+            fence=request.fence,
+            now=request.now,
+            subject=request.subject,
+            blobs=request.blobs,
+        )
+        return self._patiently(lambda connection: appender.go_slow(connection, watched, placed[-1]))
+
+    # -- reading
+
+    async def head(self, workspace: str, session: str) -> Head | None:
+        found = await self._do(lambda connection: find_session(connection, workspace, session))
+        return None if found is None else found[1]
+
+    async def read(self, workspace: str, session: str, start: int, stop: int) -> list[Record]:
+        return await self._do(lambda connection: read_records(connection, (workspace, session), start, stop))
+
+    async def find(self, workspace: str, session: str, key: str) -> int | None:
+        def work(connection: Connection) -> int | None:
+            row = connection.execute(Q.find_key, (workspace, session, key)).fetchone()
+            return row[0] if row else None
+
+        return await self._do(work)
+
+    async def session(self, workspace: str, session: str) -> SessionRow | None:
+        found = await self._do(lambda connection: find_session(connection, workspace, session))
+        return None if found is None else found[0]
+
+    async def sessions(self, workspace: str, after: str, limit: int) -> list[SessionRow]:
+        return await self._do(lambda connection: session_rows(connection, workspace, after, limit))
+
+    async def workspaces(self) -> list[str]:
+        return await self._do(lambda connection: [row[0] for row in connection.execute(Q.list_workspaces)])
+
+    async def fork(self, workspace: str, parent: str, at: Head, session: str, now: int) -> None:
+        def work(connection: Connection) -> None:
+            if not add_session(connection, (workspace, session), now, parent, at):
+                raise SessionExists(session)
+
+        await self._write(work)
+
+    async def feed(self, workspace: str, after: int, limit: int) -> list[FeedItem]:
+        tx, seq = after >> 64, after & (2**64 - 1)
+
+        def work(connection: Connection) -> list[FeedItem]:
+            rows = connection.execute(Q.read_feed, (workspace, str(tx), seq, limit), binary=True)
+            return [
+                FeedItem(int(tx) << 64 | seq, session, previous, to_record(tuple(rest)))
+                for tx, seq, session, previous, *rest in rows
+            ]
+
+        return await self._do(work)
+
+    async def cursor(self, workspace: str, outlet: str) -> int:
+        return await self._do(lambda connection: cursor_of(connection, Q.read_cursor, workspace, outlet))
+
+    async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
+        def work(connection: Connection) -> bool:
+            if cursor_of(connection, Q.lock_cursor, workspace, outlet) != before:
+                return False
+            check = checksum(workspace, outlet, str(after))
+            connection.execute(Q.write_cursor, (workspace, outlet, str(after), check))
+            return True
+
+        return await self._write(work)
+
+    # -- blobs and subjects
+
+    async def blob(self, workspace: str, address: bytes) -> bytes | None:
+        def work(connection: Connection) -> bytes | None:
+            row = connection.execute(Q.read_blob, (workspace, address), binary=True).fetchone()
+            return row[0] if row else None
+
+        return await self._do(work)
+
+    async def blobs(self, workspace: str, after: bytes, limit: int) -> list[Blob]:
+        def work(connection: Connection) -> list[Blob]:
+            rows = connection.execute(Q.list_blobs, (workspace, after, limit), binary=True)
+            return [Blob(*row) for row in rows]
+
+        return await self._do(work)
+
+    async def missing_blobs(self, workspace: str, addresses: Sequence[bytes]) -> set[bytes]:
+        def work(connection: Connection) -> set[bytes]:
+            rows = connection.execute(Q.present_blobs, (workspace, list(addresses)), binary=True)
+            return set(addresses) - {row[0] for row in rows}
+
+        return await self._do(work)
+
+    async def subject(self, workspace: str, name: str) -> SubjectRow | None:
+        return await self._do(lambda connection: subject_of(connection, Q.find_subject, workspace, name))
+
+    async def subject_by_ref(self, workspace: str, ref: bytes) -> SubjectRow | None:
+        return await self._do(lambda connection: subject_of(connection, Q.find_subject_by_ref, workspace, ref))
+
+    async def add_subject(self, workspace: str, subject: SubjectRow) -> SubjectRow:
+        def work(connection: Connection) -> SubjectRow:
+            connection.execute(Q.add_subject, (workspace, *subject, checksum(workspace, *subject)))
+            return subject_of(connection, Q.find_subject, workspace, subject.name) or subject
+
+        return await self._write(work)
+
+    async def subjects(self, workspace: str) -> list[SubjectRow]:
+        return await self._do(lambda connection: subjects_of(connection, workspace))
+
+    async def rewrap(self, workspace: str, rows: Iterable[Rewrap]) -> int:
+        def work(connection: Connection) -> int:
+            moved = 0
+            for ref, before, after in rows:
+                values = (after.wrapped, after.master, checksum(workspace, *after), workspace, ref, before)
+                moved += connection.execute(Q.rewrap_subject, values).rowcount
+            return moved
+
+        return await self._write(work)
+
+    async def erase(self, request: Erase) -> Erasure:
+        erased = await self._write(lambda connection: _erase(connection, request))
+        reach("erase.committed")
+        return erased
+
+    # -- leases
+
+    async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:
+        place = (workspace, session)
+
+        def work(connection: Connection) -> LeaseRow | None:
+            free = LeaseRow(owner, 0, 0)
+            connection.execute(Q.add_lease, (*place, *free, checksum(*place, *free)))
+            lease = read_lease(connection, place, lock=True) or free
+            if lease.expires > now and lease.owner != owner:
+                return None
+            return _write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
+
+        return await self._write(work)
+
+    async def renew(self, workspace: str, session: str, fence: int, now: int, expires: int) -> LeaseRow:
+        place = (workspace, session)
+
+        def work(connection: Connection) -> LeaseRow:
+            lease = check_fence(connection, place, fence, now)
+            return _write_lease(connection, place, lease._replace(expires=expires))
+
+        return await self._write(work)
+
+    async def release(self, workspace: str, session: str, fence: int) -> None:
+        place = (workspace, session)
+
+        def work(connection: Connection) -> None:
+            lease = read_lease(connection, place, lock=True)
+            if lease is not None and lease.fence == fence:
+                _write_lease(connection, place, lease._replace(expires=0))
+
+        await self._write(work)
+
+    async def lease(self, workspace: str, session: str) -> LeaseRow | None:
+        return await self._do(lambda connection: read_lease(connection, (workspace, session), lock=False))
+
+    # -- following
+
+    async def mark(self) -> int:
+        self._check()
+        self._listener.start()
+        return self._bell.rings
+
+    async def changed(self, mark: int, timeout: float) -> None:
+        await self._runtime.wait(self._bell, mark, timeout)
+
+    # -- looking after the database
+
+    async def damage(self) -> list[str]:
+        return await self._do(damage)
+
+    async def close(self) -> None:
+        if self._closed or os.getpid() != self._pid:
+            self._closed = True
+            return
+        await self._runtime.run(self._close)
+        self._runtime.close()
+
+    def _close(self) -> None:
+        for lane in self._lanes:
+            lane.close()
+        self._closed = True
+        self._listener.stop()
+        self._pool.close(timeout=5)
+        self._bell.ring()
+
+
+def _passing(error: BaseException) -> bool:
+    """Whether waiting may help: a server that restarts, not a password that is wrong."""
+    return not isinstance(error, (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName))
+
+
+def _write_lease(connection: Connection, place: tuple[str, str], lease: LeaseRow) -> LeaseRow:
+    connection.execute(Q.write_lease, (*lease, checksum(*place, *lease), *place))
+    return lease
+
+
+def _erase(connection: Connection, request: Erase) -> Erasure:
+    reach("erase.begun")
+    workspace, ref = request.workspace, request.ref
+    payloads = size = 0
+    tombstones: dict[str, Record] = {}
+    # The subject goes first: from here on no append about it can begin, and none is under way.
+    connection.execute(Q.delete_subject, (workspace, ref))
+    sessions = connection.execute(Q.sessions_of_subject, {"workspace": workspace, "ref": ref}).fetchall()
+    for (session,) in sessions:
+        held = connection.execute(Q.payloads_of_subject, (workspace, session, ref), binary=True).fetchall()
+        rows = [(request.digest(payload), workspace, session, position) for position, payload in held]
+        connection.cursor().executemany(Q.erase_payload, rows)
+        payloads, size = payloads + len(held), size + sum(len(payload) for _, payload in held)
+        head = lock_head(connection, workspace, session)
+        if head is not None and held:
+            tombstones[session] = request.tombstone(session, head, len(held))
+    gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
+    reach("erase.removed")
+    for session, record in tombstones.items():
+        add_records(connection, (workspace, session), [record])
+    return Erasure(payloads, len(gone), size + sum(row[0] for row in gone), tombstones)

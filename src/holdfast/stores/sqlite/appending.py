@@ -1,0 +1,155 @@
+"""Appends inside a write transaction: check, place, insert.
+
+The heads of sessions are remembered between transactions as long as no other connection wrote, which SQLite's
+data version tells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ...errors import LeaseLost, PositionConflict
+from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
+from ..queries import load_queries
+from ..rowcheck import checksum, expect_intact
+
+Q = load_queries(Path(__file__).parent / "queries.sql")
+_REMEMBERED = 100_000
+
+
+class Appender:
+    """Applies appends on the writing connection. Call `refresh` first in each transaction and
+    `forget` after a rollback."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._version: Any = None
+        self._sids: dict[tuple[str, str], int] = {}
+        self._heads: dict[int, Head] = {}
+        self._subjects: set[tuple[str, bytes]] = set()
+
+    def refresh(self) -> None:
+        """Drop what is remembered if somebody else wrote."""
+        version = self._connection.pragma("data_version")
+        if version != self._version or len(self._heads) > _REMEMBERED:
+            self.forget()
+            self._version = version
+
+    def forget(self) -> None:
+        """Drop what is remembered."""
+        self._sids.clear()
+        self._heads.clear()
+        self._subjects.clear()
+
+    def append(self, request: Append) -> Appended:
+        """See `Store.append`. Raises before it writes anything, or not at all."""
+        workspace, session = request.workspace, request.session
+        sid = self._sids.get((workspace, session))
+        if sid is None:
+            sid = self._find(workspace, session)
+        if request.key is not None and sid is not None:
+            found = self._one(Q.find_key, (sid, request.key))
+            if found is not None:
+                return Appended(read_records(self._connection, sid, found[0], found[0] + request.count - 1), True)
+        if request.fence is not None:
+            check_fence(self._connection, workspace, session, request.fence, request.now)
+        head = self._heads[sid] if sid is not None else Head(0, GENESIS)
+        if request.expected is not None and request.expected != head.position:
+            raise PositionConflict(session, request.expected, head.position)
+        if request.subject is not None:
+            self._check_subject(workspace, request.subject)
+        records = request.place(head)
+        if sid is None:
+            sid = self.create(workspace, session, request.now, None, head)
+        self._insert(sid, request, records)
+        return Appended(records, False)
+
+    def _insert(self, sid: int, request: Append, records: list[Record]) -> None:
+        for blob in request.blobs:
+            self._connection.execute(Q.add_blob, (request.workspace, *blob))
+        for record in records:
+            self._connection.execute(Q.add_event, (sid, *record))
+        self._heads[sid] = Head(records[-1].position, records[-1].hash)
+
+    def place_one(self, workspace: str, session: str, sid: int, record: Record) -> None:
+        """Insert a record that was placed on the session's head."""
+        self._sids[(workspace, session)] = sid
+        self._connection.execute(Q.add_event, (sid, *record))
+        self._heads[sid] = Head(record.position, record.hash)
+
+    def _find(self, workspace: str, session: str) -> int | None:
+        row = find_session(self._connection, workspace, session)
+        if row is None:
+            return None
+        sid = int(row[0])
+        self._sids[(workspace, session)] = sid
+        self._heads[sid] = head_of(self._connection, row)
+        return sid
+
+    def _check_subject(self, workspace: str, ref: bytes) -> None:
+        if (workspace, ref) in self._subjects:
+            return
+        if self._one(Q.find_subject_by_ref, (workspace, ref)) is None:
+            raise SubjectGone("the subject was erased")
+        self._subjects.add((workspace, ref))
+
+    def create(self, workspace: str, session: str, now: int, parent: str | None, head: Head) -> int:
+        """A new session on a head: nothing, or the point where it forks from its parent."""
+        fields = (workspace, session, now, parent, head.position, head.hash)
+        sid = int(self._one(Q.add_session, fields)[0])
+        self._connection.execute(Q.check_session, (checksum(sid, *fields), sid))
+        self._sids[(workspace, session)] = sid
+        self._heads[sid] = head
+        return sid
+
+    def _one(self, query: str, values: tuple[Any, ...]) -> Any:
+        return self._connection.execute(query, values).fetchone()
+
+
+def find_session(connection: apsw.Connection, workspace: str, session: str) -> Any:
+    """The session's row, checked, or None."""
+    row: Any = connection.execute(Q.find_session, (workspace, session)).fetchone()
+    if row is not None:
+        sid, created, parent, fork_at, fork_hash, check = row
+        fields = (sid, workspace, session, created, parent, fork_at, fork_hash)
+        expect_intact(f"session {session!r}", check, *fields)
+    return row
+
+
+def head_of(connection: apsw.Connection, row: Any) -> Head:
+    """Where the session of a row stands."""
+    last: Any = connection.execute(Q.last_event, (row[0],)).fetchone()
+    return Head(row[3], row[4]) if last is None else Head(last[0], last[1])
+
+
+def read_records(connection: apsw.Connection, sid: int, start: int, stop: int) -> list[Record]:
+    """A range of a session's own events."""
+    rows: Any = connection.execute(Q.read_events, (sid, start, stop))
+    return list(map(Record._make, rows))
+
+
+def read_lease(connection: apsw.Connection, workspace: str, session: str) -> LeaseRow | None:
+    """The lease as it stands, checked."""
+    row: Any = connection.execute(Q.read_lease, (workspace, session)).fetchone()
+    if row is None:
+        return None
+    owner, fence, expires, check = row
+    expect_intact(f"the lease on {session!r}", check, workspace, session, owner, fence, expires)
+    return LeaseRow(owner, fence, expires)
+
+
+def write_lease(connection: apsw.Connection, workspace: str, session: str, lease: LeaseRow) -> None:
+    """Store a lease."""
+    check = checksum(workspace, session, *lease)
+    connection.execute(Q.write_lease, (workspace, session, *lease, check))
+
+
+def check_fence(connection: apsw.Connection, workspace: str, session: str, fence: int, now: int) -> LeaseRow:
+    """The lease held under `fence`; raises `LeaseLost` if it is another's or has run out."""
+    lease = read_lease(connection, workspace, session)
+    if lease is None or lease.fence != fence or lease.expires <= now:
+        raise LeaseLost(session, fence, lease.fence if lease else None)
+    return lease

@@ -1,0 +1,209 @@
+"""Opening a SQLite file: flags, encryption, pragmas, migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ...errors import (
+    HoldfastError,
+    NotAStore,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from ..queries import load_migrations
+
+APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
+MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
+SCHEMA_VERSION = MIGRATIONS[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """How to open a file. `vfs` and `exclusive` serve tests with a file layer of their own."""
+
+    path: str
+    timeout: float = 30.0
+    readonly: bool = False
+    file_key: bytes | None = None
+    vfs: str | None = None
+    exclusive: bool = False
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn the driver's errors into named ones."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise explain(error, path) from error
+
+
+def explain(error: BaseException, path: str) -> BaseException:
+    """The named error that a driver error stands for; others as they are."""
+    if isinstance(error, HoldfastError) or not isinstance(error, apsw.Error):
+        return error
+    for kind, made in _MEANING:
+        if isinstance(error, kind):
+            return made(path, str(error))
+    return StoreError(f"SQLite failed on {path}: {error}")
+
+
+_MEANING: list[tuple[type[apsw.Error], Callable[[str, str], StoreError]]] = [
+    (
+        apsw.FullError,
+        lambda path, why: StoreFull(f"no room left to write {path}", hint="free some space; nothing was lost"),
+    ),
+    (
+        apsw.ReadOnlyError,
+        lambda path, why: StoreReadOnly(f"{path} cannot be written", hint="check the file's permissions"),
+    ),
+    (
+        apsw.BusyError,
+        lambda path, why: StoreBusy(f"{path} is locked by another program", hint="close it, or wait longer"),
+    ),
+    (
+        apsw.CantOpenError,
+        lambda path, why: StoreUnavailable(
+            f"{path} cannot be opened: {why}", hint="check that its folder exists and can be written"
+        ),
+    ),
+    (
+        apsw.NotADBError,
+        lambda path, why: NotAStore(
+            f"{path} is not a database, or it is encrypted with another key",
+            hint="check the path; for an encrypted file pass file_key=…",
+        ),
+    ),
+    (
+        apsw.CorruptError,
+        lambda path, why: StoreDamaged(f"{path} is damaged: {why}", hint="restore a backup"),
+    ),
+    (
+        apsw.IOError,
+        lambda path, why: StoreUnavailable(
+            f"reading or writing {path} failed: {why}",
+            hint="check the disk; whether the last write landed is open: repeat it with the same key",
+        ),
+    ),
+    (
+        apsw.PermissionsError,
+        lambda path, why: StoreReadOnly(f"{path} may not be accessed: {why}", hint="check permissions"),
+    ),
+]
+
+
+def connect(settings: SqliteSettings) -> apsw.Connection:
+    """A connection with our pragmas. Raises a named error for whatever is wrong with the file."""
+    path = settings.path
+    if os.path.isdir(path):
+        raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
+    with translated(path):
+        if settings.readonly:
+            return _configured(_open_readonly(settings), settings)
+        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        return _configured(apsw.Connection(path, flags=flags, vfs=settings.vfs), settings)
+
+
+def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
+    path = settings.path
+    if not os.path.exists(path):
+        raise StoreUnavailable(f"there is no {path}", hint="check the path")
+    if os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) or os.path.exists(path + "-wal"):
+        return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, vfs=settings.vfs)
+    # On a read-only medium SQLite cannot keep its shared index; nothing can change there, so say so.
+    uri = Path(path).absolute().as_uri() + "?immutable=1"
+    return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def _configured(connection: apsw.Connection, settings: SqliteSettings) -> apsw.Connection:
+    connection.set_busy_timeout(int(settings.timeout * 1000))
+    if settings.file_key is not None:
+        connection.pragma("cipher", "aegis")
+        connection.pragma("hexkey", settings.file_key.hex())
+    if settings.exclusive:
+        connection.pragma("locking_mode", "exclusive")
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    if not settings.readonly:
+        if connection.pragma("journal_mode", "wal") != "wal":
+            raise StoreUnavailable(f"{settings.path} is on a file system without shared memory or locks")
+        connection.pragma("synchronous", "full")
+        connection.pragma("secure_delete", "on")
+        connection.pragma("wal_autocheckpoint", 2000)
+    connection.pragma("temp_store", "memory")
+    connection.pragma("trusted_schema", "off")
+    return connection
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    """The version of the file's schema; 0 if it has none of ours."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'holdfast_meta'").fetchall()
+    if not found:
+        return 0
+    row: Any = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'schema'").fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise StoreDamaged("the store's schema version is missing", hint="restore it from a backup")
+    return int(row[0])
+
+
+def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) -> None:
+    """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
+    with translated(path):
+        if check_version(connection, path) >= upto:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = check_version(connection, path)
+            if version == 0:
+                _claim(connection, path)
+            for number, script in MIGRATIONS:
+                if version < number <= upto:
+                    connection.execute(script)
+                    connection.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'schema'", (number,))
+            connection.execute("COMMIT")
+        except BaseException as error:
+            connection.execute("ROLLBACK")
+            if isinstance(error, apsw.SQLError):
+                raise StoreDamaged(f"{path} cannot be migrated: {error}", hint="restore a backup") from error
+            raise
+    _sync_folder(path)
+
+
+def check_version(connection: apsw.Connection, path: str) -> int:
+    """The schema version; raises `StoreTooNew` for a newer one."""
+    version = schema_version(connection)
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(path, version, SCHEMA_VERSION)
+    return version
+
+
+def _claim(connection: apsw.Connection, path: str) -> None:
+    """Make an empty database ours; refuse one that belongs to something else."""
+    tables: Any = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables[0] or connection.pragma("application_id") not in (0, APPLICATION_ID):
+        raise NotAStore(f"{path} is a database of another program", hint="give holdfast a file of its own")
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.execute("CREATE TABLE holdfast_meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID")
+    connection.execute("INSERT INTO holdfast_meta VALUES ('schema', 0)")
+
+
+def _sync_folder(path: str) -> None:
+    """Make the new file's directory entry durable: SQLite syncs the file, not its name."""
+    if os.name != "posix" or not os.path.exists(path):
+        return
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,145 @@
+-- name: find_session
+-- The number and fork point of a session.
+SELECT sid, created, parent, fork_at, fork_hash, checksum
+FROM holdfast_sessions WHERE workspace = ? AND session = ?;
+
+-- name: add_session
+-- A new session; its checksum follows once its number is known.
+INSERT INTO holdfast_sessions (workspace, session, created, parent, fork_at, fork_hash, checksum)
+VALUES (?, ?, ?, ?, ?, ?, x'') RETURNING sid;
+
+-- name: check_session
+-- The checksum of a new session.
+UPDATE holdfast_sessions SET checksum = ? WHERE sid = ?;
+
+-- name: last_event
+-- The newest event of a session.
+SELECT position, hash, time FROM holdfast_events WHERE sid = ? ORDER BY position DESC LIMIT 1;
+
+-- name: list_sessions
+-- Sessions by id, after one, with where each stands.
+SELECT s.sid, s.session, s.created, s.parent, s.fork_at, s.fork_hash, s.checksum,
+       (SELECT max(position) FROM holdfast_events e WHERE e.sid = s.sid),
+       (SELECT time FROM holdfast_events e WHERE e.sid = s.sid ORDER BY position DESC LIMIT 1)
+FROM holdfast_sessions s WHERE s.workspace = ? AND s.session > ? ORDER BY s.session LIMIT ?;
+
+-- name: list_workspaces
+-- Every workspace that has a session.
+SELECT DISTINCT workspace FROM holdfast_sessions ORDER BY workspace;
+
+-- name: add_event
+-- One event at its place.
+INSERT INTO holdfast_events
+    (sid, position, type, time, actor, cause, key, subject, payload, payload_hash, hash)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: read_events
+-- A range of a session, in order.
+SELECT position, type, time, actor, cause, key, subject, payload, payload_hash, hash
+FROM holdfast_events WHERE sid = ? AND position BETWEEN ? AND ? ORDER BY position;
+
+-- name: find_key
+-- Where an idempotency key was used.
+SELECT position FROM holdfast_events WHERE sid = ? AND key = ?;
+
+-- name: read_feed
+-- Events of all sessions after a cursor, in commit order, each with the hash before it.
+SELECT e.seq, s.session, coalesce(p.hash, s.fork_hash),
+       e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
+FROM holdfast_events e
+JOIN holdfast_sessions s ON s.sid = e.sid
+LEFT JOIN holdfast_events p ON p.sid = e.sid AND p.position = e.position - 1
+WHERE e.seq > ? AND s.workspace = ? ORDER BY e.seq LIMIT ?;
+
+-- name: add_blob
+-- A blob, unless it is there.
+INSERT INTO holdfast_blobs (workspace, address, owner, body) VALUES (?, ?, ?, ?)
+ON CONFLICT (workspace, address) DO NOTHING;
+
+-- name: read_blob
+-- The body of a blob.
+SELECT body FROM holdfast_blobs WHERE workspace = ? AND address = ?;
+
+-- name: has_blob
+-- Whether a blob is stored.
+SELECT 1 FROM holdfast_blobs WHERE workspace = ? AND address = ?;
+
+-- name: list_blobs
+-- Blobs by address, after one.
+SELECT address, owner, body FROM holdfast_blobs WHERE workspace = ? AND address > ? ORDER BY address LIMIT ?;
+
+-- name: find_subject
+-- A living subject by name.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast_subjects WHERE workspace = ? AND name = ?;
+
+-- name: find_subject_by_ref
+-- A living subject by reference.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast_subjects WHERE workspace = ? AND ref = ?;
+
+-- name: list_subjects
+-- All living subjects.
+SELECT ref, name, salt, wrapped, master, checksum FROM holdfast_subjects WHERE workspace = ? ORDER BY ref;
+
+-- name: add_subject
+-- A subject, unless one of that name lives.
+INSERT INTO holdfast_subjects (workspace, ref, name, salt, wrapped, master, checksum) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (workspace, name) DO NOTHING;
+
+-- name: rewrap_subject
+-- A data key under another master key, if it is still wrapped as the caller saw it.
+UPDATE holdfast_subjects SET wrapped = ?, master = ?, checksum = ? WHERE workspace = ? AND ref = ? AND wrapped IS ?;
+
+-- name: delete_subject
+-- The end of a subject: name, salt and key.
+DELETE FROM holdfast_subjects WHERE workspace = ? AND ref = ?;
+
+-- name: payloads_of_subject
+-- What is still stored about a subject.
+SELECT e.seq, e.sid, s.session, e.payload FROM holdfast_events e JOIN holdfast_sessions s ON s.sid = e.sid
+WHERE e.subject = ? AND s.workspace = ? AND e.payload IS NOT NULL ORDER BY e.seq;
+
+-- name: erase_payload
+-- A payload replaced by its hash.
+UPDATE holdfast_events SET payload = NULL, payload_hash = ? WHERE seq = ?;
+
+-- name: delete_blobs_of
+-- A subject's blobs.
+DELETE FROM holdfast_blobs WHERE owner = ? AND workspace = ? RETURNING length(body);
+
+-- name: read_lease
+-- Who owns a session.
+SELECT owner, fence, expires, checksum FROM holdfast_leases WHERE workspace = ? AND session = ?;
+
+-- name: write_lease
+-- The owner of a session from now on.
+INSERT INTO holdfast_leases (workspace, session, owner, fence, expires, checksum) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (workspace, session) DO UPDATE
+SET owner = excluded.owner, fence = excluded.fence, expires = excluded.expires, checksum = excluded.checksum;
+
+-- name: read_cursor
+-- How far an outlet got.
+SELECT cursor, checksum FROM holdfast_cursors WHERE workspace = ? AND outlet = ?;
+
+-- name: write_cursor
+-- How far an outlet is now.
+INSERT INTO holdfast_cursors (workspace, outlet, cursor, checksum) VALUES (?, ?, ?, ?)
+ON CONFLICT (workspace, outlet) DO UPDATE SET cursor = excluded.cursor, checksum = excluded.checksum;
+
+-- name: list_checked_rows
+-- Every bookkeeping row, for the integrity check: what it is, its checksum, its fields.
+SELECT 'lease', session, checksum, workspace, session, owner, fence, expires FROM holdfast_leases
+UNION ALL SELECT 'cursor', outlet, checksum, workspace, outlet, cursor, NULL, NULL FROM holdfast_cursors;
+
+-- name: orphan_events
+-- Events that belong to no session.
+SELECT seq FROM holdfast_events WHERE sid NOT IN (SELECT sid FROM holdfast_sessions) LIMIT 1;
+
+-- name: orphan_blobs
+-- Blobs whose owner is no living subject.
+SELECT id FROM holdfast_blobs b WHERE owner IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM holdfast_subjects s WHERE s.workspace = b.workspace AND s.ref = b.owner) LIMIT 1;
+
+-- name: disorder
+-- Events whose feed order contradicts their session's order.
+SELECT a.seq FROM holdfast_events a JOIN holdfast_events b ON b.sid = a.sid AND b.position = a.position + 1
+WHERE b.seq < a.seq LIMIT 1;

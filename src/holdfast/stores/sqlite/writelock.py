@@ -1,0 +1,82 @@
+"""A fair lock between the processes that write one SQLite file.
+
+SQLite's own busy handler sleeps and tries again, so a busy writer can starve the others for seconds. A
+file lock beside the database queues them in the kernel instead: who waits longest goes next, and a killed
+holder lets go at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import suppress
+from typing import Any
+
+from ...errors import StoreBusy
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: SQLite's own waiting is all there is
+    fcntl = None  # type: ignore[assignment]
+
+
+class WriteLock:
+    """Held while a transaction writes. Not reentrant; used by one thread at a time."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._timeout = timeout
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1
+
+    def __enter__(self) -> None:
+        if self._file < 0:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._queue()
+
+    def __exit__(self, *_: Any) -> None:
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _queue(self) -> None:
+        """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
+        waiting = _Waiting(self._file)
+        if not waiting.granted.wait(self._timeout) and not waiting.give_up():
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
+            raise StoreBusy(
+                f"another process has held the write lock for {self._timeout:g} s",
+                hint="look for a stopped writer, or give open() a longer timeout",
+            )
+
+    def close(self) -> None:
+        """Give the file back; the lock goes with it."""
+        if self._file >= 0:
+            with suppress(OSError):
+                os.close(self._file)
+            self._file = -1
+
+
+class _Waiting:
+    """A thread that waits for the lock and, if nobody wants it any more, closes the file."""
+
+    def __init__(self, file: int) -> None:
+        self.granted = threading.Event()
+        self._file = file
+        self._mutex = threading.Lock()
+        self._abandoned = False
+        threading.Thread(target=self._wait, name="holdfast-write-lock", daemon=True).start()
+
+    def _wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with self._mutex:
+            self.granted.set()
+            if self._abandoned:
+                os.close(self._file)
+
+    def give_up(self) -> bool:
+        """Abandon the wait; True if the lock was granted in this very moment after all."""
+        with self._mutex:
+            self._abandoned = not self.granted.is_set()
+            return self.granted.is_set()

@@ -1,0 +1,157 @@
+"""The blocking face: the same code, stepped by hand. See `holdfast.aio` for what each call promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from .aio import AppendOptions, AsyncHoldfast, AsyncLease, AsyncSession, ReadOptions, open_face
+from .journal.events import Draft, Event, Standing
+from .journal.journal import ErasureReport, Verification
+from .journal.sealing import KeySource
+from .opening import Address, Settings
+from .ports import Head, Outlet, SessionRow
+from .runtime import Blocking, drive, drive_each
+
+
+def open(address: Address, **settings: Unpack[Settings]) -> Holdfast:
+    """Open a store: a path, a postgresql:// URL, or "memory:" in tests. See `Settings`."""
+    return Holdfast(drive(open_face(address, settings, Blocking())))
+
+
+class Holdfast:
+    """A handle on a workspace in a store. Share it between threads; close it at the end."""
+
+    def __init__(self, core: AsyncHoldfast) -> None:
+        self._core = core
+
+    @property
+    def workspace(self) -> str:
+        """The tenant that this handle sees."""
+        return self._core.workspace
+
+    def session(self, session: str) -> Session:
+        """A session by id. Nothing is stored until something is appended."""
+        return Session(self._core.session(session))
+
+    def sessions(self) -> Iterator[SessionRow]:
+        """All sessions of the workspace, by id."""
+        return drive_each(self._core.sessions())
+
+    def workspaces(self) -> list[str]:
+        """Every workspace in the store."""
+        return drive(self._core.workspaces())
+
+    def verify(self) -> Verification:
+        """Walk every chain, check every blob and the database itself. Damage is reported, not raised."""
+        return drive(self._core.verify())
+
+    def erase(self, subject: str) -> ErasureReport:
+        """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
+        return drive(self._core.erase(subject))
+
+    def rotate_key(self, key: KeySource) -> int:
+        """Wrap all data keys under a new master key; payloads are not touched. Returns how many moved."""
+        return drive(self._core.rotate_key(key))
+
+    def deliver(self, outlet: Outlet) -> int:
+        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        return drive(self._core.deliver(outlet))
+
+    def close(self) -> None:
+        """Give everything back. Closing twice does nothing."""
+        drive(self._core.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Session:
+    """One stream of events."""
+
+    def __init__(self, core: AsyncSession) -> None:
+        self._core = core
+        self.id = core.id
+
+    def append(
+        self,
+        type: str,
+        data: Any = None,
+        *,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Event:
+        """Store an event at the end of the session; durable on return."""
+        return drive(self._core.append(type, data, actor=actor, cause=cause, **options))
+
+    def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
+        """Store several events in a row, all of them or none."""
+        return drive(self._core.append_all(drafts, **options))
+
+    def pages(self, **options: Unpack[ReadOptions]) -> Iterator[list[Event]]:
+        """Events in pages, verified and decoded; the end is where the session ends now."""
+        return drive_each(self._core.pages(**options))
+
+    def events(self, **options: Unpack[ReadOptions]) -> Iterator[Event]:
+        """Events one by one, verified and decoded; `JournalDamaged` at the first bad one."""
+        for page in self.pages(**options):
+            yield from page
+
+    def follow(
+        self, after: int = 0, *, types: str | Iterable[str] | None = None, timeout: float | None = None
+    ) -> Iterator[Event]:
+        """Events after a position as they come, from any process: no gap, no repeat."""
+        return drive_each(self._core.follow(after, types=types, timeout=timeout))
+
+    def head(self) -> Head:
+        """The last position (0: nothing yet) and its hash."""
+        return drive(self._core.head())
+
+    def standing(self) -> Standing:
+        """Whether to start, attach, wait, recover or leave this session alone."""
+        return drive(self._core.standing())
+
+    def fork(self, session: str, *, at: int | None = None) -> Session:
+        """A new session that shares this one's events up to `at`; this one is untouched."""
+        return Session(drive(self._core.fork(session, at=at)))
+
+    def verify(self) -> Verification:
+        """Walk this session's chain. Damage is reported, not raised."""
+        return drive(self._core.verify())
+
+    def lease(self, owner: str, *, seconds: float = 30.0) -> Lease | None:
+        """Own this session for a while; None if somebody else does. Write with the lease's fence."""
+        taken = drive(self._core.lease(owner, seconds=seconds))
+        return None if taken is None else Lease(taken)
+
+
+class Lease:
+    """Ownership of a session until it expires, is released or taken over."""
+
+    def __init__(self, core: AsyncLease) -> None:
+        self._core = core
+
+    @property
+    def fence(self) -> int:
+        """The number that every write of the owner carries."""
+        return self._core.fence
+
+    @property
+    def expires(self) -> int:
+        """When it ends, in microseconds since 1970."""
+        return self._core.expires
+
+    def renew(self, *, seconds: float = 30.0) -> None:
+        """Own it for longer; raises `LeaseLost`."""
+        drive(self._core.renew(seconds=seconds))
+
+    def release(self) -> None:
+        """Give it back."""
+        drive(self._core.release())
