@@ -7,7 +7,6 @@ turns the session's head into finished records, which the store calls inside its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from .errors import HoldfastError
@@ -63,8 +62,7 @@ class Blob(NamedTuple):
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """A batch of events for one session, with everything that must hold for it to land.
 
     `place` is called inside the store's transaction with the current head and gives the records
@@ -73,7 +71,7 @@ class Append:
 
     workspace: str
     session: str
-    count: int
+    size: int
     place: Callable[[Head], list[Record]]
     key: str | None = None
     expected: int | None = None
@@ -178,7 +176,7 @@ class Store(Protocol):
         """Store a batch whole or not at all; return only after it is durable.
 
         In one transaction and in this order: a known `key` returns the records stored first
-        (`request.count` of them); a `fence` that is not the session's current, unexpired one
+        (`request.size` of them); a `fence` that is not the session's current, unexpired one
         raises `LeaseLost`; an `expected` position that is not the head raises `PositionConflict`
         with both; an erased `subject` raises `SubjectGone`. Then blobs that are not there yet and
         the placed records are stored. The session is created by its first event. Concurrent appends

@@ -22,7 +22,8 @@ class Bell:
     """Counts rings and wakes whoever waits for the next one. Ring it from any thread."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        self._condition = threading.Condition(threading.Lock())
+        self._sleepers = 0
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.rings = 0
 
@@ -30,6 +31,8 @@ class Bell:
         """Wake all who wait."""
         with self._condition:
             self.rings += 1
+            if not self._sleepers and not self._waiting:
+                return
             waiting, self._waiting = self._waiting, []
             self._condition.notify_all()
         for loop, future in waiting:
@@ -39,7 +42,11 @@ class Bell:
     def wait_blocking(self, seen: int, timeout: float) -> bool:
         """Block until the count differs from `seen`; False if `timeout` passed first."""
         with self._condition:
-            return self._condition.wait_for(lambda: self.rings != seen, timeout)
+            self._sleepers += 1
+            try:
+                return self._condition.wait_for(lambda: self.rings != seen, timeout)
+            finally:
+                self._sleepers -= 1
 
     async def wait_looping(self, seen: int, timeout: float) -> bool:
         """Suspend until the count differs from `seen`; False if `timeout` passed first."""

@@ -75,6 +75,7 @@ class Codec:
         self._registry = registry
         self._redactor = redactor
         self.blob_above = blob_above
+        self.decode_whole = self.reader(_no_blob)
 
     def encode(self, value: Any, reference: Reference) -> Encoded:
         """The bytes of a value. `reference` gives the address of a large part."""
@@ -111,6 +112,10 @@ class Codec:
         if entry is None:
             raise UnknownType(name, hint=f"import the module that registers {name!r} before reading")
         return entry.load(version, fields)
+
+
+def _no_blob(ref: BlobRef) -> Any:
+    raise ValueError(f"a part of {ref.size} bytes lies apart")
 
 
 class _Encoding:

@@ -10,7 +10,6 @@ from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, SessionExists, UnknownSession
 from ..ports import (
     Append,
-    Appended,
     Blob,
     Clock,
     Erase,
@@ -26,7 +25,7 @@ from ..ports import (
 )
 from .chain import payload_digest
 from .codec import Codec
-from .events import RUN_EVENTS, Draft, Event, Standing, check_name, check_optional, standing
+from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import Reading, damage_of
 from .sealing import Form, Keyring, KeySource, master_keys
@@ -106,77 +105,57 @@ class Journal:
         fence: int | None = None,
     ) -> list[Event]:
         """Store events at the end of a session, whole or not at all; durable on return."""
-        check_name("session", session)
-        check_optional("idempotency key", key)
-        check_optional("subject", subject)
-        _check_position("expected", expected)
+        if key is not None:
+            check_name("idempotency key", key)
+            repeated = await self._inherited(session, key, len(drafts))
+            if repeated is not None:
+                return await self._stored(session, repeated)
+        if expected is not None:
+            _check_position("expected", expected)
+        if subject is not None:
+            check_name("subject", subject)
         while True:
             owner = await self._owners.of(subject)
             prepared = self._preparing.drafts(drafts, owner)
+            blobs = await self._new_blobs(prepared, owner)
+            now = self._clock.now()
+            place = self._preparing.placing(session, prepared, owner, key, now)
+            reach("append.encoded")
+            request = Append(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, blobs)
             try:
-                done = await self._send(session, prepared, owner, key, expected, fence)
+                records, repeated_here = await self.store.append(request)
             except SubjectGone:
                 self._owners.forget_all()  # erased by another process since: the name begins anew
                 continue
-            return await self._answer(session, prepared, owner, done)
+            if repeated_here:
+                return await self._stored(session, records)
+            return self._answer(session, prepared, owner, records)
 
-    async def _send(
-        self,
-        session: str,
-        prepared: list[Prepared],
-        owner: Owner,
-        key: str | None,
-        expected: int | None,
-        fence: int | None,
-    ) -> Appended:
-        if key is not None:
-            repeated = await self._inherited(session, key, len(prepared))
-            if repeated is not None:
-                return repeated
-        blobs = await self._new_blobs(prepared, owner)
-        now = self._clock.now()
-        place = self._preparing.placing(session, prepared, owner, key, now)
-        reach("append.encoded")
-        return await self.store.append(
-            Append(
-                self.workspace,
-                session,
-                len(prepared),
-                place,
-                key=key,
-                expected=expected,
-                fence=fence,
-                now=now,
-                subject=owner.ref,
-                blobs=blobs,
-            )
-        )
-
-    async def _inherited(self, session: str, key: str, count: int) -> Appended | None:
+    async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
         for origin, first, last in await self.reading.lineage(session):
             position = await self.store.find(self.workspace, origin, key)
             if position is not None and first <= position <= last:
-                rows = await self.store.read(self.workspace, origin, position, position + count - 1)
-                return Appended(rows, True)
+                return await self.store.read(self.workspace, origin, position, position + count - 1)
         return None
 
     async def _new_blobs(self, prepared: list[Prepared], owner: Owner) -> list[Blob]:
-        parts = {address: body for item in prepared for address, body in item.parts.items()}
+        parts = {address: body for item in prepared if item.parts for address, body in item.parts.items()}
         if not parts:
             return []
         missing = await self.store.missing_blobs(self.workspace, list(parts))
         return self._preparing.blobs({address: parts[address] for address in missing}, owner)
 
-    async def _answer(self, session: str, prepared: list[Prepared], owner: Owner, done: Appended) -> list[Event]:
-        if done.repeated:
-            first, last = done.records[0].position, done.records[-1].position
-            return await self.reading.events(session, first, last, None)
+    async def _stored(self, session: str, records: list[Record]) -> list[Event]:
+        return await self.reading.events(session, records[0].position, records[-1].position, None)
+
+    def _answer(self, session: str, prepared: list[Prepared], owner: Owner, records: list[Record]) -> list[Event]:
         events = []
-        for item, record in zip(prepared, done.records, strict=True):
+        for item, record in zip(prepared, records, strict=True):
             body = item.body if item.form is Form.PLAIN else [*item.parts.values()][-1]
             position, kind, time, actor, cause, key, _, _, _, stored = record
-            data = self._codec.decode(body, part_loader(item))
+            decode = self._codec.reader(part_loader(item)) if item.parts else self._codec.decode_whole
+            data = decode(body)
             events.append(Event(session, position, kind, time, actor, cause, key, owner.name, data, stored))
         return events
 

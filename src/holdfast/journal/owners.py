@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import NamedTuple
 
 from ..ports import Rewrap, Store, SubjectRow
@@ -19,6 +20,10 @@ class Owner(NamedTuple):
     name: str | None
     salt: bytes
     data_key: bytes | None
+
+    def address(self, body: bytes) -> bytes:
+        """The address of a blob that this owner stores."""
+        return blake2b(body, digest_size=32, key=self.salt).digest()
 
 
 NOBODY = Owner(None, None, b"", None)

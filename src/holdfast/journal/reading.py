@@ -6,7 +6,6 @@ Every event that leaves here was verified against its hash and the one before it
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
@@ -196,7 +195,7 @@ class Reading:
                 body = zstandard.ZstdDecompressor().decompress(body)
             except zstandard.ZstdError as error:
                 raise ValueError(f"the blob {address.hex()[:16]} does not unpack") from error
-        if blake2b(body, digest_size=32, key=owner.salt).digest() != address:
+        if owner.address(body) != address:
             raise ValueError(f"the blob {address.hex()[:16]} does not match its address")
         return body
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, PayloadTooLarge
 from ..ports import Blob, Head, Ids, Record
 from .chain import event_hash, payload_digest
 from .codec import BlobRef, Codec
-from .events import Draft, check_cause, check_name, check_optional
+from .events import Draft, check_cause, check_name
 from .owners import Owner
 from .sealing import NONCE_BYTES, Form, blob_place, payload_place, seal
 
@@ -43,21 +42,18 @@ class Preparing(NamedTuple):
 
     def _draft(self, draft: Draft, owner: Owner) -> Prepared:
         check_name("event type", draft.type)
-        check_optional("actor", draft.actor)
-        check_cause(draft.cause)
-        salt = owner.salt
-
-        def address(body: bytes) -> bytes:
-            return blake2b(body, digest_size=32, key=salt).digest()
-
-        body, parts = self.codec.encode(draft.data, address)
+        if draft.actor is not None:
+            check_name("actor", draft.actor)
+        if draft.cause is not None:
+            check_cause(draft.cause)
+        body, parts = self.codec.encode(draft.data, owner.address)
         size = len(body) + sum(map(len, parts.values())) if parts else len(body)
         if size > self.max_payload:
             raise PayloadTooLarge(size, self.max_payload)
         if len(body) <= self.codec.blob_above * _APART_ABOVE:
             return Prepared(draft, body, Form.PLAIN, parts)
-        reference = address(body)
-        whole = self.codec.encode([reference, len(body)], address).payload
+        reference = owner.address(body)
+        whole = self.codec.encode([reference, len(body)], owner.address).payload
         return Prepared(draft, whole, Form.APART, {**parts, reference: body})
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:

@@ -258,7 +258,7 @@ class InMemoryStore:
 def _append(space: _Workspace, request: Append) -> Appended:
     position = _find(space, request.session, request.key) if request.key is not None else None
     if position is not None:
-        records = [space.record(request.session, position + step) for step in range(request.count)]
+        records = [space.record(request.session, position + step) for step in range(request.size)]
         return Appended(records, True)
     if request.fence is not None:
         _held(space, request.session, request.fence, request.now)

@@ -100,7 +100,7 @@ class Appender:
         if request.key is not None and head is not None:
             found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
             if found is not None:
-                records = read_records(connection, place, found[0], found[0] + request.count - 1)
+                records = read_records(connection, place, found[0], found[0] + request.size - 1)
                 return Appended(records, True)
         if request.fence is not None:
             check_fence(connection, place, request.fence, request.now)

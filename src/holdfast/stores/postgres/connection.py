@@ -145,6 +145,7 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
     if found[0] == "off":
         connection.execute("SET synchronous_commit = on")
     connection.execute("SET default_transaction_isolation = 'read committed'")
+    connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
     connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(settings.timeout * 1000)}",))
     if settings.readonly:
         connection.execute("SET default_transaction_read_only = on")

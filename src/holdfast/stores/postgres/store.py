@@ -150,18 +150,7 @@ class PostgresStore:
             placed.append(request.place(head))
             return placed[-1]
 
-        watched = Append(
-            request.workspace,
-            request.session,
-            request.count,
-            place,
-            key=request.key,
-            expected=request.expected,
-            fence=request.fence,
-            now=request.now,
-            subject=request.subject,
-            blobs=request.blobs,
-        )
+        watched = request._replace(place=place)
         return self._patiently(lambda connection: appender.go_slow(connection, watched, placed[-1]))
 
     # -- reading

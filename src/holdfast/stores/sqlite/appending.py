@@ -18,6 +18,11 @@ from ..rowcheck import checksum, expect_intact
 
 Q = load_queries(Path(__file__).parent / "queries.sql")
 _REMEMBERED = 100_000
+_COLUMNS = 11
+_MOST_ROWS = 64
+_ROW = Q.add_event[Q.add_event.rindex("(") :]
+_INSERTS = {1 << power: Q.add_event + f", {_ROW}" * ((1 << power) - 1) for power in range(_MOST_ROWS.bit_length())}
+"""The insert of one event, stretched to two, four, … rows: one call to SQLite for many events."""
 
 
 class Appender:
@@ -30,10 +35,12 @@ class Appender:
         self._sids: dict[tuple[str, str], int] = {}
         self._heads: dict[int, Head] = {}
         self._subjects: set[tuple[str, bytes]] = set()
+        self._staged: list[Any] = []
+        self._staged_keys: dict[tuple[int, str], list[Record]] = {}
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
-        version = self._connection.pragma("data_version")
+        version = self._one("PRAGMA data_version", ())
         if version != self._version or len(self._heads) > _REMEMBERED:
             self.forget()
             self._version = version
@@ -43,17 +50,20 @@ class Appender:
         self._sids.clear()
         self._heads.clear()
         self._subjects.clear()
+        self._staged.clear()
+        self._staged_keys.clear()
 
     def append(self, request: Append) -> Appended:
-        """See `Store.append`. Raises before it writes anything, or not at all."""
+        """See `Store.append`. Raises before it writes anything, or not at all. The events are staged;
+        `insert_staged` writes those of a whole group in a few statements."""
         workspace, session = request.workspace, request.session
         sid = self._sids.get((workspace, session))
         if sid is None:
             sid = self._find(workspace, session)
         if request.key is not None and sid is not None:
-            found = self._one(Q.find_key, (sid, request.key))
-            if found is not None:
-                return Appended(read_records(self._connection, sid, found[0], found[0] + request.count - 1), True)
+            repeated = self._by_key(sid, request.key, request.size)
+            if repeated is not None:
+                return Appended(repeated, True)
         if request.fence is not None:
             check_fence(self._connection, workspace, session, request.fence, request.now)
         head = self._heads[sid] if sid is not None else Head(0, GENESIS)
@@ -64,15 +74,35 @@ class Appender:
         records = request.place(head)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)
-        self._insert(sid, request, records)
+        for blob in request.blobs:
+            self._connection.execute(Q.add_blob, (workspace, *blob))
+        for record in records:
+            self._staged += (sid, *record)
+        if request.key is not None:
+            self._staged_keys[sid, request.key] = records
+        last = records[-1]
+        self._heads[sid] = Head(last.position, last.hash)
         return Appended(records, False)
 
-    def _insert(self, sid: int, request: Append, records: list[Record]) -> None:
-        for blob in request.blobs:
-            self._connection.execute(Q.add_blob, (request.workspace, *blob))
-        for record in records:
-            self._connection.execute(Q.add_event, (sid, *record))
-        self._heads[sid] = Head(records[-1].position, records[-1].hash)
+    def insert_staged(self) -> None:
+        """Write what was staged. Statements for powers of two rows, so that few of them are prepared."""
+        staged, width = self._staged, _COLUMNS
+        rows, done = len(staged) // width, 0
+        while done < rows:
+            count = min(_MOST_ROWS, 1 << (rows - done).bit_length() - 1)
+            values = staged[done * width : (done + count) * width]
+            self._connection.execute(_INSERTS[count], values)
+            done += count
+        staged.clear()
+        self._staged_keys.clear()
+
+    def _by_key(self, sid: int, key: str, size: int) -> list[Record] | None:
+        """The records stored or staged under an idempotency key."""
+        staged = self._staged_keys.get((sid, key))
+        if staged is not None:
+            return staged
+        found = self._one(Q.find_key, (sid, key))
+        return read_records(self._connection, sid, found[0], found[0] + size - 1) if found else None
 
     def place_one(self, workspace: str, session: str, sid: int, record: Record) -> None:
         """Insert a record that was placed on the session's head."""

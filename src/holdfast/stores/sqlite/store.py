@@ -135,18 +135,26 @@ class SqliteStore:
         return await self._runtime.run(lambda: self._in_transaction(work))
 
     def _in_transaction(self, work: Callable[[apsw.Connection], T]) -> T:
-        with self._writing, translated(self._settings.path):
-            self._check()
-            with self._lock:
-                self._writer.execute("BEGIN IMMEDIATE")
-                try:
-                    self._appender.refresh()
-                    result = work(self._writer)
-                    self._writer.execute("COMMIT")
-                except BaseException:
-                    self._roll_back()
-                    raise
+        try:
+            with self._writing:
+                self._check()
+                with self._lock:
+                    result = self._committed(work)
+        except apsw.Error as error:
+            raise explain(error, self._settings.path) from error
         self._bell.ring()
+        return result
+
+    def _committed(self, work: Callable[[apsw.Connection], T]) -> T:
+        writer = self._writer
+        writer.execute("BEGIN IMMEDIATE")
+        try:
+            self._appender.refresh()
+            result = work(writer)
+            writer.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
         return result
 
     def _roll_back(self) -> None:
@@ -188,6 +196,7 @@ class SqliteStore:
                 outcomes.append(self._appender.append(ticket.request))
             except HoldfastError as refusal:
                 outcomes.append(refusal)
+        self._appender.insert_staged()
         reach("append.inserted")
         return outcomes
 

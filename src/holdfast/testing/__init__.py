@@ -1,0 +1,1 @@
+"""What tests of holdfast, and of programs built on it, need."""

@@ -1,0 +1,462 @@
+"""What every store must do, as a test suite to inherit from.
+
+    class TestMyStore(StoreContract):
+        def address(self, tmp_path): return f"mystore://{tmp_path}"
+
+Each test is written once, as a coroutine over the port, and run twice: stepped by hand on the blocking
+runtime, and on an event loop. `open` gives another handle on the same store, as another process would have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..aio import AsyncHoldfast, open_face
+from ..errors import (
+    InvalidInput,
+    LeaseLost,
+    PositionConflict,
+    SessionExists,
+    StoreClosed,
+    UnknownSession,
+    UnknownType,
+)
+from ..journal.events import Draft, Event, Standing
+from ..opening import Settings
+from ..runtime import Blocking, Looping, drive
+from .clock import FakeClock
+
+Body = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Opener:
+    """Opens handles on the store under test, and closes them at the end."""
+
+    def __init__(self, address: str, looping: bool) -> None:
+        self._address = address
+        self._looping = looping
+        self._opened: list[AsyncHoldfast] = []
+        self.clock = FakeClock()
+
+    async def __call__(self, **settings: Any) -> AsyncHoldfast:
+        chosen: Settings = {"clock": self.clock, **settings}  # type: ignore[typeddict-item]
+        handle = await open_face(self._address, chosen, Looping() if self._looping else Blocking())
+        self._opened.append(handle)
+        return handle
+
+    async def together(self, *work: Awaitable[Any]) -> list[Any]:
+        """Run at the same time where there is a loop, else one after the other."""
+        if self._looping:
+            return list(await asyncio.gather(*work, return_exceptions=True))
+        return [await _caught(one) for one in work]
+
+    async def close(self) -> None:
+        for handle in self._opened:
+            await handle.close()
+
+
+async def _caught(work: Awaitable[Any]) -> Any:
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the test looks at it
+        return error
+
+
+def both_faces(body: Body) -> Callable[..., None]:
+    """Run a coroutine test stepped by hand or on an event loop, as the `looping` fixture says."""
+
+    @wraps(body)
+    def test(self: Any, opener: Opener, looping: bool) -> None:
+        async def whole() -> None:
+            try:
+                await body(self, opener)
+            finally:
+                await opener.close()
+
+        if looping:
+            asyncio.run(whole())
+        else:
+            drive(whole())
+
+    test.__signature__ = inspect.signature(_shape)  # type: ignore[attr-defined]
+    return test
+
+
+def _shape(self: Any, opener: Opener, looping: bool) -> None: ...
+
+
+async def collect(events: Any) -> list[Event]:
+    """All events of an iterator."""
+    return [event async for event in events]
+
+
+class StoreContract:
+    """Inherit, give `address`, and every promise of the `Store` port is tested."""
+
+    shared = True
+    """Whether two handles on one address see the same data."""
+
+    def address(self, tmp_path: Path) -> str:
+        """Where a fresh, empty store can be opened."""
+        raise NotImplementedError("give the address of an empty store")
+
+    @pytest.fixture(params=["sync", "async"])
+    def looping(self, request: pytest.FixtureRequest) -> bool:
+        return bool(request.param == "async")
+
+    @pytest.fixture
+    def opener(self, tmp_path: Path, looping: bool) -> Iterator[Opener]:
+        with ExitStack():
+            yield Opener(self.address(tmp_path), looping)
+
+    # -- appending
+
+    @pytest.mark.promise("J5", "B2")
+    @both_faces
+    async def test_events_are_numbered_from_one_without_gap(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        for number in range(1, 6):
+            event = await session.append("note", {"n": number})
+            assert event.position == number
+        assert [event.data["n"] for event in await collect(session.events())] == [1, 2, 3, 4, 5]
+
+    @pytest.mark.promise("J5")
+    @both_faces
+    async def test_a_batch_lands_whole_or_not_at_all(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        with pytest.raises(UnknownType):
+            await session.append_all([Draft("good", 1), Draft("bad", object())])
+        assert (await session.head()).position == 0
+        stored = await session.append_all([Draft("one", 1), Draft("two", 2)])
+        assert [event.position for event in stored] == [1, 2]
+
+    @pytest.mark.promise("J6")
+    @both_faces
+    async def test_a_stale_writer_gets_a_conflict_with_both_positions(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        await session.append("note", 1, expected=0)
+        await session.append("note", 2, expected=1)
+        with pytest.raises(PositionConflict) as caught:
+            await session.append("note", 3, expected=1)
+        assert (caught.value.expected, caught.value.actual) == (1, 2)
+        assert (await session.head()).position == 2
+
+    @pytest.mark.promise("J7")
+    @both_faces
+    async def test_the_same_key_is_stored_once_and_answers_the_same(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        first = await session.append("note", "first", key="k")
+        again = await session.append("note", "second", key="k")
+        assert again == first
+        batch = await session.append_all([Draft("x", 1), Draft("y", 2)], key="b")
+        assert await session.append_all([Draft("x", 1), Draft("y", 2)], key="b") == batch
+        assert (await session.head()).position == 3
+        other = await (await open()).session("b" if not self.shared else "a2").append("note", 1, key="k")
+        assert other.position == 1
+
+    @pytest.mark.promise("J7")
+    @both_faces
+    async def test_a_repeat_is_answered_even_if_the_session_moved_on(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        first = await session.append("note", 1, key="k", expected=0)
+        await session.append("note", 2)
+        assert await session.append("note", 1, key="k", expected=0) == first
+
+    @pytest.mark.promise("J5", "J7")
+    @both_faces
+    async def test_concurrent_appends_make_one_order(self, open: Opener) -> None:
+        one, two = await open(), await open()
+        handles = [one, two] if self.shared else [one, one]
+        appends = [handles[n % 2].session("a").append("note", n, key=f"k{n % 10}") for n in range(40)]
+        outcomes = await open.together(*appends)
+        assert all(isinstance(outcome, Event) for outcome in outcomes), outcomes
+        events = await collect(one.session("a").events())
+        assert [event.position for event in events] == list(range(1, 11))
+        by_key = {event.key: event for event in events}
+        assert all(by_key[outcome.key] == outcome for outcome in outcomes)
+
+    @pytest.mark.promise("J5", "J6")
+    @both_faces
+    async def test_one_conflict_does_not_fail_its_neighbours(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("s0").append("note", 0)
+        appends = [handle.session(f"s{n}").append("note", n, expected=0) for n in range(8)]
+        outcomes = await open.together(*appends)
+        assert isinstance(outcomes[0], PositionConflict)
+        assert all(isinstance(outcome, Event) for outcome in outcomes[1:]), outcomes
+
+    @pytest.mark.promise("J13")
+    @both_faces
+    async def test_sessions_do_not_mix(self, open: Opener) -> None:
+        handle = await open()
+        for number in range(10):
+            await handle.session(f"s{number % 2}").append("note", number)
+        for index in (0, 1):
+            events = await collect(handle.session(f"s{index}").events())
+            assert [event.data for event in events] == [number for number in range(10) if number % 2 == index]
+            assert {event.session for event in events} == {f"s{index}"}
+
+    @both_faces
+    async def test_workspaces_do_not_mix(self, open: Opener) -> None:
+        one = await open(workspace="one")
+        two = await open(workspace="two")
+        await one.session("s").append("note", 1)
+        await two.session("s").append("note", 2)
+        assert [event.data for event in await collect(one.session("s").events())] == [1]
+        assert [row.session for row in await collect(two.sessions())] == ["s"]
+        if self.shared:
+            assert await one.workspaces() == ["one", "two"]
+
+    # -- reading
+
+    @both_faces
+    async def test_reading_by_range_type_and_direction(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        await session.append_all([Draft("odd" if n % 2 else "even", n) for n in range(1, 1201)])
+
+        async def read(**options: Any) -> list[Any]:
+            return [event.data for event in await collect(session.events(**options))]
+
+        assert await read() == list(range(1, 1201))
+        assert await read(start=5, stop=8) == [5, 6, 7, 8]
+        assert await read(start=1199, stop=5000) == [1199, 1200]
+        assert await read(types="even", start=3, stop=9) == [4, 6, 8]
+        assert await read(types=["even", "odd"], limit=2) == [1, 2]
+        assert await read(backwards=True, limit=3) == [1200, 1199, 1198]
+        assert await read(backwards=True, types="odd", limit=2, stop=700) == [699, 697]
+        assert await read(limit=0) == []
+        assert await read(start=1201) == []
+        with pytest.raises(InvalidInput):
+            await read(start=0)
+
+    @pytest.mark.promise("J9")
+    @both_faces
+    async def test_every_event_has_an_actor_a_time_and_a_cause(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        await session.append("asked", actor="user")
+        open.clock.advance(5)
+        await session.append("answered", actor="agent", cause=1)
+        await session.append("noted", actor="agent", cause="other#7")
+        trail = [(event.actor, event.cause, event.time) for event in await collect(session.events())]
+        start = open.clock.now() - 5_000_000
+        assert trail == [
+            ("user", None, start),
+            ("agent", 1, start + 5_000_000),
+            ("agent", "other#7", start + 5_000_000),
+        ]
+
+    @both_faces
+    async def test_sessions_are_listed_by_id(self, open: Opener) -> None:
+        handle = await open()
+        for name in ["b", "a", "ü", "Z"]:
+            await handle.session(name).append("note", name)
+        rows = [row async for row in handle.sessions()]
+        assert [row.session for row in rows] == ["Z", "a", "b", "ü"]
+        assert [row.head for row in rows] == [1, 1, 1, 1]
+
+    @pytest.mark.promise("J15")
+    @both_faces
+    async def test_following_misses_nothing_and_repeats_nothing(self, open: Opener) -> None:
+        writer = await open()
+        reader = await open() if self.shared else writer
+        await writer.session("a").append_all([Draft("note", n) for n in range(1, 4)])
+        seen = []
+        async for event in reader.session("a").follow(after=1, timeout=0.3):
+            seen.append(event.data)
+            if event.data in (3, 4):
+                await writer.session("a").append("note", event.data + 1)
+        assert seen == [2, 3, 4, 5]
+
+    # -- forks
+
+    @both_faces
+    async def test_a_fork_shares_the_past_and_goes_its_own_way(self, open: Opener) -> None:
+        handle = await open()
+        parent = handle.session("parent")
+        await parent.append_all([Draft("note", n) for n in range(1, 6)], key="batch")
+        fork = await parent.fork("fork", at=3)
+        await parent.append("note", "parent goes on")
+        added = await fork.append("note", "fork goes on")
+        assert added.position == 4
+        twig = await fork.fork("twig")
+        await twig.append("note", "twig")
+        assert [e.data for e in await collect(fork.events())] == [1, 2, 3, "fork goes on"]
+        assert [e.data for e in await collect(twig.events())] == [1, 2, 3, "fork goes on", "twig"]
+        assert [e.data for e in await collect(twig.events(backwards=True, start=2, stop=4))] == ["fork goes on", 3, 2]
+        assert [e.data for e in await collect(parent.events())] == [1, 2, 3, 4, 5, "parent goes on"]
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_a_fork_knows_the_keys_of_its_past(self, open: Opener) -> None:
+        parent = (await open()).session("parent")
+        first = await parent.append("note", 1, key="early")
+        await parent.append("note", 2, key="late")
+        fork = await parent.fork("fork", at=1)
+        assert await fork.append("note", "again", key="early") == first
+        assert (await fork.append("note", "new here", key="late")).position == 2
+
+    @both_faces
+    async def test_a_fork_needs_a_parent_a_place_and_a_name(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("a").append("note", 1)
+        with pytest.raises(UnknownSession):
+            await handle.session("nobody").fork("x")
+        with pytest.raises(InvalidInput):
+            await handle.session("a").fork("x", at=2)
+        await handle.session("a").fork("x")
+        with pytest.raises(SessionExists):
+            await handle.session("a").fork("x")
+
+    # -- large payloads
+
+    @pytest.mark.promise("J12")
+    @both_faces
+    async def test_large_parts_come_back_as_they_were(self, open: Opener) -> None:
+        session = (await open()).session("a")
+        data = {"out": "ä" * 40_000, "raw": bytes(range(256)) * 400, "rows": [["cell"] * 50] * 2000}
+        stored = await session.append("tool", data)
+        assert stored.data == data
+        assert [event.data for event in await collect(session.events())] == [data]
+
+    # -- subjects
+
+    @pytest.mark.parametrize("sealed", [False, True])
+    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, looping: bool, sealed: bool) -> None:
+        key = {"key": bytes(range(32))} if sealed else {}
+
+        async def body(open: Opener) -> None:
+            handle = await open(**key)
+            session = handle.session("a")
+            await session.append("note", "about alice", subject="alice")
+            await session.append("note", "about bob", subject="bob")
+            await handle.session("b").append("note", {"big": "alice " * 10_000}, subject="alice")
+            report = await handle.erase("alice")
+            assert (report.payloads, report.blobs, report.key_destroyed) == (2, 1, sealed)
+            assert [event.session for event in report.tombstones] == ["a", "b"]
+            events = await collect(session.events())
+            assert [(e.data, e.erased) for e in events[:2]] == [(None, True), ("about bob", False)]
+            assert events[2].type == "subject.erased"
+            assert (await handle.verify()).ok
+            assert (await handle.erase("alice")).payloads == 0
+            again = await session.append("note", "alice is back", subject="alice")
+            assert again.subject == "alice"
+
+        self._run(body, opener, looping)
+
+    @both_faces
+    async def test_a_writer_that_missed_an_erasure_starts_the_subject_anew(self, open: Opener) -> None:
+        one = await open(key=bytes(32))
+        two = await open(key=bytes(32)) if self.shared else one
+        await one.session("a").append("note", 1, subject="alice")
+        await two.session("a").append("note", 2, subject="alice")
+        await one.erase("alice")
+        await two.session("a").append("note", 3, subject="alice")
+        events = await collect(one.session("a").events())
+        assert [(event.data, event.erased) for event in events if event.type == "note"] == [
+            (None, True),
+            (None, True),
+            (3, False),
+        ]
+
+    # -- leases
+
+    @pytest.mark.promise("X16")
+    @both_faces
+    async def test_a_lease_is_exclusive_and_fences_off_the_old_owner(self, open: Opener) -> None:
+        handle = await open()
+        session = handle.session("a")
+        first = await session.lease("one", seconds=10)
+        assert first is not None
+        assert await session.lease("two", seconds=10) is None
+        await session.append("note", 1, fence=first.fence)
+        open.clock.advance(11)
+        with pytest.raises(LeaseLost):
+            await session.append("note", "too late", fence=first.fence)
+        second = await session.lease("two", seconds=10)
+        assert second is not None
+        assert second.fence > first.fence
+        with pytest.raises(LeaseLost):
+            await session.append("note", "stale", fence=first.fence)
+        with pytest.raises(LeaseLost):
+            await first.renew()
+        await first.release()
+        await second.renew(seconds=20)
+        await session.append("note", 2, fence=second.fence)
+        await second.release()
+        third = await session.lease("one")
+        assert third is not None
+        assert third.fence > second.fence
+        assert [event.data for event in await collect(session.events())] == [1, 2]
+
+    @pytest.mark.promise("J17")
+    @both_faces
+    async def test_every_standing_is_told_apart(self, open: Opener) -> None:
+        handle = await open()
+        session = handle.session("a")
+        assert await session.standing() is Standing.UNKNOWN
+        await session.append("note", 1)
+        assert await session.standing() is Standing.IDLE
+        lease = await session.lease("worker", seconds=10)
+        assert lease is not None
+        await session.append("run.started", fence=lease.fence)
+        assert await session.standing() is Standing.LIVE
+        open.clock.advance(11)
+        assert await session.standing() is Standing.CRASHED
+        await session.append("run.parked")
+        assert await session.standing() is Standing.PARKED
+        await session.append("run.resumed")
+        assert await session.standing() is Standing.CRASHED
+        await session.append("run.finished")
+        await session.append("note", "afterwards")
+        assert await session.standing() is Standing.FINISHED
+
+    # -- outlets
+
+    @pytest.mark.promise("J4")
+    @both_faces
+    async def test_an_outlet_gets_every_event_once_in_order(self, open: Opener) -> None:
+        handle = await open()
+        outlet = Recorder()
+        for number in range(7):
+            await handle.session(f"s{number % 3}").append("note", number)
+        assert await handle.deliver(outlet) == 7
+        assert await handle.deliver(outlet) == 0
+        await handle.session("s1").append("note", 7)
+        assert await handle.deliver(outlet) == 1
+        assert outlet.seen == list(range(8))
+
+    # -- the end
+
+    @both_faces
+    async def test_a_closed_store_says_so(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("a").append("note", 1)
+        await handle.close()
+        await handle.close()
+        with pytest.raises(StoreClosed):
+            await handle.session("a").append("note", 2)
+        with pytest.raises(StoreClosed):
+            await collect(handle.session("a").events())
+
+    def _run(self, body: Body, opener: Opener, looping: bool) -> None:
+        both_faces(lambda _self, open: body(open))(self, opener, looping)
+
+
+class Recorder:
+    """An outlet that remembers what it was given."""
+
+    name = "recorder"
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def apply(self, events: Any) -> None:
+        self.seen += [event.data for event in events]
