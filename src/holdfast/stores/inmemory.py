@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import ForkedHandle, LeaseLost, PositionConflict, SessionExists, StoreClosed
+from ..errors import LeaseLost, PositionConflict, SessionExists, StoreClosed
 from ..ports import (
     GENESIS,
     Append,
@@ -30,6 +30,7 @@ from ..ports import (
     SubjectRow,
 )
 from ..runtime import Bell, Runtime
+from .forking import refuse_in_child
 
 T = TypeVar("T")
 
@@ -87,8 +88,7 @@ class InMemoryStore:
     async def _do(self, workspace: str, work: Callable[[_Workspace], T]) -> T:
         if self._closed:
             raise StoreClosed("the in-memory store was closed", hint="open a new one")
-        if os.getpid() != self._pid:
-            raise ForkedHandle("this handle was opened by the parent process", hint="open one after fork()")
+        refuse_in_child(self._pid)
         with self._lock:
             return work(self._spaces.setdefault(workspace, _Workspace()))
 

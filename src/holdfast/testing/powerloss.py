@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from random import Random
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 import apsw
 
@@ -148,7 +148,7 @@ class _Power:
     """Counts changing calls and decides which of them fail."""
 
     def __init__(self) -> None:
-        self.made: Counter[DiskCall] = Counter()
+        self.made: Counter[DiskCall] = Counter(dict.fromkeys(get_args(DiskCall), 0))
         self.off = False
         self.cut_at = math.inf
         self.faults: dict[DiskCall, tuple[float, int]] = {}  # the last call that passes, the code of the next

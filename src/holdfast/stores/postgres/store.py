@@ -12,14 +12,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from ...crashpoints import reach
-from ...errors import ForkedHandle, SessionExists, StoreClosed
+from ...errors import SessionExists, StoreClosed
 from ...ports import (
     Append,
     Appended,
@@ -35,6 +35,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
+from ..forking import refuse_in_child, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
 from .appending import (
@@ -55,7 +56,6 @@ from .listening import Listener
 T = TypeVar("T")
 _LANES = 4
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
-_left_behind: list[Any] = []
 
 
 class PostgresStore:
@@ -75,13 +75,12 @@ class PostgresStore:
         self._pool = open_pool(settings)
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._lane() for _ in range(lanes)]
-        os.register_at_fork(after_in_child=lambda: _left_behind.append(self._pool))
+        watch(self)
 
     def _check(self) -> None:
         if self._closed:
             raise StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
-        if os.getpid() != self._pid:
-            raise ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
+        refuse_in_child(self._pid)
 
     # -- running work on connections
 

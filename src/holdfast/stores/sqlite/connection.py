@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,10 +110,15 @@ def connect(settings: SqliteSettings) -> apsw.Connection:
     if os.path.isdir(path):
         raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
     with translated(path):
-        if settings.readonly:
-            return _configured(_open_readonly(settings), settings)
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        return _configured(apsw.Connection(path, flags=flags, vfs=settings.vfs), settings)
+        connection = _open_readonly(settings) if settings.readonly else apsw.Connection(path, flags, settings.vfs)
+        try:
+            _configure(connection, settings)
+        except BaseException:
+            with suppress(apsw.Error):
+                connection.close()
+            raise
+        return connection
 
 
 def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
@@ -127,7 +132,7 @@ def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
     return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
-def _configured(connection: apsw.Connection, settings: SqliteSettings) -> apsw.Connection:
+def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
     connection.set_busy_timeout(int(settings.timeout * 1000))
     if settings.file_key is not None:
         connection.pragma("cipher", "aegis")
@@ -143,7 +148,6 @@ def _configured(connection: apsw.Connection, settings: SqliteSettings) -> apsw.C
         connection.pragma("wal_autocheckpoint", 2000)
     connection.pragma("temp_store", "memory")
     connection.pragma("trusted_schema", "off")
-    return connection
 
 
 def schema_version(connection: apsw.Connection) -> int:
@@ -173,7 +177,8 @@ def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) 
                     connection.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'schema'", (number,))
             connection.execute("COMMIT")
         except BaseException as error:
-            connection.execute("ROLLBACK")
+            with suppress(apsw.Error):
+                connection.execute("ROLLBACK")
             if isinstance(error, apsw.SQLError):
                 raise StoreDamaged(f"{path} cannot be migrated: {error}", hint="restore a backup") from error
             raise

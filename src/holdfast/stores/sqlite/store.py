@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from ...crashpoints import reach
-from ...errors import ForkedHandle, HoldfastError, SessionExists, StoreBusy, StoreClosed, StoreReadOnly
+from ...errors import HoldfastError, SessionExists, StoreBusy, StoreClosed, StoreReadOnly
 from ...ports import (
     Append,
     Appended,
@@ -33,6 +33,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
+from ..forking import refuse_in_child, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum, expect_intact
 from .appending import (
@@ -49,7 +50,6 @@ from .connection import SqliteSettings, check_version, connect, explain, migrate
 from .writelock import WriteLock
 
 T = TypeVar("T")
-_left_behind: list[Any] = []
 
 
 class Mark(NamedTuple):
@@ -73,40 +73,42 @@ class SqliteStore:
         self._writing = threading.RLock()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
-        self._open_writer()
-        self._watcher = self._writer if self._alone else connect(settings)
+        self._lock: WriteLock | nullcontext[None] = nullcontext()
+        self._writer = self._watcher = connect(settings)
+        try:
+            self._prepare()
+        except BaseException:
+            self._close_connections()
+            raise
+        self._appender = Appender(self._writer)
         self._group: GroupCommit[Append, Appended] = GroupCommit(self._flush)
-        os.register_at_fork(after_in_child=self._leave_behind)
+        watch(self)
 
     @property
     def _alone(self) -> bool:
         return self._settings.exclusive
 
-    def _open_writer(self) -> None:
+    def _prepare(self) -> None:
+        """Take the lock file, bring the schema up to date, and open the connection that watches for others."""
         settings = self._settings
-        self._writer = connect(settings)
-        fair = not (settings.readonly or settings.exclusive)
-        try:
-            self._lock = WriteLock(settings.path + "-lock", settings.timeout) if fair else nullcontext()
-        except OSError as error:
-            raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
+        if not (settings.readonly or settings.exclusive or settings.vfs):
+            try:
+                self._lock = WriteLock(settings.path + "-lock", settings.timeout)
+            except OSError as error:
+                raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
         if settings.readonly:
             with translated(settings.path):
                 check_version(self._writer, settings.path)
         else:
             with self._lock:
                 migrate(self._writer, settings.path)
-        self._appender = Appender(self._writer)
-
-    def _leave_behind(self) -> None:
-        # A child must not close the parent's connections: that could touch the file. Keep them, unused.
-        _left_behind.append((self._writer, self._watcher, self._idle))
+        if not self._alone:
+            self._watcher = connect(settings)
 
     def _check(self) -> None:
         if self._closed:
             raise StoreClosed(f"{self._settings.path} was closed", hint="open it again")
-        if os.getpid() != self._pid:
-            raise ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
+        refuse_in_child(self._pid)
 
     # -- running work on connections
 
@@ -450,17 +452,23 @@ class SqliteStore:
             if not self._settings.readonly and not self._alone:
                 with suppress(apsw.Error), self._lock:
                     self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-            self._close_idle()
-            self._watcher.close()
-            self._writer.close()
-            if isinstance(self._lock, WriteLock):
-                self._lock.close()
+            self._close_connections()
         self._bell.ring()
         self._runtime.close()
 
+    def _close_connections(self) -> None:
+        # An error while closing changes nothing: what was acknowledged is safe, and the connection is closed.
+        self._close_idle()
+        for connection in (self._watcher, self._writer):
+            with suppress(apsw.Error):
+                connection.close()
+        if isinstance(self._lock, WriteLock):
+            self._lock.close()
+
     def _close_idle(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            with suppress(apsw.Error):
+                self._idle.pop().close()
 
 
 def _column(connection: apsw.Connection, query: str) -> list[Any]:

@@ -1,0 +1,48 @@
+# Everything a fresh machine needs is Python 3.11 or newer and make. `.venv` is made once and reused.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check promises bench clean
+
+help:
+	@echo "make demo      append, kill -9, reopen, verify"
+	@echo "make test      all tests, with a real PostgreSQL from pip"
+	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make promises  which promises of docs/promises.md have tests"
+	@echo "make bench     the figures of docs/performance.md"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "holdfast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.core
+
+demo: $(VENV)/.core
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+promises: $(VENV)/.dev
+	@$(BIN)/python tools/promises.py
+
+bench: $(VENV)/.dev
+	$(BIN)/python bench/journal.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
