@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, InvalidInput, SessionExists, UnknownSession
+from ..errors import HoldfastError, InvalidInput, SessionExists, StoreReadOnly, UnknownSession
 from ..ports import (
     Append,
     Blob,
@@ -84,15 +84,20 @@ class Journal:
         self.workspace = check_name("workspace", workspace)
         self._clock = clock
         self._owners = Owners(store, workspace, keyring)
+        self._plain = not keyring
         self._codec = codec
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
 
     async def check_key(self) -> None:
-        """Raise `WrongKey` or `KeyMissing` now rather than at the first read."""
+        """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
+        data key here, which is what the next opening is checked against."""
         row = await self.store.subject(self.workspace, WORKSPACE)
         if row is not None:
             self._owners.keyring.unwrap(self.workspace, row)
+        elif self._owners.keyring:
+            with suppress(StoreReadOnly):
+                await self._owners.of(None)
 
     async def append(
         self,
@@ -115,9 +120,13 @@ class Journal:
         if subject is not None:
             check_name("subject", subject)
         while True:
-            owner = await self._owners.of(subject)
+            owner = NOBODY if subject is None and self._plain else await self._owners.of(subject)
             prepared = self._preparing.drafts(drafts, owner)
-            blobs = await self._new_blobs(prepared, owner)
+            blobs: Sequence[Blob] = ()
+            for item in prepared:
+                if item.parts:
+                    blobs = await self._new_blobs(prepared, owner)
+                    break
             now = self._clock.now()
             place = self._preparing.placing(session, prepared, owner, key, now)
             reach("append.encoded")
@@ -140,9 +149,7 @@ class Journal:
         return None
 
     async def _new_blobs(self, prepared: list[Prepared], owner: Owner) -> list[Blob]:
-        parts = {address: body for item in prepared if item.parts for address, body in item.parts.items()}
-        if not parts:
-            return []
+        parts = {address: body for item in prepared for address, body in item.parts.items()}
         missing = await self.store.missing_blobs(self.workspace, list(parts))
         return self._preparing.blobs({address: parts[address] for address in missing}, owner)
 
@@ -292,7 +299,7 @@ class Journal:
             if not moves:
                 break
             moved += await self.store.rewrap(self.workspace, moves)
-        self._owners.keyring = new
+        self._owners.keyring, self._plain = new, False
         self._owners.forget_all()
         return moved
 

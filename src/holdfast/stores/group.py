@@ -2,7 +2,9 @@
 
 Whoever arrives while nobody commits becomes the leader and commits all that is waiting; those who arrive
 meanwhile wait and are the next group. A lone writer therefore pays for no hand-over, and many writers share
-one sync. Under an event loop the leader is a thread, and one wake-up tells a whole group its outcomes.
+one sync. Threads of a group wake one another in a chain: woken all at once they would only fight for the interpreter.
+The next leader sits in the middle of the chain, so that its sync overlaps with what the others do next. Under an
+event loop the leader is a thread, and one wake-up tells a whole group its outcomes.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from ..errors import StoreClosed
@@ -22,7 +25,7 @@ Loop = asyncio.AbstractEventLoop
 class Ticket(Generic[Q, A]):
     """A request on its way through a group, and what came of it."""
 
-    __slots__ = ("answer", "error", "future", "request", "turn")
+    __slots__ = ("answer", "error", "following", "future", "request", "turn")
 
     def __init__(self, request: Q, future: asyncio.Future[A] | None = None) -> None:
         self.request = request
@@ -30,6 +33,7 @@ class Ticket(Generic[Q, A]):
         self.error: BaseException | None = None
         self.future = future
         self.turn: threading.Lock | None = None
+        self.following: threading.Lock | None = None
 
     @property
     def settled(self) -> bool:
@@ -65,32 +69,38 @@ class GroupCommit(Generic[Q, A]):
         ticket: Ticket[Q, A] = Ticket(request)
         with self._mutex:
             self._refuse_if_closed()
-            self._waiting.append(ticket)
-            lead = not self._leading
-            if lead:
-                self._leading = True
+            if self._leading:
+                ticket.turn = turn = threading.Lock()
+                turn.acquire()
+                self._waiting.append(ticket)
             else:
-                ticket.turn = threading.Lock()
-                ticket.turn.acquire()
-        if not lead and ticket.turn is not None:
-            ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
-        if not ticket.settled:
-            self._lead()
+                self._leading = True
+                turn = None
+        if turn is None:
+            self._lead([ticket])
+        else:
+            turn.acquire()  # woken when settled, or when it is this thread's turn to lead
+            if ticket.following is not None:
+                ticket.following.release()
+            if not ticket.settled:
+                self._lead(self._take())
         return ticket.outcome()
 
-    def _lead(self) -> None:
-        group = self._take()
+    def _lead(self, group: list[Ticket[Q, A]]) -> None:
         try:
             self._settle(group)
         finally:
             with self._mutex:
                 heir = self._waiting[0] if self._waiting else None
                 self._leading = heir is not None
-            for ticket in group:
-                if ticket.turn is not None:
-                    ticket.turn.release()
-            if heir is not None and heir.turn is not None:
-                heir.turn.release()
+            # The leader's own turn was taken before: it is not in the chain.
+            chain = [ticket for ticket in group if ticket.turn is not None and ticket is not group[0]]
+            if heir is not None:
+                chain.insert(len(chain) // 2, heir)
+            for ticket, after in pairwise(chain):
+                ticket.following = after.turn
+            if chain and chain[0].turn is not None:
+                chain[0].turn.release()
 
     def _take(self) -> list[Ticket[Q, A]]:
         with self._mutex:

@@ -1,7 +1,7 @@
 """Appends inside a write transaction: check, place, insert.
 
-The heads of sessions are remembered between transactions as long as no other connection wrote, which SQLite's
-data version tells.
+The heads of sessions are remembered between transactions as long as no other connection wrote. SQLite's data version
+tells: it changes by our own commits, after which we look at it, and when a transaction begins on somebody else's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _REMEMBERED = 100_000
 _COLUMNS = 11
 _MOST_ROWS = 64
 _ROW = Q.add_event[Q.add_event.rindex("(") :]
-_INSERTS = {1 << power: Q.add_event + f", {_ROW}" * ((1 << power) - 1) for power in range(_MOST_ROWS.bit_length())}
-"""The insert of one event, stretched to two, four, … rows: one call to SQLite for many events."""
+_INSERTS = [Q.add_event + f", {_ROW}" * more for more in range(_MOST_ROWS)]
+"""The insert of one event, of two, three, …: one call to SQLite for many events."""
 
 
 class Appender:
-    """Applies appends on the writing connection. Call `refresh` first in each transaction and
-    `forget` after a rollback."""
+    """Applies appends on the writing connection. Call `refresh` first in each transaction, and `committed`
+    or `forget` at its end."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -40,10 +40,12 @@ class Appender:
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
-        version = self._one("PRAGMA data_version", ())
-        if version != self._version or len(self._heads) > _REMEMBERED:
+        if self._connection.data_version() != self._version or len(self._heads) > _REMEMBERED:
             self.forget()
-            self._version = version
+
+    def committed(self) -> None:
+        """Note the version that our own commit made: any other one is somebody else's."""
+        self._version = self._connection.data_version()
 
     def forget(self) -> None:
         """Drop what is remembered."""
@@ -84,15 +86,45 @@ class Appender:
         self._heads[sid] = Head(last.position, last.hash)
         return Appended(records, False)
 
+    def quickly(self, requests: list[Append]) -> list[Appended] | None:
+        """Append plain requests in a single statement, which is its own transaction; None if that cannot be.
+
+        The records are placed on the remembered heads. If another process moved a session or used a key since,
+        the unique indexes refuse the statement whole, and the caller takes the long way.
+        """
+        outcomes: list[Appended] = []
+        moved: dict[int, Head] = {}
+        rows: list[Any] = []
+        for workspace, session, _, place, _, expected, fence, _, subject, blobs in requests:
+            sid = self._sids.get((workspace, session))
+            if sid is None or fence is not None or subject is not None or blobs:
+                return None
+            head = moved.get(sid) or self._heads[sid]
+            if expected is not None and expected != head.position:
+                return None
+            records = place(head)
+            for record in records:
+                rows += (sid, *record)
+            moved[sid] = Head(record.position, record.hash)
+            outcomes.append(Appended(records, False))
+        count = len(rows) // _COLUMNS
+        if count > _MOST_ROWS:
+            return None
+        try:
+            self._connection.execute(_INSERTS[count - 1], rows)
+        except apsw.ConstraintError:
+            self.forget()
+            return None
+        self._heads.update(moved)
+        self.committed()
+        return outcomes
+
     def insert_staged(self) -> None:
-        """Write what was staged. Statements for powers of two rows, so that few of them are prepared."""
-        staged, width = self._staged, _COLUMNS
-        rows, done = len(staged) // width, 0
-        while done < rows:
-            count = min(_MOST_ROWS, 1 << (rows - done).bit_length() - 1)
-            values = staged[done * width : (done + count) * width]
-            self._connection.execute(_INSERTS[count], values)
-            done += count
+        """Write what was staged."""
+        staged, most = self._staged, _MOST_ROWS * _COLUMNS
+        for start in range(0, len(staged), most):
+            values = staged[start : start + most]
+            self._connection.execute(_INSERTS[len(values) // _COLUMNS - 1], values)
         staged.clear()
         self._staged_keys.clear()
 

@@ -27,6 +27,8 @@ from ..queries import load_migrations
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
+_STATEMENTS = 200
+"""Prepared statements to keep: the inserts of groups of every size, and the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,7 @@ def connect(settings: SqliteSettings) -> apsw.Connection:
     if os.path.isdir(path):
         raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
     with translated(path):
-        flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = _open_readonly(settings) if settings.readonly else apsw.Connection(path, flags, settings.vfs)
+        connection = _open_readonly(settings) if settings.readonly else _open_writable(settings)
         try:
             _configure(connection, settings)
         except BaseException:
@@ -119,6 +120,11 @@ def connect(settings: SqliteSettings) -> apsw.Connection:
                 connection.close()
             raise
         return connection
+
+
+def _open_writable(settings: SqliteSettings) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    return apsw.Connection(settings.path, flags, settings.vfs, _STATEMENTS)
 
 
 def _open_readonly(settings: SqliteSettings) -> apsw.Connection:

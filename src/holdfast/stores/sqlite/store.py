@@ -154,6 +154,7 @@ class SqliteStore:
             self._appender.refresh()
             result = work(writer)
             writer.execute("COMMIT")
+            self._appender.committed()
         except BaseException:
             self._roll_back()
             raise
@@ -174,9 +175,16 @@ class SqliteStore:
         return self._group.commit(request)
 
     def _flush(self, tickets: list[Ticket[Append, Appended]]) -> None:
+        reach("append.begun")
+        outcomes: Sequence[Appended | HoldfastError]
         try:
-            outcomes = self._in_transaction(lambda _: self._apply(tickets))
+            with self._writing:
+                self._check()
+                with self._lock:
+                    quick = self._appender.quickly([ticket.request for ticket in tickets])
+                    outcomes = quick or self._committed(lambda _: self._apply(tickets))
         except Exception as error:  # noqa: BLE001 - each append has its own outcome
+            self._appender.forget()
             if len(tickets) == 1:
                 tickets[0].error = explain(error, self._settings.path)
                 return
@@ -184,6 +192,7 @@ class SqliteStore:
                 self._flush([ticket])
             return
         reach("append.committed")
+        self._bell.ring()
         for ticket, outcome in zip(tickets, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 ticket.answer = outcome
@@ -191,7 +200,6 @@ class SqliteStore:
                 ticket.error = outcome
 
     def _apply(self, tickets: list[Ticket[Append, Appended]]) -> list[Appended | HoldfastError]:
-        reach("append.begun")
         outcomes: list[Appended | HoldfastError] = []
         for ticket in tickets:
             try:
