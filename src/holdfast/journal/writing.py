@@ -73,26 +73,30 @@ class Preparing(NamedTuple):
         self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
     ) -> Callable[[Head], list[Record]]:
         """A function from the session's head to the records that follow it."""
-        nonces = [self.ids.random(NONCE_BYTES) for _ in prepared] if owner.data_key else None
-        workspace = self.workspace
+        workspace, random = self.workspace, self.ids.random
         ref, _, salt, data_key = owner
+        placed: tuple[Head | None, list[Record]] = (None, [])
 
         def place(head: Head) -> list[Record]:
+            nonlocal placed
+            if placed[0] == head:
+                return placed[1]  # the same again: a nonce must never meet a second place
             position, previous = head
             first_key = key
             records = []
-            for index, (draft, body, form, _) in enumerate(prepared):
+            for draft, body, form, _ in prepared:
                 position += 1
-                if data_key is None or nonces is None:
+                if data_key is None:
                     payload = _PLAIN + body if form is Form.PLAIN else bytes((form,)) + body
                 else:
                     where = payload_place(workspace, session, position)
-                    payload = seal(body, form, data_key, nonces[index], where)
+                    payload = seal(body, form, data_key, random(NONCE_BYTES), where)
                 kind, actor, cause = draft.type, draft.actor, draft.cause
                 header = (workspace, session, position, kind, now, actor, cause, first_key, ref)
                 previous = event_hash(previous, payload_digest(payload, salt), header)
                 records.append(Record(position, kind, now, actor, cause, first_key, ref, payload, None, previous))
                 first_key = None
+            placed = (head, records)
             return records
 
         return place
