@@ -176,11 +176,12 @@ class _Encoding:
     def _mapping(self, value: Mapping[Any, Any]) -> Any:
         plain = {}
         redactor = self._redactor
+        known = redactor.known if redactor is not None else {}
         named = redactor is not None and _names_a_value(value, redactor)
         for key, item in value.items():
             try:
                 if type(key) is str:
-                    if redactor is not None:
+                    if redactor is not None and (named or type(item) is list or known.get(key) is not False):
                         item = _redacted(redactor, key, item, named)
                     if self._surrogates and not _is_unicode(key):
                         return self._pairs(value)

@@ -133,16 +133,16 @@ class Redactor:
         self._extra = frozenset(name.lower() for name in extra)
         self._keep = frozenset(name.lower() for name in keep)
         self._values = values
-        self._known: dict[str, bool] = {}
+        self.known: dict[str, bool] = {}
 
     def hides(self, name: str) -> bool:
         """Whether text and bytes under this name are replaced."""
-        known = self._known.get(name)
+        known = self.known.get(name)
         if known is None:
             lowered = name.lower()
             known = lowered not in self._keep and (lowered in self._extra or names_a_credential(name))
-            if len(self._known) < 16384:
-                self._known[name] = known
+            if len(self.known) < 16384:
+                self.known[name] = known
         return known
 
     def text(self, value: str) -> str:

@@ -50,11 +50,15 @@ class Ticket(Generic[Q, A]):
 class GroupCommit(Generic[Q, A]):
     """Collects requests and commits them in groups, in order of arrival, one group at a time.
 
-    `flush` must settle every ticket that it is given, each with an answer or an error.
+    `flush` must settle every ticket that it is given, each with an answer or an error; `alone` answers a
+    single request, or raises: what a lone writer needs, without the ceremony of a group.
     """
 
-    def __init__(self, flush: Callable[[list[Ticket[Q, A]]], None], largest: int = 256) -> None:
+    def __init__(
+        self, flush: Callable[[list[Ticket[Q, A]]], None], alone: Callable[[Q], A], largest: int = 256
+    ) -> None:
         self._flush = flush
+        self._alone = alone
         self._largest = largest
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
@@ -66,41 +70,50 @@ class GroupCommit(Generic[Q, A]):
 
     def commit(self, request: Q) -> A:
         """Block until the request is settled."""
-        ticket: Ticket[Q, A] = Ticket(request)
         with self._mutex:
             self._refuse_if_closed()
             if self._leading:
-                ticket.turn = turn = threading.Lock()
-                turn.acquire()
-                self._waiting.append(ticket)
+                ticket = self._join(request)
             else:
                 self._leading = True
-                turn = None
-        if turn is None:
-            self._lead([ticket])
-        else:
-            turn.acquire()  # woken when settled, or when it is this thread's turn to lead
-            if ticket.following is not None:
-                ticket.following.release()
-            if not ticket.settled:
-                self._lead(self._take())
+                ticket = None
+        if ticket is None:
+            try:
+                return self._alone(request)
+            finally:
+                self._hand_over([])
+        if ticket.turn is not None:
+            ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
+        if ticket.following is not None:
+            ticket.following.release()
+        if not ticket.settled:
+            self._lead(self._take())
         return ticket.outcome()
+
+    def _join(self, request: Q) -> Ticket[Q, A]:
+        ticket: Ticket[Q, A] = Ticket(request)
+        ticket.turn = threading.Lock()
+        ticket.turn.acquire()
+        self._waiting.append(ticket)
+        return ticket
 
     def _lead(self, group: list[Ticket[Q, A]]) -> None:
         try:
             self._settle(group)
         finally:
-            with self._mutex:
-                heir = self._waiting[0] if self._waiting else None
-                self._leading = heir is not None
-            # The leader's own turn was taken before: it is not in the chain.
-            chain = [ticket for ticket in group if ticket.turn is not None and ticket is not group[0]]
-            if heir is not None:
-                chain.insert(len(chain) // 2, heir)
-            for ticket, after in pairwise(chain):
-                ticket.following = after.turn
-            if chain and chain[0].turn is not None:
-                chain[0].turn.release()
+            self._hand_over(group[1:])  # the leader itself, the first of its group, is awake
+
+    def _hand_over(self, settled: list[Ticket[Q, A]]) -> None:
+        """Wake the settled, one by the other, with the next leader in their midst."""
+        with self._mutex:
+            if not self._waiting:
+                self._leading = False
+            else:
+                settled.insert(len(settled) // 2, self._waiting[0])
+        for ticket, after in pairwise(settled):
+            ticket.following = after.turn
+        if settled and settled[0].turn is not None:
+            settled[0].turn.release()
 
     def _take(self) -> list[Ticket[Q, A]]:
         with self._mutex:

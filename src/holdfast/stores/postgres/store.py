@@ -115,7 +115,14 @@ class PostgresStore:
 
     def _lane(self) -> GroupCommit[Append, Appended]:
         appender = Appender()
-        return GroupCommit(lambda tickets: self._flush(appender, tickets))
+        return GroupCommit(
+            lambda tickets: self._flush(appender, tickets), lambda request: self._alone(appender, request)
+        )
+
+    def _alone(self, appender: Appender, request: Append) -> Appended:
+        ticket: Ticket[Append, Appended] = Ticket(request)
+        self._flush(appender, [ticket])
+        return ticket.outcome()
 
     async def append(self, request: Append) -> Appended:
         self._check()

@@ -6,6 +6,7 @@ tells: it changes by our own commits, after which we look at it, and when a tran
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,29 +96,38 @@ class Appender:
         outcomes: list[Appended] = []
         moved: dict[int, Head] = {}
         rows: list[Any] = []
-        for workspace, session, _, place, _, expected, fence, _, subject, blobs in requests:
-            sid = self._sids.get((workspace, session))
-            if sid is None or fence is not None or subject is not None or blobs:
+        for request in requests:
+            sid = self._sids.get((request.workspace, request.session))
+            head = None if sid is None else moved.get(sid) or self._heads[sid]
+            if sid is None or head is None or not _is_plain(request, head):
                 return None
-            head = moved.get(sid) or self._heads[sid]
-            if expected is not None and expected != head.position:
-                return None
-            records = place(head)
+            records = request.place(head)
             for record in records:
                 rows += (sid, *record)
-            moved[sid] = Head(record.position, record.hash)
+            moved[sid] = Head(records[-1].position, records[-1].hash)
             outcomes.append(Appended(records, False))
         count = len(rows) // _COLUMNS
-        if count > _MOST_ROWS:
+        return outcomes if count <= _MOST_ROWS and self._inserted(count, rows, moved) else None
+
+    def one_quickly(self, request: Append) -> Appended | None:
+        """`quickly` for a lone writer's single event, where every microsecond counts."""
+        sid = self._sids.get((request.workspace, request.session))
+        if sid is None or request.size != 1 or not _is_plain(request, self._heads[sid]):
             return None
+        records = request.place(self._heads[sid])
+        record = records[0]
+        moved = {sid: Head(record.position, record.hash)}
+        return Appended(records, False) if self._inserted(1, (sid, *record), moved) else None
+
+    def _inserted(self, count: int, rows: Sequence[Any], moved: dict[int, Head]) -> bool:
         try:
             self._connection.execute(_INSERTS[count - 1], rows)
         except apsw.ConstraintError:
             self.forget()
-            return None
+            return False
         self._heads.update(moved)
         self.committed()
-        return outcomes
+        return True
 
     def insert_staged(self) -> None:
         """Write what was staged."""
@@ -169,6 +179,16 @@ class Appender:
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:
         return self._connection.execute(query, values).fetchone()
+
+
+def _is_plain(request: Append, head: Head) -> bool:
+    """Whether nothing but the unique indexes has to agree."""
+    return (
+        request.fence is None
+        and request.subject is None
+        and not request.blobs
+        and (request.expected is None or request.expected == head.position)
+    )
 
 
 def find_session(connection: apsw.Connection, workspace: str, session: str) -> Any:

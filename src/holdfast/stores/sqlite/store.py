@@ -81,7 +81,7 @@ class SqliteStore:
             self._close_connections()
             raise
         self._appender = Appender(self._writer)
-        self._group: GroupCommit[Append, Appended] = GroupCommit(self._flush)
+        self._group: GroupCommit[Append, Appended] = GroupCommit(self._flush, self._append_alone)
         watch(self)
 
     @property
@@ -174,23 +174,41 @@ class SqliteStore:
             return await self._group.commit_looping(request)
         return self._group.commit(request)
 
-    def _flush(self, tickets: list[Ticket[Append, Appended]]) -> None:
+    def _append_alone(self, request: Append) -> Appended:
         reach("append.begun")
+        try:
+            with self._writing:
+                self._check()
+                with self._lock:
+                    done = self._appender.one_quickly(request) or self._committed(lambda _: self._apply_one(request))
+        except BaseException as error:
+            self._appender.forget()
+            if isinstance(error, apsw.Error):
+                raise explain(error, self._settings.path) from error
+            raise
+        reach("append.committed")
+        self._bell.ring()
+        return done
+
+    def _apply_one(self, request: Append) -> Appended:
+        done = self._appender.append(request)
+        self._appender.insert_staged()
+        reach("append.inserted")
+        return done
+
+    def _flush(self, tickets: list[Ticket[Append, Appended]]) -> None:
+        """Settle a group: in one transaction, or, if one of them brings it down, each on its own."""
         outcomes: Sequence[Appended | HoldfastError]
+        reach("append.begun")
         try:
             with self._writing:
                 self._check()
                 with self._lock:
                     quick = self._appender.quickly([ticket.request for ticket in tickets])
                     outcomes = quick or self._committed(lambda _: self._apply(tickets))
-        except Exception as error:  # noqa: BLE001 - each append has its own outcome
+        except Exception:  # noqa: BLE001 - each append has its own outcome, found below
             self._appender.forget()
-            if len(tickets) == 1:
-                tickets[0].error = explain(error, self._settings.path)
-                return
-            for ticket in tickets:  # one of them brought the group down: each on its own now
-                self._flush([ticket])
-            return
+            outcomes = [self._outcome_alone(ticket.request) for ticket in tickets]
         reach("append.committed")
         self._bell.ring()
         for ticket, outcome in zip(tickets, outcomes, strict=True):
@@ -198,6 +216,12 @@ class SqliteStore:
                 ticket.answer = outcome
             else:
                 ticket.error = outcome
+
+    def _outcome_alone(self, request: Append) -> Appended | HoldfastError:
+        try:
+            return self._append_alone(request)
+        except HoldfastError as refusal:
+            return refusal
 
     def _apply(self, tickets: list[Ticket[Append, Appended]]) -> list[Appended | HoldfastError]:
         outcomes: list[Appended | HoldfastError] = []
