@@ -26,7 +26,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..queries import load_migrations
+from ..queries import load_migrations, refuse_outdated
 
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
@@ -174,7 +174,10 @@ def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHE
     encoding: Any = connection.execute("SHOW server_encoding").fetchone()
     if encoding[0] != "UTF8":
         raise NotAStore(f"the database at {settings.shown} is not in UTF8", hint="create one with ENCODING 'UTF8'")
-    if settings.readonly or check_version(connection, settings.shown) >= upto:
+    version = check_version(connection, settings.shown)
+    if settings.readonly:
+        refuse_outdated(version, SCHEMA_VERSION, f"the database at {settings.shown}")
+    if settings.readonly or version >= upto:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))

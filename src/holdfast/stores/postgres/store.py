@@ -19,7 +19,7 @@ from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from ...crashpoints import reach
-from ...errors import SessionExists, StoreClosed
+from ...errors import SessionExists, StoreClosed, StoreUnavailable
 from ...ports import (
     Append,
     Appended,
@@ -143,11 +143,16 @@ class PostgresStore:
                 if isinstance(error, LOST):
                     tried = {id(one.ticket): one.records for one in left}
             slow = [one.ticket for one in left] + slow
+        down: StoreUnavailable | None = None
         for ticket in slow:
+            if down is not None:
+                ticket.error = down  # one has waited the whole timeout: the others need not
+                continue
             try:
                 ticket.answer = self._append_slowly(appender, ticket.request, tried.get(id(ticket), []))
             except Exception as error:  # noqa: BLE001 - each append has its own outcome
                 ticket.error = explain(error, self._settings.shown)
+                down = ticket.error if isinstance(ticket.error, StoreUnavailable) else None
 
     def _append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
         placed: list[list[Record]] = [tried]

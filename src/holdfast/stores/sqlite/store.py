@@ -35,6 +35,7 @@ from ...ports import (
 from ...runtime import Bell, Runtime
 from ..forking import refuse_in_child, watch
 from ..group import GroupCommit, Ticket
+from ..queries import refuse_outdated
 from ..rowcheck import checksum, expect_intact
 from .appending import (
     Appender,
@@ -46,7 +47,7 @@ from .appending import (
     read_records,
     write_lease,
 )
-from .connection import SqliteSettings, check_version, connect, explain, migrate, translated
+from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, explain, migrate, translated
 from .writelock import WriteLock
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ class SqliteStore:
                 raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
         if settings.readonly:
             with translated(settings.path):
-                check_version(self._writer, settings.path)
+                refuse_outdated(check_version(self._writer, settings.path), SCHEMA_VERSION, settings.path)
         else:
             with self._lock:
                 migrate(self._writer, settings.path)
