@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from .aio import AsyncHoldfast, AsyncLease, AsyncSession, aopen
     from .errors import HoldfastError
+    from .journal.codec import Unregistered
     from .journal.events import Draft, Event, Standing
     from .journal.journal import ErasureReport, Problem, Verification
     from .journal.redaction import Redactor
@@ -40,6 +41,7 @@ _HOME = {
     "Redactor": "journal.redaction",
     "Session": "sync",
     "Standing": "journal.events",
+    "Unregistered": "journal.codec",
     "Verification": "journal.journal",
     "aopen": "aio",
     "new_key": "journal.sealing",
@@ -61,6 +63,7 @@ __all__ = [
     "Redactor",
     "Session",
     "Standing",
+    "Unregistered",
     "Verification",
     "aopen",
     "errors",

@@ -39,6 +39,7 @@ class Settings(TypedDict, total=False):
     max_payload     bytes that one event may hold (64 MiB)
     timeout         seconds to wait for a lock or a connection (30)
     pool_size       connections to PostgreSQL at most (10)
+    keep_unknown    give values of classes that are not registered as `Unregistered` instead of refusing them (False)
     readonly        open without the right to write (False)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
@@ -52,6 +53,7 @@ class Settings(TypedDict, total=False):
     max_payload: int
     timeout: float
     pool_size: int
+    keep_unknown: bool
     readonly: bool
     production: bool
     clock: Clock
@@ -131,7 +133,11 @@ def open_journal(store: Store, settings: Settings) -> Journal:
         settings.get("workspace", "default"),
         clock=settings.get("clock") or SystemClock(),
         ids=ids,
-        codec=Codec(redactor=redactor, blob_above=settings.get("blob_above", 16 * 1024)),
+        codec=Codec(
+            redactor=redactor,
+            blob_above=settings.get("blob_above", 16 * 1024),
+            keep_unknown=settings.get("keep_unknown", False),
+        ),
         keyring=Keyring(master_keys(source), ids),
         max_payload=settings.get("max_payload", 64 * 1024 * 1024),
     )

@@ -58,6 +58,14 @@ class BlobRef(msgspec.Struct, frozen=True, array_like=True):
     text: bool
 
 
+class Unregistered(msgspec.Struct, frozen=True):
+    """Stands for a value whose class this program does not register, where such values are kept."""
+
+    name: str
+    version: int
+    fields: Any
+
+
 class Encoded(NamedTuple):
     """A payload and the large parts that left it, by address."""
 
@@ -67,13 +75,20 @@ class Encoded(NamedTuple):
 
 class Codec:
     """Encodes with redaction, decodes without trust. `blob_above` is the size in bytes from which
-    text and bytes are stored apart."""
+    text and bytes are stored apart; with `keep_unknown`, values of unregistered classes come back as
+    `Unregistered` instead of being refused."""
 
     def __init__(
-        self, *, registry: Registry = DEFAULT, redactor: Redactor | None = None, blob_above: int = 16384
+        self,
+        *,
+        registry: Registry = DEFAULT,
+        redactor: Redactor | None = None,
+        blob_above: int = 16384,
+        keep_unknown: bool = False,
     ) -> None:
         self._registry = registry
         self._redactor = redactor
+        self._keep_unknown = keep_unknown
         self.blob_above = blob_above
         self.decode_whole = self.reader(_no_blob)
 
@@ -109,6 +124,8 @@ class Codec:
             return revive(inner)
         name, version, fields = inner
         entry = self._registry.by_name.get(name)
+        if entry is None and self._keep_unknown:
+            return Unregistered(name, version, fields)
         if entry is None:
             raise UnknownType(name, hint=f"import the module that registers {name!r} before reading")
         return entry.load(version, fields)

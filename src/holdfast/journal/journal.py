@@ -28,6 +28,7 @@ from .codec import Codec
 from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import Reading, damage_of
+from .registry import Registry
 from .sealing import Form, Keyring, KeySource, master_keys
 from .writing import Prepared, Preparing, part_loader
 
@@ -88,6 +89,8 @@ class Journal:
         self._codec = codec
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
+        # Verification must not depend on which classes this program registers, nor run their code.
+        self._checking = Reading(store, workspace, Codec(registry=Registry(), keep_unknown=True), self._owners)
 
     async def check_key(self) -> None:
         """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
@@ -323,9 +326,9 @@ class Journal:
     async def _verify_session(self, session: str) -> Verification:
         events = 0
         try:
-            lineage = await self.reading.lineage(session)
+            lineage = await self._checking.lineage(session)
             start = lineage[-1].last + 1 if lineage else 1
-            async with aclosing(self.reading.pages(session, start, None, None, PAGE)) as pages:
+            async with aclosing(self._checking.pages(session, start, None, None, PAGE)) as pages:
                 async for page in pages:
                     events += len(page)
             await self.store.lease(self.workspace, session)
@@ -341,7 +344,7 @@ class Journal:
             for blob in page:
                 owner = owners.get(blob.owner, NOBODY)
                 try:
-                    self.reading.open_blob(blob.address, blob.body, owner)
+                    self._checking.open_blob(blob.address, blob.body, owner)
                 except ValueError as error:
                     bad.append(Problem("", 0, str(error)))
             if not page:
