@@ -205,6 +205,10 @@ class Store(Protocol):
         """Sessions whose id sorts after `after`, by id (code point order)."""
         ...
 
+    async def session_names(self, workspace: str, after: str, limit: int) -> list[str]:
+        """The ids alone, without looking at the rest of the rows: one that is damaged hides no other."""
+        ...
+
     async def workspaces(self) -> list[str]:
         """Every workspace that has a session, sorted."""
         ...

@@ -310,37 +310,43 @@ class Journal:
         """Walk the chain of one session, or of all sessions with their blobs and the database's own
         check. Damage is reported, not raised."""
         if session is not None:
-            return await self._verify_session(session)
+            return await self._verify_session(session, shared=True)
         sessions = events = 0
         problems = [Problem("", 0, reason) for reason in await self.store.damage()]
-        try:
-            async for row in self.sessions():
-                found = await self._verify_session(row.session)
+        after = ""
+        while names := await self.store.session_names(self.workspace, after, PAGE):
+            for name in names:
+                found = await self._verify_session(name, shared=False)
                 sessions, events = sessions + 1, events + found.events
                 problems += found.problems
-            blobs, bad = await self._verify_blobs()
-        except HoldfastError as error:
-            return Verification(sessions, events, 0, [*problems, Problem(*damage_of(error, ""))])
+            after = names[-1]
+        blobs, bad = await self._verify_blobs()
         return Verification(sessions, events, blobs, problems + bad)
 
-    async def _verify_session(self, session: str) -> Verification:
-        events = 0
+    async def _verify_session(self, session: str, *, shared: bool) -> Verification:
+        """Walk a session, with or without what it shares with its ancestors."""
+        start = last = 1
         try:
-            lineage = await self._checking.lineage(session)
-            start = lineage[-1].last + 1 if lineage else 1
+            lineage = [] if shared else await self._checking.lineage(session)
+            start = last = lineage[-1].last + 1 if lineage else 1
             async with aclosing(self._checking.pages(session, start, None, None, PAGE)) as pages:
                 async for page in pages:
-                    events += len(page)
+                    last += len(page)
             await self.store.lease(self.workspace, session)
         except HoldfastError as error:
-            return Verification(1, events, 0, [Problem(*damage_of(error, session))])
-        return Verification(1, events, 0, [])
+            problem = Problem(*damage_of(error, session))
+            return Verification(1, max(last, problem.position) - start, 0, [problem])
+        return Verification(1, last - start, 0, [])
 
     async def _verify_blobs(self) -> tuple[int, list[Problem]]:
-        count, after, bad = 0, b"", []
+        count, after = 0, b""
+        bad: list[Problem] = []
         while True:
             page = await self.store.blobs(self.workspace, after, 16)
-            owners = await self._owners.load({blob.owner for blob in page})
+            try:
+                owners = await self._owners.load({blob.owner for blob in page})
+            except HoldfastError as error:
+                return count, [*bad, Problem(*damage_of(error, ""))]
             for blob in page:
                 owner = owners.get(blob.owner, NOBODY)
                 try:

@@ -131,6 +131,9 @@ class InMemoryStore:
 
         return await self._do(workspace, work)
 
+    async def session_names(self, workspace: str, after: str, limit: int) -> list[str]:
+        return [row.session for row in await self.sessions(workspace, after, limit)]
+
     async def workspaces(self) -> list[str]:
         return await self._do("", lambda _: sorted(name for name, space in self._spaces.items() if space.sessions))
 

@@ -95,6 +95,10 @@ FROM holdfast.sessions s LEFT JOIN LATERAL (
 ) e ON true
 WHERE s.workspace = %s AND s.session > %s ORDER BY s.session LIMIT %s;
 
+-- name: list_session_names
+-- Ids of sessions, after one.
+SELECT session FROM holdfast.sessions WHERE workspace = %s AND session > %s ORDER BY session LIMIT %s;
+
 -- name: list_workspaces
 -- Every workspace that has a session.
 SELECT DISTINCT workspace FROM holdfast.sessions ORDER BY workspace;

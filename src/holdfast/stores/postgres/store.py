@@ -187,6 +187,12 @@ class PostgresStore:
     async def sessions(self, workspace: str, after: str, limit: int) -> list[SessionRow]:
         return await self._do(lambda connection: session_rows(connection, workspace, after, limit))
 
+    async def session_names(self, workspace: str, after: str, limit: int) -> list[str]:
+        def work(connection: Connection) -> list[str]:
+            return [row[0] for row in connection.execute(Q.list_session_names, (workspace, after, limit))]
+
+        return await self._do(work)
+
     async def workspaces(self) -> list[str]:
         return await self._do(lambda connection: [row[0] for row in connection.execute(Q.list_workspaces)])
 

@@ -23,6 +23,10 @@ SELECT s.sid, s.session, s.created, s.parent, s.fork_at, s.fork_hash, s.checksum
        (SELECT time FROM holdfast_events e WHERE e.sid = s.sid ORDER BY position DESC LIMIT 1)
 FROM holdfast_sessions s WHERE s.workspace = ? AND s.session > ? ORDER BY s.session LIMIT ?;
 
+-- name: list_session_names
+-- Ids of sessions, after one.
+SELECT session FROM holdfast_sessions WHERE workspace = ? AND session > ? ORDER BY session LIMIT ?;
+
 -- name: list_workspaces
 -- Every workspace that has a session.
 SELECT DISTINCT workspace FROM holdfast_sessions ORDER BY workspace;
@@ -143,3 +147,8 @@ AND NOT EXISTS (SELECT 1 FROM holdfast_subjects s WHERE s.workspace = b.workspac
 -- Events whose feed order contradicts their session's order.
 SELECT a.seq FROM holdfast_events a JOIN holdfast_events b ON b.sid = a.sid AND b.position = a.position + 1
 WHERE b.seq < a.seq LIMIT 1;
+
+-- name: gap
+-- Whether rows were taken out: events are numbered without gap from 1.
+SELECT 1 FROM (SELECT count(*) AS rows, min(seq) AS first, max(seq) AS last FROM holdfast_events)
+WHERE rows > 0 AND (first <> 1 OR last <> rows);

@@ -284,6 +284,9 @@ class SqliteStore:
 
         return await self._read(work)
 
+    async def session_names(self, workspace: str, after: str, limit: int) -> list[str]:
+        return await self._read(lambda connection: _column(connection, Q.list_session_names, (workspace, after, limit)))
+
     async def workspaces(self) -> list[str]:
         return await self._read(lambda connection: _column(connection, Q.list_workspaces))
 
@@ -504,8 +507,8 @@ class SqliteStore:
                 self._idle.pop().close()
 
 
-def _column(connection: apsw.Connection, query: str) -> list[Any]:
-    rows: Any = connection.execute(query)
+def _column(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    rows: Any = connection.execute(query, values)
     return [row[0] for row in rows]
 
 
@@ -535,6 +538,7 @@ def _damage(connection: apsw.Connection) -> list[str]:
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
         ("the feed contradicts the order of a session", Q.disorder),
+        ("events are missing: the numbers of the feed have a gap", Q.gap),
     ):
         if connection.execute(query).fetchone() is not None:
             found.append(what)

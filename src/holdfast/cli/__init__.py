@@ -1,0 +1,1 @@
+"""The command line: look at a journal without being able to change it."""
