@@ -22,14 +22,15 @@ class Bell:
     """Counts rings and wakes whoever waits for the next one. Ring it from any thread."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._condition = threading.Condition(self._lock)
         self._sleepers = 0
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self.rings = 0
 
     def ring(self) -> None:
         """Wake all who wait."""
-        with self._condition:
+        with self._lock:
             self.rings += 1
             if not self._sleepers and not self._waiting:
                 return

@@ -17,18 +17,19 @@ _left_behind: list[Any] = []
 
 
 def watch(store: Any) -> None:
-    """Keep the store's connections alive in children, where nobody may close them."""
+    """In every child of this process, keep the store's connections alive and call its `disown`."""
     _open.add(store)
 
 
-def refuse_in_child(owner: int) -> None:
-    """Raise `ForkedHandle` in any process but the owner's."""
-    if os.getpid() != owner:
-        raise ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
+def forked() -> ForkedHandle:
+    """What a child is told that uses a handle of its parent."""
+    return ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
 
 
 def _in_child() -> None:
-    _left_behind.extend(_open)
+    for store in list(_open):
+        _left_behind.append(store)
+        store.disown()
 
 
 if hasattr(os, "register_at_fork"):

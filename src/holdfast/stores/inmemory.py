@@ -6,13 +6,12 @@ nothing is ever retried.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import LeaseLost, PositionConflict, SessionExists, StoreClosed
+from ..errors import LeaseLost, PositionConflict, SessionExists, StoreClosed, StoreError
 from ..ports import (
     GENESIS,
     Append,
@@ -30,7 +29,7 @@ from ..ports import (
     SubjectRow,
 )
 from ..runtime import Bell, Runtime
-from .forking import refuse_in_child
+from .forking import forked, watch
 
 T = TypeVar("T")
 
@@ -82,13 +81,15 @@ class InMemoryStore:
         self._lock = threading.Lock()
         self._bell = Bell()
         self._spaces: dict[str, _Workspace] = {}
-        self._pid = os.getpid()
-        self._closed = False
+        self._refusal: StoreError | None = None
+        watch(self)
+
+    def disown(self) -> None:
+        self._refusal = forked()
 
     async def _do(self, workspace: str, work: Callable[[_Workspace], T]) -> T:
-        if self._closed:
-            raise StoreClosed("the in-memory store was closed", hint="open a new one")
-        refuse_in_child(self._pid)
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
         with self._lock:
             return work(self._spaces.setdefault(workspace, _Workspace()))
 
@@ -253,7 +254,7 @@ class InMemoryStore:
         return []
 
     async def close(self) -> None:
-        self._closed = True
+        self._refusal = self._refusal or StoreClosed("the in-memory store was closed", hint="open a new one")
         self._bell.ring()
         self._runtime.close()
 

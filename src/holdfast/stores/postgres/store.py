@@ -9,7 +9,6 @@ rolls back, and the same is tried again.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -19,7 +18,7 @@ from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from ...crashpoints import reach
-from ...errors import SessionExists, StoreClosed, StoreUnavailable
+from ...errors import SessionExists, StoreClosed, StoreError, StoreUnavailable
 from ...ports import (
     Append,
     Appended,
@@ -35,7 +34,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
-from ..forking import refuse_in_child, watch
+from ..forking import forked, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
 from .appending import (
@@ -66,8 +65,7 @@ class PostgresStore:
     def __init__(self, settings: PostgresSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        self._pid = os.getpid()
-        self._closed = False
+        self._refusal: StoreError | None = None
         self._bell = Bell()
         self._listener = Listener(settings, self._bell)
         with translated(settings.shown), connect(settings) as connection:
@@ -77,10 +75,13 @@ class PostgresStore:
         self._lanes = [self._lane() for _ in range(lanes)]
         watch(self)
 
+    def disown(self) -> None:
+        """From here on this is a child's copy of its parent's handle."""
+        self._refusal = forked()
+
     def _check(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
-        refuse_in_child(self._pid)
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
 
     # -- running work on connections
 
@@ -104,7 +105,7 @@ class PostgresStore:
                 with self._pool.connection() as connection:
                     return work(connection)
             except (*LOST, *_AGAIN, PoolTimeout) as error:
-                if self._closed or time.monotonic() + pause > until or not _passing(error):
+                if self._refusal is not None or time.monotonic() + pause > until or not _passing(error):
                     raise explain(error, self._settings.shown) from error
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
@@ -335,8 +336,7 @@ class PostgresStore:
         return await self._do(damage)
 
     async def close(self) -> None:
-        if self._closed or os.getpid() != self._pid:
-            self._closed = True
+        if self._refusal is not None:
             return
         await self._runtime.run(self._close)
         self._runtime.close()
@@ -344,7 +344,7 @@ class PostgresStore:
     def _close(self) -> None:
         for lane in self._lanes:
             lane.close()
-        self._closed = True
+        self._refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
         self._pool.close(timeout=5)
         self._bell.ring()

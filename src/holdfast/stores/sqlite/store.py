@@ -8,7 +8,6 @@ is tried again one by one; nothing else is retried. Commits are WAL with synchro
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from ...crashpoints import reach
-from ...errors import HoldfastError, SessionExists, StoreBusy, StoreClosed, StoreReadOnly
+from ...errors import HoldfastError, SessionExists, StoreBusy, StoreClosed, StoreError, StoreReadOnly
 from ...ports import (
     Append,
     Appended,
@@ -33,7 +32,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
-from ..forking import refuse_in_child, watch
+from ..forking import forked, watch
 from ..group import GroupCommit, Ticket
 from ..queries import refuse_outdated
 from ..rowcheck import checksum, expect_intact
@@ -68,8 +67,7 @@ class SqliteStore:
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        self._pid = os.getpid()
-        self._closed = False
+        self._refusal: StoreError | None = None
         self._bell = Bell()
         self._writing = threading.RLock()
         self._idle: list[apsw.Connection] = []
@@ -106,10 +104,13 @@ class SqliteStore:
         if not self._alone:
             self._watcher = connect(settings)
 
+    def disown(self) -> None:
+        """From here on this is a child's copy of its parent's handle."""
+        self._refusal = forked()
+
     def _check(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"{self._settings.path} was closed", hint="open it again")
-        refuse_in_child(self._pid)
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
 
     # -- running work on connections
 
@@ -130,7 +131,7 @@ class SqliteStore:
                 return work(connection)
         finally:
             self._idle.append(connection)
-            if self._closed:
+            if self._refusal is not None:
                 self._close_idle()
 
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
@@ -479,12 +480,11 @@ class SqliteStore:
         return await self._read(_damage)
 
     async def close(self) -> None:
-        if self._closed or os.getpid() != self._pid:
-            self._closed = True
+        if self._refusal is not None:
             return
         await self._runtime.run(self._group.close)
         with self._writing:
-            self._closed = True
+            self._refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
             if not self._settings.readonly and not self._alone:
                 with suppress(apsw.Error), self._lock:
                     self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
