@@ -19,13 +19,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ..errors import InvalidInput, UnknownType
-from .redaction import REDACTED, Redactor
+from .redaction import Redactor
 from .registry import DEFAULT, Registry
 
 _pack = msgspec.msgpack.encode
 _Ext = msgspec.msgpack.Ext
 Reference = Callable[[bytes], bytes]
 _PLAIN_KEYS = frozenset([str, int, float, bool, type(None)])
+_SEQUENCES = frozenset([list, tuple])
 
 
 class Tag:
@@ -41,13 +42,12 @@ class Tag:
     DECIMAL = 8
     UUID = 9
     PATH = 10
-    PURE_PATH = 11
-    INTEGER = 12  # outside 64 bits
-    REGISTERED = 13
-    BLOB = 14
-    TEXT = 15  # with lone surrogates, which UTF-8 cannot carry
-    COMPLEX = 16
-    MAPPING = 17  # with keys other than text, numbers and None
+    INTEGER = 11  # outside 64 bits
+    REGISTERED = 12
+    BLOB = 13
+    TEXT = 14  # with lone surrogates, which UTF-8 cannot carry
+    COMPLEX = 15
+    MAPPING = 16  # with keys other than text, numbers and None
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
@@ -103,7 +103,7 @@ class Codec:
         """
         try:
             return self.reader(load)(payload)
-        except (msgspec.DecodeError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        except (msgspec.DecodeError, TypeError, KeyError, ArithmeticError, OSError, RecursionError) as error:
             raise ValueError(f"not a payload: {error!r}") from error
 
     def reader(self, load: Callable[[BlobRef], Any]) -> Callable[[bytes | memoryview], Any]:
@@ -178,11 +178,11 @@ class _Encoding:
         if self._redactor is not None:
             value = self._redactor.text(value)
         if len(value) > self._blob_above // 4:
-            body = value.encode("utf-8", "surrogatepass")
+            body = _surrogate_bytes(value)
             if len(body) > self._blob_above:
                 return self._apart(body, text=True)
         if self._surrogates and not _is_unicode(value):
-            return _Ext(Tag.TEXT, _pack(value.encode("utf-8", "surrogatepass")))
+            return _Ext(Tag.TEXT, _pack(_surrogate_bytes(value)))
         return value
 
     def _apart(self, body: bytes, *, text: bool) -> Any:
@@ -194,27 +194,30 @@ class _Encoding:
         plain = {}
         redactor = self._redactor
         known = redactor.known if redactor is not None else {}
-        named = redactor is not None and _names_a_value(value, redactor)
+        named = redactor is not None and redactor.names_a_value(value)
         for key, item in value.items():
+            kind = type(key)
+            if kind is str:
+                # A name that is known to be harmless, with an item that is no list, needs no second look.
+                if redactor is not None and (named or type(item) in _SEQUENCES or known.get(key) is not False):
+                    item = redactor.member(key, item, named)
+                odd = self._surrogates and not _is_unicode(key)
+            else:
+                odd = kind not in _PLAIN_KEYS or (kind is int and not -(2**63) <= key < 2**64)
+            if odd:
+                return self._pairs(value)
             try:
-                if type(key) is str:
-                    if redactor is not None and (named or type(item) is list or known.get(key) is not False):
-                        item = _redacted(redactor, key, item, named)
-                    if self._surrogates and not _is_unicode(key):
-                        return self._pairs(value)
-                elif type(key) not in _PLAIN_KEYS or (type(key) is int and not -(2**63) <= key < 2**64):
-                    return self._pairs(value)
                 plain[key] = self._walk(item)
             except UnknownType as error:
-                raise _deeper(error, f".{key}" if isinstance(key, str) else f"[{key!r}]") from None
+                raise _deeper(error, f".{key}" if kind is str else f"[{key!r}]") from None
         return plain
 
     def _pairs(self, value: Mapping[Any, Any]) -> Any:
         """A mapping with keys that msgpack has no form for, as a list of pairs."""
         pairs = []
         for key, item in value.items():
-            if self._redactor is not None and isinstance(key, str):
-                item = _redacted(self._redactor, key, item, False)
+            if self._redactor is not None:
+                item = self._redactor.member(key, item, False)
             try:
                 pairs.append((self._walk(key), self._walk(item)))
             except UnknownType as error:
@@ -228,7 +231,7 @@ class _Encoding:
         try:
             for index, item in enumerate(value):  # noqa: B007 - the path of what goes wrong
                 if redactor is not None and type(item) is tuple:
-                    item = _header_pair(redactor, item)
+                    item = redactor.pair(item)
                 plain.append(walk(item))
         except UnknownType as error:
             raise _deeper(error, f"[{index}]") from None
@@ -257,8 +260,8 @@ def _scalar(value: Any, kind: type) -> Any:
         tag, take = dismantle
         return _Ext(tag, _pack(take(value)))
     if isinstance(value, pathlib.PurePath):
-        tag = Tag.PATH if isinstance(value, pathlib.Path) else Tag.PURE_PATH
-        return _Ext(tag, _pack(str(value)))
+        flavour = "path" if isinstance(value, pathlib.Path) else kind.__name__
+        return _Ext(Tag.PATH, _pack([flavour, _surrogate_bytes(str(value))]))
     name = f"{kind.__module__}.{kind.__qualname__}"
     raise UnknownType(name, hint=_advice(value, kind))
 
@@ -283,60 +286,53 @@ def _is_unicode(value: str) -> bool:
     return True
 
 
-def _hide(value: Any) -> Any:
-    """The value with every text and bytes in it replaced; numbers and None stay."""
-    if isinstance(value, (str, bytes, bytearray)):
-        return REDACTED if value else value
-    if isinstance(value, dict):
-        return {key: _hide(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_hide(item) for item in value]
-    if isinstance(value, (int, float)) or value is None:
-        return value
-    return REDACTED
+def _surrogate_bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
 
 
-def _redacted(redactor: Redactor, key: str, item: Any, named: bool) -> Any:
-    """What is stored under a key: hidden if the key tells of a credential; headers as pairs."""
-    if redactor.hides(key) or (named and key == "value"):
-        return _hide(item)
-    if type(item) is list and key.lower().endswith("headers"):
-        return [_header_pair(redactor, pair) for pair in item]
-    return item
+def surrogate_text(body: bytes) -> str:
+    """The text of bytes that may hold lone surrogates."""
+    return body.decode("utf-8", "surrogatepass")
 
 
-def _header_pair(redactor: Redactor, pair: Any) -> Any:
-    """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
-    if type(pair) not in (list, tuple) or len(pair) != 2:
-        return pair
-    name = pair[0].decode("latin-1") if isinstance(pair[0], bytes) else pair[0]
-    telling = isinstance(name, str) and redactor.hides(name)
-    return type(pair)((pair[0], _hide(pair[1]))) if telling else pair
-
-
-def _names_a_value(value: Mapping[Any, Any], redactor: Redactor) -> bool:
-    """Whether a mapping reads as {"name": a telling name, "value": …}."""
-    name = value.get("name")
-    return isinstance(name, str) and "value" in value and redactor.hides(name)
-
-
-def _datetime_parts(value: dt.datetime) -> list[Any]:
+def _moment_parts(value: dt.datetime | dt.time) -> list[Any]:
     zone = value.tzinfo.key if isinstance(value.tzinfo, ZoneInfo) else None
     return [value.isoformat(), zone, value.fold]
 
 
 def _datetime(parts: list[Any]) -> dt.datetime:
     text, zone, fold = parts
-    value = dt.datetime.fromisoformat(text)
-    if zone is not None:
-        value = value.replace(tzinfo=ZoneInfo(zone))
-    return value.replace(fold=fold)
+    value = dt.datetime.fromisoformat(text).replace(fold=fold)
+    return value if zone is None else value.replace(tzinfo=ZoneInfo(zone))
 
 
+def _time(parts: list[Any]) -> dt.time:
+    text, zone, fold = parts
+    value = dt.time.fromisoformat(text).replace(fold=fold)
+    return value if zone is None else value.replace(tzinfo=ZoneInfo(zone))
+
+
+def _path(parts: list[Any]) -> pathlib.PurePath:
+    flavour, body = parts
+    return _FLAVOURS[flavour](surrogate_text(_bytes(body)))
+
+
+def _bytes(value: Any) -> bytes:
+    # A number would make that many zero bytes: stored data must not choose how much memory is taken.
+    if not isinstance(value, bytes):
+        raise ValueError("bytes were expected")
+    return value
+
+
+_FLAVOURS: dict[str, type[pathlib.PurePath]] = {
+    "path": pathlib.Path,
+    "PurePosixPath": pathlib.PurePosixPath,
+    "PureWindowsPath": pathlib.PureWindowsPath,
+}
 _DISMANTLE: dict[type, tuple[int, Callable[[Any], Any]]] = {
-    dt.datetime: (Tag.DATETIME, _datetime_parts),
+    dt.datetime: (Tag.DATETIME, _moment_parts),
     dt.date: (Tag.DATE, dt.date.isoformat),
-    dt.time: (Tag.TIME, dt.time.isoformat),
+    dt.time: (Tag.TIME, _moment_parts),
     dt.timedelta: (Tag.TIMEDELTA, lambda span: [span.days, span.seconds, span.microseconds]),
     Decimal: (Tag.DECIMAL, str),
     uuid.UUID: (Tag.UUID, lambda value: value.bytes),
@@ -348,15 +344,14 @@ _REVIVE: dict[int, Callable[[Any], Any]] = {
     Tag.FROZENSET: frozenset,
     Tag.DATETIME: _datetime,
     Tag.DATE: dt.date.fromisoformat,
-    Tag.TIME: dt.time.fromisoformat,
+    Tag.TIME: _time,
     Tag.TIMEDELTA: lambda parts: dt.timedelta(*parts),
     Tag.DECIMAL: Decimal,
-    Tag.UUID: lambda data: uuid.UUID(bytes=bytes(data)),
-    Tag.PATH: pathlib.Path,
-    Tag.PURE_PATH: pathlib.PurePath,
+    Tag.UUID: lambda data: uuid.UUID(bytes=_bytes(data)),
+    Tag.PATH: _path,
     Tag.INTEGER: lambda text: int(text, 16),
-    Tag.BLOB: lambda parts: BlobRef(*parts),
-    Tag.TEXT: lambda data: bytes(data).decode("utf-8", "surrogatepass"),
+    Tag.BLOB: lambda parts: BlobRef(_bytes(parts[0]), *parts[1:]),
+    Tag.TEXT: lambda data: surrogate_text(_bytes(data)),
     Tag.COMPLEX: lambda parts: complex(*parts),
     Tag.MAPPING: dict,
 }

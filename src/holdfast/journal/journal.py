@@ -29,8 +29,8 @@ from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import Reading, damage_of
 from .registry import Registry
-from .sealing import Form, Keyring, KeySource, master_keys
-from .writing import Prepared, Preparing, part_loader
+from .sealing import Keyring, KeySource, master_keys
+from .writing import Prepared, Preparing
 
 PAGE = 500
 
@@ -86,7 +86,6 @@ class Journal:
         self._clock = clock
         self._owners = Owners(store, workspace, keyring)
         self._plain = not keyring
-        self._codec = codec
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
         # Verification must not depend on which classes this program registers, nor run their code.
@@ -162,11 +161,8 @@ class Journal:
     def _answer(self, session: str, prepared: list[Prepared], owner: Owner, records: list[Record]) -> list[Event]:
         events = []
         for item, record in zip(prepared, records, strict=True):
-            body = item.body if item.form is Form.PLAIN else [*item.parts.values()][-1]
             position, kind, time, actor, cause, key, _, _, _, stored = record
-            decode = self._codec.reader(part_loader(item)) if item.parts else self._codec.decode_whole
-            data = decode(body)
-            events.append(Event(session, position, kind, time, actor, cause, key, owner.name, data, stored))
+            events.append(Event(session, position, kind, time, actor, cause, key, owner.name, item.data, stored))
         return events
 
     async def follow(

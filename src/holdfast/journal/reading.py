@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import HoldfastError, JournalDamaged, StoreDamaged, UnknownSession
+from ..errors import HoldfastError, InvalidInput, JournalDamaged, StoreDamaged, UnknownSession
 from ..ports import GENESIS, FeedItem, Head, Record, Store
 from .chain import event_hash, payload_digest
-from .codec import BlobRef, Codec
+from .codec import BlobRef, Codec, surrogate_text
 from .events import Event
 from .owners import Owner, Owners
 from .sealing import Form, blob_place, payload_place, unseal
 
-_BROKEN = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, RecursionError, msgspec.DecodeError)
+_BROKEN = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, msgspec.DecodeError)
 _MAX_LINEAGE = 1000
 
 
@@ -148,6 +148,11 @@ class Reading:
                         data = await self._with_blobs(origin, position, payload, owner)
                 except HoldfastError:
                     raise
+                except RecursionError as error:
+                    raise InvalidInput(
+                        f"event {position} of session {session!r} is nested too deep for the stack that is left",
+                        hint="read it from a shallower call, or raise sys.setrecursionlimit",
+                    ) from error
                 except _BROKEN as error:
                     raise JournalDamaged(session, position, f"its payload does not decode: {error}") from error
             name = owner.name if owner is not None else None
@@ -174,7 +179,7 @@ class Reading:
 
         def load(ref: BlobRef) -> Any:
             body = bodies[ref.address]
-            return body.decode("utf-8", "surrogatepass") if ref.text else body
+            return surrogate_text(body) if ref.text else body
 
         return await self._unusual(session, position, payload, owner, self._codec.reader(load))
 

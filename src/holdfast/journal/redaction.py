@@ -1,107 +1,49 @@
 """Credentials never reach the journal: values under telling names, and telling values, are replaced.
 
-A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`), so that `max_tokens` and
-`next_page_token` are left alone while `access_token` is not. Only text and bytes are replaced: a count
-under `tokens` is no secret.
+A name is split into words (`refreshToken`, `X-Api-Key`, `DB_PASSWORD`), so that `max_tokens` and `next_page_token` are
+left alone while `access_token` is not. Only text and bytes are replaced: a count under `tokens` is no secret.
+
+Text is searched as well. JSON inside text (a tool call's arguments) is read as JSON where patterns may have missed
+something. Every pattern is linear: no text makes the search slow.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 REDACTED = "[redacted]"
 
 _SECRET_WORDS = frozenset(
     [
-        "password",
-        "passwd",
-        "passphrase",
-        "pwd",
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "authorization",
-        "cookie",
-        "cookies",
-        "apikey",
-        "accesskey",
-        "privatekey",
-        "secretkey",
-        "authtoken",
-        "accesstoken",
-        "refreshtoken",
-        "idtoken",
-        "bearer",
-        "jwt",
-        "otp",
-        "csrf",
-        "xsrf",
-        "pin",
-        "cvv",
-        "ssn",
+        *("password", "passwd", "passphrase", "pwd", "secret", "credential", "authorization", "cookie", "bearer"),
+        *("apikey", "accesskey", "privatekey", "secretkey", "authtoken", "accesstoken", "refreshtoken", "idtoken"),
+        *("jwt", "otp", "csrf", "xsrf", "pin", "cvv", "ssn"),
     ]
 )
-_SECRET_PAIRS = frozenset(
-    (first, "key")
-    for first in ("api", "access", "private", "signing", "encryption", "account", "master", "auth", "ssh", "secret")
+_BEFORE_KEY = frozenset(
+    ["api", "access", "private", "signing", "encryption", "account", "master", "auth", "ssh", "secret"]
 )
 _HARMLESS_BEFORE_TOKEN = frozenset(
     ["page", "next", "continuation", "sync", "resume", "cursor", "previous", "prev", "stop", "eos", "bos", "pad"]
 )
 _HARMLESS_AFTER = frozenset(
     [
-        "count",
-        "counts",
-        "limit",
-        "length",
-        "policy",
-        "hint",
-        "name",
-        "names",
-        "id",
-        "ids",
-        "type",
-        "url",
-        "uri",
-        "path",
-        "file",
-        "field",
-        "fields",
-        "expires",
-        "expiry",
-        "expiration",
-        "required",
-        "enabled",
-        "version",
-        "usage",
-        "budget",
-        "rotation",
-        "algorithm",
+        *("count", "counts", "limit", "length", "policy", "hint", "name", "names", "id", "ids", "type", "url", "uri"),
+        *("path", "file", "field", "fields", "expires", "expiry", "expiration", "required", "enabled", "version"),
+        *("usage", "budget", "rotation", "algorithm"),
     ]
 )
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_SCHEMA_TYPES = frozenset(["string", "number", "integer", "boolean", "object", "array", "null"])
+_LONGEST_JSON = 1_000_000
 
-_VALUES = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\b(?:sk|pk|rk)[-_](?:[A-Za-z]+[-_])*[A-Za-z0-9_-]{20,}"
-    r"|\b(?:ghp|gho|ghu|ghs|ghr|glpat|xox[abprs])[-_][A-Za-z0-9_-]{16,}|\bgithub_pat_\w{20,}"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{35}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"
-    r"|(?i:\b(?:bearer|basic)\s+)[A-Za-z0-9+/=._~-]{16,}",
-    re.DOTALL,
-)
-_ASSIGNMENTS = re.compile(
-    r"""((?P<quote>\\?["'])(?P<name>[A-Za-z][\w.-]{1,40})(?P=quote)\s*:\s*(?P<open>\\?["']))"""
-    r"""((?:(?!(?P=open)).)+)""",
-    re.DOTALL,
-)
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]+:)[^\s/@]+(?=@)", re.IGNORECASE)
 _SIGNS = {
-    ":": ("://", '":', "':", '" :', "' :"),
+    ":": ("://", '":', "':", '" ', "' "),
     "_": ("sk_", "pk_", "rk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
     "-": ("sk-", "pk-", "rk-", "glpat-", "xox", "-----BEGIN"),
     "A": ("AKIA", "ASIA", "AIza", "BEARER", "BASIC"),
@@ -112,6 +54,28 @@ _SIGNS = {
 """Text without any of these holds nothing that the patterns would find. One character, which is quick to look for, is
 asked for before the signs that need it."""
 
+_SHAPES = (
+    (("-----BEGIN",), r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"),
+    (("sk-", "pk-", "rk-", "sk_", "pk_", "rk_"), r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{20,}"),
+    (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9_-]{16,}"),
+    (("github_pat_",), r"\bgithub_pat_\w{20,}"),
+    (("glpat-", "xox"), r"\b(?:glpat|xox[abprs])-[A-Za-z0-9_-]{16,}"),
+    (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    (("AIza",), r"\bAIza[0-9A-Za-z_-]{35}"),
+    (("eyJ",), r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+"),
+    (
+        ("earer", "asic", "BEARER", "BASIC"),
+        r"(?i:\b(?:bearer|basic))\s+(?=[A-Za-z0-9+/=._~-]*[A-Z0-9=])[A-Za-z0-9+/=._~-]{16,}",
+    ),
+    (("://",), r"(?<=://)[^\s/:@]*:[^\s/]+(?=@)"),
+)
+_PATTERNS = tuple((signs, re.compile(pattern, re.DOTALL)) for signs, pattern in _SHAPES)
+
+_ASSIGNED = re.compile(r"""((["'])(?P<name>[A-Za-z][\w.-]{1,40})\2\s*:\s*(["']))((?:\\.|(?!\4)[^\\])*)""", re.DOTALL)
+_ASSIGNED_ESCAPED = re.compile(
+    r"""((?<!\\)(\\{1,15})(["'])(?P<name>[A-Za-z][\w.-]{1,40})\2\3\s*:\s*\2(["']))(.*?)(?=\2\5|\Z)""", re.DOTALL
+)
+
 
 @lru_cache(maxsize=16384)
 def names_a_credential(name: str) -> bool:
@@ -119,24 +83,29 @@ def names_a_credential(name: str) -> bool:
     words = [word.lower() for word in _WORDS.findall(name)]
     if not words or words[-1] in _HARMLESS_AFTER:
         return False
-    if any(word in _SECRET_WORDS for word in words):
+    if any(word in _SECRET_WORDS or word.removesuffix("s") in _SECRET_WORDS for word in words):
         return True
-    if any(pair in _SECRET_PAIRS for pair in pairwise(words)):
+    if any(first in _BEFORE_KEY and second in ("key", "keys") for first, second in pairwise(words)):
         return True
     return words[-1] == "token" and not (len(words) > 1 and words[-2] in _HARMLESS_BEFORE_TOKEN)
 
 
 class Redactor:
-    """Decides what is replaced. `extra` names are credentials too, `keep` names never are."""
+    """Decides what is replaced. `extra` names are credentials too, `keep` names never are; with `values`
+    off, only names count."""
 
     def __init__(self, *, extra: Iterable[str] = (), keep: Iterable[str] = (), values: bool = True) -> None:
         self._extra = frozenset(name.lower() for name in extra)
         self._keep = frozenset(name.lower() for name in keep)
         self._values = values
-        self.known: dict[str, bool] = {}
+        self.known: dict[Any, bool] = {}
 
-    def hides(self, name: str) -> bool:
+    def hides(self, name: object) -> bool:
         """Whether text and bytes under this name are replaced."""
+        if isinstance(name, bytes):
+            name = name.decode("latin-1")
+        if not isinstance(name, str):
+            return False
         known = self.known.get(name)
         if known is None:
             lowered = name.lower()
@@ -144,6 +113,25 @@ class Redactor:
             if len(self.known) < 16384:
                 self.known[name] = known
         return known
+
+    def member(self, key: object, item: Any, named: bool) -> Any:
+        """What is stored under a key of a mapping: hidden if the key, or in a named value its name, tells of a
+        credential; under `headers` also in pairs. A JSON schema's description of a field is no value."""
+        if self.hides(key) or (named and key == "value"):
+            return item if isinstance(item, dict) and item.get("type") in _SCHEMA_TYPES else _hide(item)
+        if type(item) in (list, tuple) and isinstance(key, str) and key.lower().endswith("headers"):
+            return type(item)([self.pair(part) for part in item])
+        return item
+
+    def pair(self, pair: Any) -> Any:
+        """The pair with its value hidden, if it reads as a header: a telling name, then a value."""
+        if type(pair) in (list, tuple) and len(pair) == 2 and self.hides(pair[0]):
+            return type(pair)((pair[0], _hide(pair[1])))
+        return pair
+
+    def names_a_value(self, mapping: Mapping[Any, Any]) -> bool:
+        """Whether a mapping reads as {"name": a telling name, "value": …}."""
+        return "value" in mapping and self.hides(mapping.get("name"))
 
     def text(self, value: str) -> str:
         """The text with credentials inside it replaced."""
@@ -157,9 +145,45 @@ class Redactor:
         return value
 
     def _searched(self, value: str) -> str:
-        value = _VALUES.sub(REDACTED, value)
-        value = _URL_PASSWORD.sub(lambda found: found[1] + REDACTED, value)
-        return _ASSIGNMENTS.sub(self._assignment, value)
+        for signs, pattern in _PATTERNS:
+            if any(sign in value for sign in signs):
+                value = pattern.sub(REDACTED, value)
+        if ":" not in value or ('"' not in value and "'" not in value):
+            return value
+        value = _ASSIGNED.sub(self._assignment, value)
+        if "\\" in value:
+            value = _ASSIGNED_ESCAPED.sub(self._assignment, value)
+        return self._as_json(value) if value[:1] in ("{", "[") and len(value) <= _LONGEST_JSON else value
 
     def _assignment(self, found: re.Match[str]) -> str:
         return found[1] + REDACTED if self.hides(found["name"]) else found[0]
+
+    def _as_json(self, value: str) -> str:
+        """Text that is JSON, with what only its structure shows replaced; as it was, if there is nothing."""
+        try:
+            parsed = json.loads(value)
+            cleaned = self._tree(parsed)
+        except (ValueError, RecursionError):
+            return value
+        return value if cleaned == parsed else json.dumps(cleaned, ensure_ascii=False)
+
+    def _tree(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            named = self.names_a_value(value)
+            return {key: self._tree(self.member(key, item, named)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._tree(item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def _hide(value: Any) -> Any:
+    """The value with every text and bytes in it replaced; numbers and None stay."""
+    if isinstance(value, (str, bytes, bytearray)):
+        return REDACTED if value else value
+    if isinstance(value, dict):
+        return {key: _hide(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)([_hide(item) for item in value]) if type(value) in (list, tuple) else REDACTED
+    if isinstance(value, (int, float)) or value is None:
+        return value
+    return REDACTED

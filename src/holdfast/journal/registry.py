@@ -65,13 +65,13 @@ class Registry:
         self.by_name: dict[str, Registered] = {}
 
     def add(self, cls: type, name: str | None, version: int, upcasts: Mapping[int, Upcast]) -> None:
-        """Register a class. Registering the same one again replaces it; another of the same name
-        is refused."""
+        """Register a class. Registering it again, as when its module is loaded again, replaces it; another one
+        of the same name is refused."""
         name = name or cls.__name__
         known = self.by_name.get(name)
-        if known is not None and known.cls is not cls and known.cls.__qualname__ != cls.__qualname__:
+        if known is not None and _full_name(known.cls) != _full_name(cls):
             raise InvalidInput(
-                f"the name {name!r} is registered for {known.cls.__module__}.{known.cls.__qualname__}",
+                f"the name {name!r} is registered for {_full_name(known.cls)}",
                 hint="give one of the two another name: register(name=…)",
             )
         fields, build = _shape(cls)
@@ -104,7 +104,13 @@ def register(
     return add if cls is None else add(cls)
 
 
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def _shape(cls: type) -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]:
+    if issubclass(cls, enum.Flag):
+        return (lambda flags: {"value": flags.value}), (lambda fields: cls(fields["value"]))
     if issubclass(cls, enum.Enum):
         return (lambda member: {"name": member.name}), (lambda fields: cls[fields["name"]])
     if issubclass(cls, msgspec.Struct):

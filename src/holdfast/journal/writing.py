@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..errors import InvalidInput, PayloadTooLarge
 from ..ports import Blob, Head, Ids, Record
 from .chain import event_hash, payload_digest
-from .codec import BlobRef, Codec
+from .codec import BlobRef, Codec, surrogate_text
 from .events import Draft, check_cause, check_name
 from .owners import Owner
 from .sealing import NONCE_BYTES, Form, blob_place, payload_place, seal
@@ -18,12 +18,13 @@ _APART_ABOVE = 16
 
 
 class Prepared(NamedTuple):
-    """A draft with its payload encoded."""
+    """A draft with its payload encoded, and the data as reading will give it back."""
 
     draft: Draft
     body: bytes
     form: Form
     parts: dict[bytes, bytes]
+    data: Any
 
 
 class Preparing(NamedTuple):
@@ -50,11 +51,13 @@ class Preparing(NamedTuple):
         size = len(body) + sum(map(len, parts.values())) if parts else len(body)
         if size > self.max_payload:
             raise PayloadTooLarge(size, self.max_payload)
+        # Decode it now: what could not be read again must not be stored.
+        data = self.codec.decode(body, _loader(parts)) if parts else self.codec.decode_whole(body)
         if len(body) <= self.codec.blob_above * _APART_ABOVE:
-            return Prepared(draft, body, Form.PLAIN, parts)
+            return Prepared(draft, body, Form.PLAIN, parts, data)
         reference = owner.address(body)
         whole = self.codec.encode([reference, len(body)], owner.address).payload
-        return Prepared(draft, whole, Form.APART, {**parts, reference: body})
+        return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
         """The large parts as they will lie in the store."""
@@ -84,7 +87,7 @@ class Preparing(NamedTuple):
             position, previous = head
             first_key = key
             records = []
-            for draft, body, form, _ in prepared:
+            for draft, body, form, _, _ in prepared:
                 position += 1
                 if data_key is None:
                     payload = _PLAIN + body if form is Form.PLAIN else bytes((form,)) + body
@@ -105,11 +108,9 @@ class Preparing(NamedTuple):
 _PLAIN = bytes((Form.PLAIN,))
 
 
-def part_loader(prepared: Prepared) -> Callable[[BlobRef], Any]:
-    """Gives the large parts of a draft back from memory, for the event that append returns."""
-
+def _loader(parts: dict[bytes, bytes]) -> Callable[[BlobRef], Any]:
     def load(ref: BlobRef) -> Any:
-        body = prepared.parts[ref.address]
-        return body.decode("utf-8", "surrogatepass") if ref.text else body
+        body = parts[ref.address]
+        return surrogate_text(body) if ref.text else body
 
     return load

@@ -1,0 +1,489 @@
+"""What goes into the journal comes out equal, in every process; what is unknown is refused, in both directions."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import datetime as dt
+import enum
+import hashlib
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import uuid
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pydantic
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import holdfast
+from holdfast.errors import HoldfastError, InvalidInput, JournalDamaged, UnknownType
+from holdfast.journal.codec import Codec, Tag
+from holdfast.journal.registry import Registry
+
+QUICK = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+SOURCE = pathlib.Path(holdfast.__file__).parent
+pack, Ext = msgspec.msgpack.encode, msgspec.msgpack.Ext
+
+
+@dataclasses.dataclass
+class Point:
+    x: Any
+    y: Any = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    price: int
+    tax: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tax", self.price // 5)
+
+
+class Leg(msgspec.Struct, frozen=True, rename="camel", tag="leg", array_like=True):
+    from_port: str
+    stops: tuple[str, ...] = ()
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    GREEN = "g"
+
+
+class Rank(enum.IntEnum):
+    LOW = 1
+
+
+class Right(enum.Flag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+
+
+class Traveller(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    name: str
+    seat: str = "window"
+    home: str | None = pydantic.Field(default=None, alias="homeAirport")
+
+
+def registry_of(*classes: type) -> Registry:
+    registry = Registry()
+    for cls in classes:
+        registry.add(cls, None, 1, {})
+    return registry
+
+
+KNOWN = Codec(registry=registry_of(Point, Receipt, Leg, Colour, Rank, Right, Traveller))
+
+
+def address(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=32).digest()
+
+
+def encode(value: Any, codec: Codec = KNOWN) -> bytes:
+    return codec.encode(value, address).payload
+
+
+def round_trip(value: Any, codec: Codec = KNOWN) -> Any:
+    payload, parts = codec.encode(value, address)
+
+    def load(ref: Any) -> Any:
+        body = parts[ref.address]
+        return body.decode("utf-8", "surrogatepass") if ref.text else body
+
+    return codec.decode(payload, load)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, of equal type, with everything that `==` overlooks."""
+    if isinstance(one, bytearray):
+        one = bytes(one)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        pairs = zip(one.items(), other.items(), strict=True)
+        return len(one) == len(other) and all(same(a, b) and same(c, d) for (a, c), (b, d) in pairs)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Point):
+        return same(vars(one), vars(other))
+    if isinstance(one, dt.datetime):
+        return (one.replace(tzinfo=None), one.fold, one.utcoffset()) == (
+            other.replace(tzinfo=None),
+            other.fold,
+            other.utcoffset(),
+        ) and getattr(one.tzinfo, "key", None) == getattr(other.tzinfo, "key", None)
+    if isinstance(one, (float, complex, Decimal)):
+        return repr(one) == repr(other)
+    return bool(one == other)
+
+
+anything_text = st.text(st.characters(), max_size=20)
+path_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+fixed_zones = st.integers(-86_399, 86_399).map(lambda seconds: dt.timezone(dt.timedelta(seconds=seconds)))
+moments = st.datetimes(timezones=st.none() | st.timezones() | fixed_zones).flatmap(
+    lambda moment: st.sampled_from([moment, moment.replace(fold=1)])
+)
+hashable_scalars = st.one_of(
+    *(st.none(), st.booleans(), st.integers(), st.integers(-(2**200), 2**200), st.floats(allow_nan=False)),
+    *(anything_text, st.binary(max_size=20), st.uuids(), st.dates(), st.timedeltas(), moments),
+    *(st.times(timezones=st.none() | fixed_zones), st.decimals(allow_nan=False), path_text.map(pathlib.Path)),
+    path_text.map(pathlib.PurePosixPath),
+)
+hashables = st.recursive(
+    hashable_scalars,
+    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3) | st.builds(Receipt, price=st.integers()),
+    max_leaves=4,
+)
+scalars = st.one_of(
+    hashable_scalars,
+    st.binary().map(bytearray),
+    st.floats(),
+    st.complex_numbers(),
+    st.decimals(),
+    st.sampled_from([*Colour, *Rank]),
+)
+values = st.recursive(
+    scalars | st.sets(hashables, max_size=4),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.tuples(inner, inner),
+        st.dictionaries(hashables, inner, max_size=4),
+        st.builds(Point, inner, inner),
+        st.builds(Leg, path_text, st.tuples(path_text)),
+    ),
+    max_leaves=12,
+)
+
+
+@QUICK
+@given(values)
+def test_every_value_comes_back_as_it_was(value: Any) -> None:
+    assert same(value, round_trip(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"": 1, "a.b": 2, 3: 4, None: 5, True: 6, 2.5: 7, b"raw": 8, (1, ("x",)): 9, frozenset({1}): 10, 2**70: 11},
+        [((), (1, [2, (3,)])), {1, (2, 3), frozenset({frozenset()})}, frozenset()],
+        dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+        dt.datetime(2024, 3, 31, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+        dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=-3, seconds=7, microseconds=1), "odd")),
+        dt.datetime(2024, 10, 27, 2, 30, fold=1),
+        *(dt.date.max, dt.time(23, 59, 59, 999999), dt.time(1, tzinfo=dt.UTC), dt.timedelta.min, dt.timedelta.max),
+        *(Decimal("1E-400"), Decimal("NaN"), Decimal("-Infinity"), Decimal("0.10")),
+        *(uuid.UUID(int=5), pathlib.Path("/tmp/ä b"), b"", b"\x00\xff", bytearray(b"xy")),
+        *(0, -(2**63), 2**63, 2**64 - 1, 2**64, -(2**63) - 1, 10**300),
+        *(math.nan, math.inf, -math.inf, -0.0, complex(math.nan, -0.0)),
+        *("\ud800", "a\udfffb", {"\ud800": "\udc00", "plain": ["\ud801"]}),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_the_odd_ones_come_back_too(value: Any) -> None:
+    assert same(value, round_trip(value))
+
+
+def test_large_texts_and_bytes_lie_apart_once() -> None:
+    small = Codec(registry=Registry(), blob_above=64)
+    value = ["ä" * 100, b"x" * 100, {"again": "ä" * 100, "lone": "\ud800" * 100}]
+    encoded = small.encode(value, address)
+    assert len(encoded.parts) == 3
+    assert same(value, round_trip(value, small))
+
+
+@pytest.mark.parametrize("moment", [dt.time(12, tzinfo=ZoneInfo("Europe/Berlin")), dt.time(2, 30, fold=1)], ids=str)
+def test_a_time_of_day_keeps_its_zone_and_its_fold(moment: dt.time) -> None:
+    found = round_trip(moment)
+    assert (found, found.tzinfo, found.fold) == (moment, moment.tzinfo, moment.fold)
+
+
+def test_a_path_keeps_its_flavour() -> None:
+    assert same(pathlib.PureWindowsPath(r"C:\temp\x"), round_trip(pathlib.PureWindowsPath(r"C:\temp\x")))
+
+
+def test_a_path_that_is_not_text_comes_back() -> None:
+    odd = pathlib.Path("caf\udce9")  # how POSIX shows a name that is not UTF-8
+    assert same(odd, round_trip(odd))
+
+
+def test_registered_classes_come_back_as_themselves() -> None:
+    receipt = Receipt(price=50)
+    object.__setattr__(receipt, "tax", 7)
+    for value in [Point({"deep": Point(1)}), receipt, Leg("HAM", ("CPH",)), Colour.GREEN, Rank.LOW, Right.WRITE]:
+        assert same(value, round_trip(value))
+    assert round_trip(receipt).tax == 7, "a field outside __init__ is stored, not computed again"
+
+
+@pytest.mark.parametrize("rights", [Right.READ | Right.WRITE, Right(0)], ids=["both", "none"])
+def test_a_combination_of_flags_comes_back(rights: Right) -> None:
+    assert round_trip(rights) is rights
+
+
+def test_pydantic_models_keep_aliases_extras_and_what_was_set() -> None:
+    model = Traveller(name="Ada", homeAirport="HAM", meal="vegan")
+    found = round_trip(model)
+    assert found == model
+    assert (found.home, found.seat, found.model_extra) == ("HAM", "window", {"meal": "vegan"})
+    assert found.model_fields_set == {"name", "home", "meal"}
+    assert found.model_dump(exclude_unset=True, by_alias=True) == {"name": "Ada", "homeAirport": "HAM", "meal": "vegan"}
+
+
+# -- what is refused when storing
+
+
+class Stranger:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"messages": [1, 2, 3, {"when": Stranger()}]}, "$.messages[3].when"),
+        ({"a": ({"b": Stranger()},)}, "$.a[0].b"),
+        ({7: {None: Stranger()}}, "$[7][None]"),
+        ({(1, 2): Stranger()}, "$[(1, 2)]"),
+        ({"p": Point(x=[Stranger()])}, "$.p.x[0]"),
+        (Stranger(), "$"),
+    ],
+)
+def test_an_unknown_type_is_refused_with_its_path(value: Any, path: str) -> None:
+    with pytest.raises(UnknownType) as refused:
+        encode(value)
+    assert refused.value.path == path
+    assert refused.value.type_name.endswith("test_codec.Stranger")
+    assert path in str(refused.value)
+    assert refused.value.hint
+
+
+def test_a_subclass_is_another_class() -> None:
+    class Point3(Point):
+        pass
+
+    class Text(str):
+        __slots__ = ()
+
+    for value in (Point3(1), Text("x"), enum.IntEnum("Level", ["HIGH"]).HIGH, type("Bag", (dict,), {})()):
+        with pytest.raises(UnknownType):
+            encode(value)
+
+
+def test_what_can_be_registered_is_told_how() -> None:
+    with pytest.raises(UnknownType, match=r"holdfast\.register\(Point\)"):
+        encode(Point(1), Codec(registry=Registry()))
+    with pytest.raises(InvalidInput, match="cannot be registered"):
+        holdfast.register(Stranger)
+
+
+def test_two_classes_do_not_share_a_name() -> None:
+    registry = Registry()
+    one, two = dataclasses.make_dataclass("Order", ["id"]), dataclasses.make_dataclass("Order", ["id", "sum"])
+    one.__module__, two.__module__ = "shop.orders", "bar.orders"
+    registry.add(one, None, 1, {})
+    with pytest.raises(InvalidInput, match=r"shop\.orders"):
+        registry.add(two, None, 1, {})
+    registry.add(two, "bar.Order", 1, {})
+
+
+def test_cycles_and_endless_depth_are_named() -> None:
+    ring: list[Any] = []
+    ring.append({"ring": ring})
+    point = Point(1)
+    point.x = point
+    deep: Any = None
+    for _ in range(100_000):
+        deep = [deep]
+    for value in (ring, point, deep, {"x": (ring,)}):
+        with pytest.raises(InvalidInput, match="too deep"):
+            encode(value)
+    del ring[:]
+    while deep:
+        deep = deep.pop()  # CPython would take it apart recursively
+
+
+def stack_deeper(frames: int, work: Any) -> Any:
+    return work() if frames == 0 else stack_deeper(frames - 1, work)
+
+
+@pytest.mark.promise("J8")
+def test_a_deep_payload_is_no_damage_for_a_reader_with_little_stack() -> None:
+    deep: Any = ()
+    for _ in range(250):
+        deep = (deep,)
+    session = holdfast.open("memory:").session("s")
+    try:
+        session.append("note", deep)
+    except InvalidInput:
+        return  # refused beforehand: as good
+    try:
+        stack_deeper(sys.getrecursionlimit() - 400, lambda: list(session.events()))
+    except JournalDamaged:
+        pytest.fail("the store is sound; it is the reader's stack that is short")
+    except (HoldfastError, RecursionError):
+        pass
+
+
+@dataclasses.dataclass
+class Halved:
+    whole: int
+    part: dataclasses.InitVar[int]
+
+    def __post_init__(self, part: int) -> None:
+        self.whole -= part
+
+
+@pytest.mark.promise("J5")
+def test_what_could_not_be_loaded_is_not_stored() -> None:
+    holdfast.register(Halved, name="test_codec.Halved")
+    session = holdfast.open("memory:").session("s")
+    with pytest.raises(UnknownType):
+        session.append("note", Halved(4, 1))
+    assert session.head().position == 0, "InvalidInput says that nothing was stored"
+    session.append("note", "goes on")
+    assert [event.data for event in session.events()] == ["goes on"]
+
+
+# -- what is refused when loading
+
+
+@pytest.mark.promise("G7")
+def test_an_unknown_type_is_refused_on_load() -> None:
+    payload = encode([Point(1)])
+    with pytest.raises(UnknownType) as refused:
+        Codec(registry=Registry()).decode(payload, lambda ref: None)
+    assert refused.value.type_name == "Point"
+    assert "registers 'Point'" in refused.value.hint
+    with pytest.raises(UnknownType, match="extension 99"):
+        KNOWN.decode(pack(Ext(99, b"")), lambda ref: None)
+
+
+@pytest.mark.promise("G7")
+def test_fields_that_do_not_fit_are_refused() -> None:
+    for fields in ({"z": 1}, {"x": 1, "y": 2, "__class__": 3}, [], "x", None):
+        with pytest.raises(UnknownType):
+            KNOWN.decode(pack(Ext(Tag.REGISTERED, pack(["Point", 1, fields]))), lambda ref: None)
+    for name, fields in (("Colour", {"name": "__class__"}), ("Colour", {"name": []}), ("Traveller", {"set": 1})):
+        with pytest.raises(UnknownType):
+            KNOWN.decode(pack(Ext(Tag.REGISTERED, pack([name, 1, fields]))), lambda ref: None)
+
+
+@pytest.mark.promise("G7")
+def test_nothing_in_the_library_can_run_stored_data() -> None:
+    modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "joblib"}
+    calls = {"eval", "exec", "compile", "__import__"}
+    files = sorted(SOURCE.rglob("*.py"))
+    assert len(files) > 20
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not modules & {alias.name.split(".")[0] for alias in node.names}, file
+            if isinstance(node, ast.ImportFrom):
+                assert (node.module or "").split(".")[0] not in modules, file
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in calls, f"{file}:{node.lineno}"
+
+
+def survives(payload: bytes) -> None:
+    with contextlib.suppress(ValueError, UnknownType):
+        KNOWN.decode(payload, lambda ref: None)
+
+
+@QUICK
+@given(values.map(encode), st.data())
+def test_damaged_payloads_raise_nothing_but_named_errors(payload: bytes, data: st.DataObject) -> None:
+    broken = bytearray(payload)
+    for _ in range(data.draw(st.integers(1, 3))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    survives(bytes(broken))
+    survives(payload[: data.draw(st.integers(0, len(payload)))])
+
+
+inner_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**16) | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@QUICK
+@given(st.integers(-128, 127), inner_values.map(pack) | st.binary(max_size=20))
+@example(Tag.UUID, pack(2**50))
+@example(Tag.TEXT, pack(2**50))
+@example(Tag.DATETIME, pack(["2024-01-01T00:00:00", "America", 0]))
+@example(Tag.DATETIME, pack(["2024-01-01T00:00:00", "../../etc/passwd", 0]))
+@example(Tag.REGISTERED, pack(["Point", "1", {}]))
+@example(Tag.BLOB, pack([[], {}, None]))
+def test_any_extension_with_any_content_raises_nothing_but_named_errors(code: int, inner: bytes) -> None:
+    survives(pack(Ext(code, inner)))
+
+
+@QUICK
+@given(st.binary(max_size=60))
+def test_any_bytes_raise_nothing_but_named_errors(payload: bytes) -> None:
+    survives(payload)
+    survives(b"\x91" * 100_000 + payload)
+
+
+# -- versions
+
+
+@pytest.mark.promise("J16")
+def test_old_events_are_brought_up_and_newer_ones_refused(tmp_path: pathlib.Path) -> None:
+    def program(fields: list[str], **options: Any) -> type:
+        made = dataclasses.make_dataclass("Booking", fields)
+        holdfast.register(made, name="test_codec.Booking", **options)
+        return made
+
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        hf.session("s").append("booked", program(["seat"])("12A"))
+    upcasts = {1: lambda f: {"row": f["seat"][:-1], "letter": f["seat"][-1]}, 2: lambda f: {**f, "row": int(f["row"])}}
+    newest = program(["row", "letter"], version=3, upcasts=upcasts)
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        assert [event.data for event in hf.session("s").events()] == [newest(12, "A")]
+        hf.session("s").append("booked", newest(7, "C"))
+        program(["row", "letter"], version=2, upcasts=upcasts)
+        with pytest.raises(UnknownType, match="version 3") as refused:
+            list(hf.session("s").events(start=2))
+        assert "deploy the newer code" in refused.value.hint
+        program(["row", "letter"], version=3)
+        with pytest.raises(UnknownType, match="version 1") as refused:
+            list(hf.session("s").events())
+        assert "upcasts" in refused.value.hint
+
+
+# -- determinism
+
+PROGRAM = """
+import dataclasses, sys, holdfast
+from holdfast.testing.clock import FakeClock, FakeIds
+@holdfast.register
+@dataclasses.dataclass(frozen=True)
+class Tagged:
+    tags: frozenset
+value = {"set": {f"item {n}" for n in range(50)}, "mixed": {1, "1", None, (1,), b"1"}, (1, 2): {"z": 1, "a": 2}}
+value["tagged"] = Tagged(frozenset(Tagged(frozenset({n, str(n)})) for n in range(9)))
+with holdfast.open(sys.argv[1], clock=FakeClock(), ids=FakeIds(7), key=bytes(32)) as hf:
+    print(hf.session("s").append("state", value, subject="ada").hash.hex())
+    print(hf.session("s").append("state", value).hash.hex())
+"""
+
+
+@pytest.mark.promise("J11")
+def test_the_same_state_gives_the_same_bytes_and_hash_in_two_processes(tmp_path: pathlib.Path) -> None:
+    def run(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path / f"{seed}.db")]
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert len(run("1").split()) == 2
+    assert run("11") == run("22") == run("33")
