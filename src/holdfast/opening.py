@@ -94,8 +94,7 @@ def _in_memory(settings: Settings, runtime: Runtime) -> Store:
 def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
     from .stores.sqlite import SqliteSettings, SqliteStore
 
-    given = settings.get("file_key") or os.environ.get("HOLDFAST_FILE_KEY") or None
-    keys = master_keys(given)
+    keys = master_keys(_key_source(settings.get("file_key"), "HOLDFAST_FILE_KEY"))
     chosen = SqliteSettings(
         path,
         timeout=settings.get("timeout", 30.0),
@@ -103,6 +102,11 @@ def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
         file_key=keys[0] if keys else None,
     )
     return SqliteStore(chosen, runtime)
+
+
+def _key_source(given: KeySource | None, variable: str) -> KeySource | None:
+    """The key that was given, else the environment's."""
+    return given if given is not None else os.environ.get(variable) or None
 
 
 def _postgres(url: str, settings: Settings, runtime: Runtime) -> Store:
@@ -125,7 +129,7 @@ def _postgres(url: str, settings: Settings, runtime: Runtime) -> Store:
 def open_journal(store: Store, settings: Settings) -> Journal:
     """A journal on an open store."""
     ids = settings.get("ids") or SystemIds()
-    source = settings.get("key") or os.environ.get("HOLDFAST_KEY") or None
+    source = _key_source(settings.get("key"), "HOLDFAST_KEY")
     redact = settings.get("redact", True)
     redactor = redact if isinstance(redact, Redactor) else Redactor() if redact else None
     return Journal(

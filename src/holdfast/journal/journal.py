@@ -176,7 +176,7 @@ class Journal:
             before = after
             async with aclosing(self.reading.pages(session, after + 1, None, None, PAGE)) as pages:
                 async for page in pages:
-                    after = page[-1].position
+                    after = page[-1].position if page else after
                     wanted = page if types is None else [event for event in page if event.type in types]
                     if wanted:
                         yield wanted
@@ -263,7 +263,8 @@ class Journal:
         session that held any, all in one transaction. Erasing again finds nothing and is no error."""
         check_name("subject", subject)
         row = await self.store.subject(self.workspace, subject)
-        if row is None:
+        if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
+            await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
             return ErasureReport(subject, 0, 0, 0, False, [])
         owner, now = await self._owners.of(None), self._clock.now()
 
@@ -307,17 +308,22 @@ class Journal:
         check. Damage is reported, not raised."""
         if session is not None:
             return await self._verify_session(session, shared=True)
-        sessions = events = 0
-        problems = [Problem("", 0, reason) for reason in await self.store.damage()]
-        after = ""
-        while names := await self.store.session_names(self.workspace, after, PAGE):
-            for name in names:
-                found = await self._verify_session(name, shared=False)
-                sessions, events = sessions + 1, events + found.events
-                problems += found.problems
-            after = names[-1]
-        blobs, bad = await self._verify_blobs()
-        return Verification(sessions, events, blobs, problems + bad)
+        sessions = events = blobs = 0
+        problems: list[Problem] = []
+        try:
+            problems += [Problem("", 0, reason) for reason in await self.store.damage()]
+            after = ""
+            while names := await self.store.session_names(self.workspace, after, PAGE):
+                for name in names:
+                    found = await self._verify_session(name, shared=False)
+                    sessions, events = sessions + 1, events + found.events
+                    problems += found.problems
+                after = names[-1]
+            blobs, bad = await self._verify_blobs()
+            problems += bad
+        except HoldfastError as error:
+            problems.append(Problem(*damage_of(error, "")))
+        return Verification(sessions, events, blobs, problems)
 
     async def _verify_session(self, session: str, *, shared: bool) -> Verification:
         """Walk a session, with or without what it shares with its ancestors."""
@@ -352,6 +358,10 @@ class Journal:
             if not page:
                 return count, bad
             count, after = count + len(page), page[-1].address
+
+
+def _no_tombstone(session: str, head: Head, count: int) -> Record:
+    raise InvalidInput("there is nothing to erase")
 
 
 def _check_position(what: str, position: int | None) -> None:

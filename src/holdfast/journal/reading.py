@@ -97,40 +97,58 @@ class Reading:
     async def events(self, session: str, start: int, stop: int, types: frozenset[str] | None) -> list[Event]:
         """Events start..stop, verified; of `types` only, if given. `stop` lies within the session.
         Raises `JournalDamaged` at the first that is missing or does not match."""
-        rows = await self.records(session, start, stop)
-        previous = await self.hash_at(session, start - 1)
-        opened = await self.open(session, start, previous, rows, types)
-        if start + len(rows) <= stop:
-            raise JournalDamaged(session, start + len(rows), "the event is missing")
-        return opened
+        found, error = await self.page(session, start, stop, types)
+        if error is not None:
+            raise error
+        return found
 
-    async def open(
+    async def page(
+        self, session: str, start: int, stop: int, types: frozenset[str] | None
+    ) -> tuple[list[Event], HoldfastError | None]:
+        """The same, but with the good events before what is wrong, and what that is."""
+        rows = await self.records(session, start, stop)
+        opened: list[Event] = []
+        try:
+            previous = await self.hash_at(session, start - 1)
+            await self.open_into(opened, session, start, previous, rows, types)
+            if start + len(rows) <= stop:
+                raise JournalDamaged(session, start + len(rows), "the event is missing")
+        except HoldfastError as error:
+            return opened, error
+        return opened, None
+
+    async def open_into(
         self,
+        events: list[Event],
         session: str,
         start: int,
         previous: bytes,
         rows: Sequence[tuple[str, Record]],
         types: frozenset[str] | None = None,
-    ) -> list[Event]:
-        """Verify and decode consecutive records that begin at `start` after the hash `previous`."""
+    ) -> None:
+        """Verify and decode consecutive records that begin at `start` after the hash `previous`; append the
+        events up to the first that is wrong, and raise that."""
         owners = await self._owners.load({record.subject for _, record in rows})
         refs: list[BlobRef] = []
         decode = self._codec.reader(lambda ref: _note(refs, ref))
-        events: list[Event] = []
         expected = start
         for origin, record in rows:
             position, kind, time, actor, cause, key, subject, payload, digest, stored = record
             if position != expected:
                 raise JournalDamaged(session, expected, "the event is missing")
             owner = owners.get(subject)
-            if payload is not None:
-                if owner is None:
-                    raise JournalDamaged(session, position, "its subject is missing")
-                digest = payload_digest(payload, owner.salt)
-            elif digest is None:
+            if payload is not None and owner is None:
+                raise JournalDamaged(session, position, "its subject is missing")
+            if payload is None and digest is None:
                 raise JournalDamaged(session, position, "its payload is missing")
             header = (self._workspace, origin, position, kind, time, actor, cause, key, subject)
-            if event_hash(previous, digest, header) != stored:
+            try:
+                if payload is not None and owner is not None:
+                    digest = payload_digest(payload, owner.salt)
+                matches = event_hash(previous, digest or b"", header) == stored
+            except (TypeError, ValueError, OverflowError):
+                matches = False  # a value of another type than was stored
+            if not matches:
                 raise JournalDamaged(session, position, "it does not match its hash")
             previous = stored
             expected += 1
@@ -158,7 +176,6 @@ class Reading:
             name = owner.name if owner is not None else None
             erased = payload is None
             events.append(Event(origin, position, kind, time, actor, cause, key, name, data, stored, erased))
-        return events
 
     async def _unusual(
         self, session: str, position: int, payload: bytes, owner: Owner, decode: Callable[[bytes], Any]
@@ -208,19 +225,24 @@ class Reading:
         """Events of several sessions in feed order, each verified against the one before it."""
         events: list[Event] = []
         for item in items:
-            rows = [(item.session, item.record)]
-            events += await self.open(item.session, item.record.position, item.prev_hash, rows)
+            rows, position = [(item.session, item.record)], item.record.position
+            start = position if isinstance(position, int) else 0
+            await self.open_into(events, item.session, start, item.prev_hash, rows)
         return events
 
     async def pages(
         self, session: str, start: int, stop: int | None, types: frozenset[str] | None, size: int
     ) -> AsyncGenerator[list[Event], None]:
-        """Events from `start` to `stop` (or the end as it is now), a page at a time."""
+        """Events from `start` to `stop` (or the end as it is now), a page at a time; the good ones first, if
+        there is something wrong."""
         last = (await self.head(session)).position
         last = last if stop is None else min(stop, last)
         while start <= last:
             upto = min(start + size - 1, last)
-            yield await self.events(session, start, upto, types)
+            page, error = await self.page(session, start, upto, types)
+            yield page
+            if error is not None:
+                raise error
             start = upto + 1
 
     async def pages_backwards(

@@ -49,30 +49,38 @@ def new_key() -> str:
 
 
 def master_keys(source: KeySource | None) -> tuple[bytes, ...]:
-    """The master keys of a setting: the first one wraps, all of them unwrap."""
+    """The master keys of a setting: the first one wraps, all of them unwrap. None means none; anything else
+    that holds no key is refused, because data would be left unsealed."""
     if source is None:
         return ()
     given: Any = source() if callable(source) else source
     if isinstance(given, str):
         given = [part for part in given.split(",") if part.strip()]
     elif isinstance(given, (bytes, bytearray)):
-        given = [bytes(given)]
-    return tuple(_key_bytes(key) for key in given)
+        given = [given]
+    keys = tuple(_key_bytes(key) for key in given) if isinstance(given, (list, tuple)) else ()
+    if not keys:
+        raise _no_key()
+    return keys
 
 
-def _key_bytes(key: bytes | str) -> bytes:
+def _key_bytes(key: object) -> bytes:
     if isinstance(key, str):
         text = key.strip()
         try:
             key = bytes.fromhex(text) if len(text) == 64 else base64.urlsafe_b64decode(text)
         except (ValueError, binascii.Error):
             key = b""
-    if len(key) != KEY_BYTES:
-        raise InvalidInput(
-            "a master key is 32 bytes, as bytes, hex or base64",
-            hint="make one with holdfast.new_key() and keep it in your secret store",
-        )
+    if not isinstance(key, (bytes, bytearray)) or len(key) != KEY_BYTES:
+        raise _no_key()
     return bytes(key)
+
+
+def _no_key() -> InvalidInput:
+    return InvalidInput(
+        "a key is 32 bytes, as bytes, hex or base64",
+        hint="make one with holdfast.new_key() and keep it in your secret store",
+    )
 
 
 def key_id(master: bytes) -> bytes:

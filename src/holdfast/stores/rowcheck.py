@@ -6,7 +6,9 @@ noticed as well, or a lease could fall to a stale owner.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
@@ -20,5 +22,12 @@ def checksum(*fields: object) -> bytes:
 
 def expect_intact(what: str, stored: bytes, *fields: object) -> None:
     """Raise `StoreDamaged` if the fields do not match the stored checksum."""
-    if checksum(*fields) != bytes(stored):
+    if checksum(*fields) != stored:
         raise StoreDamaged(f"the row of {what} does not match its checksum", hint="restore it from a backup")
+
+
+def mismatches(rows: Iterable[Any]) -> Iterator[str]:
+    """The names of the rows (name, checksum, fields …) that do not match their checksums."""
+    for name, stored, *fields in rows:
+        if checksum(*fields) != stored:
+            yield name

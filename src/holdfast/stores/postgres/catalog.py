@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import JournalDamaged
 from ...ports import Head, SessionRow, SubjectRow
-from ..rowcheck import checksum, expect_intact
+from ..rowcheck import expect_intact, mismatches
 from .appending import Q
 from .connection import Connection
 
 
 def find_session(connection: Connection, workspace: str, session: str) -> tuple[SessionRow, Head] | None:
-    """A session and where it stands. Raises `JournalDamaged` if its row and its events disagree."""
+    """A session and where it stands. If its row and its events disagree, the later end counts: reading up to it
+    finds what is missing."""
     row = connection.execute(Q.find_session, (workspace, session), binary=True).fetchone()
     if row is None:
         return None
     created, parent, fork_at, fork_hash, head, stored, check, last, last_hash, time = row
     expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
-    found = Head(fork_at, fork_hash) if last is None else Head(last, last_hash)
-    if found != Head(head, stored):
-        position = max(head, found.position)
-        raise JournalDamaged(session, position, "the session's row does not match its last event")
-    return SessionRow(session, created, parent, fork_at, head, time or created), found
+    found = Head(head, stored) if last is None or head > last else Head(last, last_hash)
+    return SessionRow(session, created, parent, fork_at, found.position, time or created), found
 
 
 def session_rows(connection: Connection, workspace: str, after: str, limit: int) -> list[SessionRow]:
@@ -71,11 +68,17 @@ def damage(connection: Connection) -> list[str]:
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
         ("the feed contradicts the order of a session", Q.disorder),
+        ("a session's row does not match its last event", Q.misplaced_heads),
+        ("an event is not at its place in the feed", Q.displaced),
     ):
         if connection.execute(query).fetchone() is not None:
             found.append(what)
-    for kind, query in (("lease", Q.list_leases), ("cursor", Q.list_cursors)):
-        for workspace, name, *fields, check in connection.execute(query, binary=True):
-            if checksum(workspace, name, *fields) != check:
-                found.append(f"the {kind} {name!r} does not match its checksum")
+    for kind, query in (
+        ("session", Q.all_sessions),
+        ("subject", Q.all_subjects),
+        ("lease", Q.all_leases),
+        ("cursor", Q.all_cursors),
+    ):
+        rows = connection.execute(query, binary=True)
+        found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]
     return found

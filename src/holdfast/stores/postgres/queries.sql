@@ -16,10 +16,10 @@ WITH moved AS (
     RETURNING s.session
 ), stored AS (
     INSERT INTO holdfast.events
-        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
     SELECT %(workspace)s, m.session, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s,
-           %(subject)s, %(payload)s, %(hash)s
-    FROM moved m
+           %(subject)s, %(payload)s, %(hash)s, m.tx, m.seq, holdfast.feed_check(m.tx, m.seq, %(hash)s)
+    FROM (SELECT session, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq FROM moved OFFSET 0) m
 )
 SELECT pg_notify('holdfast', '') FROM moved;
 
@@ -52,14 +52,16 @@ WITH wanted AS (
     RETURNING s.workspace, s.session
 ), stored AS (
     INSERT INTO holdfast.events
-        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
-    SELECT e.workspace, e.session, e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.hash
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
+    SELECT r.*, holdfast.feed_check(r.tx, r.seq, r.hash) FROM (
+    SELECT e.*, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq
     FROM unnest(
         %(workspace)s::text[], %(session)s::text[], %(position)s::bigint[], %(type)s::text[], %(time)s::bigint[],
         %(actor)s::text[], %(cause)s::text[], %(key)s::text[], %(subject)s::bytea[], %(payload)s::bytea[],
         %(hash)s::bytea[]
     ) AS e(workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
-    JOIN moved m USING (workspace, session)
+    JOIN moved m ON m.workspace = e.workspace AND m.session = e.session
+    OFFSET 0) r
 ), told AS (SELECT pg_notify('holdfast', '') FROM moved LIMIT 1)
 SELECT m.workspace, m.session, (SELECT count(*) FROM told) FROM moved m;
 
@@ -106,8 +108,13 @@ SELECT DISTINCT workspace FROM holdfast.sessions ORDER BY workspace;
 -- name: add_event
 -- One event at its place.
 INSERT INTO holdfast.events
-    (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
+    (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash,
+     tx, seq, feed_check)
+SELECT r.*, holdfast.feed_check(r.tx, r.seq, r.hash) FROM (
+    SELECT %s::text, %s::text, %s::bigint, %s::text, %s::bigint, %s::text, %s::text, %s::text, %s::bytea, %s::bytea,
+           %s::bytea, %s::bytea AS hash, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq
+    OFFSET 0
+) r;
 
 -- name: read_events
 -- A range of a session, in order.
@@ -229,13 +236,34 @@ SELECT cursor, checksum FROM holdfast.cursors WHERE workspace = %s AND outlet = 
 INSERT INTO holdfast.cursors (workspace, outlet, cursor, checksum) VALUES (%s, %s, %s, %s)
 ON CONFLICT (workspace, outlet) DO UPDATE SET cursor = excluded.cursor, checksum = excluded.checksum;
 
--- name: list_leases
--- Every lease, for the integrity check.
-SELECT workspace, session, owner, fence, expires, checksum FROM holdfast.leases;
+-- name: all_sessions
+-- Every session, for the integrity check: its name, its checksum, what it covers.
+SELECT session, checksum, workspace, session, created, parent, fork_at, fork_hash FROM holdfast.sessions;
 
--- name: list_cursors
--- Every cursor, for the integrity check.
-SELECT workspace, outlet, cursor, checksum FROM holdfast.cursors;
+-- name: all_subjects
+-- Every subject, likewise.
+SELECT encode(ref, 'hex'), checksum, workspace, ref, name, salt, wrapped, master FROM holdfast.subjects;
+
+-- name: all_leases
+-- Every lease, likewise.
+SELECT session, checksum, workspace, session, owner, fence, expires FROM holdfast.leases;
+
+-- name: all_cursors
+-- Every cursor, likewise.
+SELECT outlet, checksum, workspace, outlet, cursor FROM holdfast.cursors;
+
+-- name: misplaced_heads
+-- Sessions whose row does not say where their events end.
+SELECT 1 FROM holdfast.sessions s LEFT JOIN LATERAL (
+    SELECT position, hash FROM holdfast.events
+    WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
+) e ON true
+WHERE (s.head, s.hash) <> (coalesce(e.position, s.fork_at), coalesce(e.hash, s.fork_hash)) LIMIT 1;
+
+-- name: displaced
+-- Events whose place in the feed was changed, or that no feed would give because it lies in the future.
+SELECT 1 FROM holdfast.events
+WHERE feed_check <> holdfast.feed_check(tx, seq, hash) OR tx >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT 1;
 
 -- name: orphan_events
 -- Events that belong to no session.

@@ -48,12 +48,14 @@ def translated(path: str) -> Iterator[None]:
     """Turn the driver's errors into named ones."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise explain(error, path) from error
 
 
 def explain(error: BaseException, path: str) -> BaseException:
     """The named error that a driver error stands for; others as they are."""
+    if isinstance(error, UnicodeDecodeError):
+        return StoreDamaged(f"{path} holds text that is no text: {error.reason}", hint="run verify, restore a backup")
     if isinstance(error, HoldfastError) or not isinstance(error, apsw.Error):
         return error
     for kind, made in _MEANING:

@@ -129,10 +129,21 @@ SELECT cursor, checksum FROM holdfast_cursors WHERE workspace = ? AND outlet = ?
 INSERT INTO holdfast_cursors (workspace, outlet, cursor, checksum) VALUES (?, ?, ?, ?)
 ON CONFLICT (workspace, outlet) DO UPDATE SET cursor = excluded.cursor, checksum = excluded.checksum;
 
--- name: list_checked_rows
--- Every bookkeeping row, for the integrity check: what it is, its checksum, its fields.
-SELECT 'lease', session, checksum, workspace, session, owner, fence, expires FROM holdfast_leases
-UNION ALL SELECT 'cursor', outlet, checksum, workspace, outlet, cursor, NULL, NULL FROM holdfast_cursors;
+-- name: all_sessions
+-- Every session, for the integrity check: its name, its checksum, what it covers.
+SELECT session, checksum, sid, workspace, session, created, parent, fork_at, fork_hash FROM holdfast_sessions;
+
+-- name: all_subjects
+-- Every subject, likewise.
+SELECT hex(ref), checksum, workspace, ref, name, salt, wrapped, master FROM holdfast_subjects;
+
+-- name: all_leases
+-- Every lease, likewise.
+SELECT session, checksum, workspace, session, owner, fence, expires FROM holdfast_leases;
+
+-- name: all_cursors
+-- Every cursor, likewise.
+SELECT outlet, checksum, workspace, outlet, cursor FROM holdfast_cursors;
 
 -- name: orphan_events
 -- Events that belong to no session.

@@ -35,7 +35,7 @@ from ...runtime import Bell, Runtime
 from ..forking import forked, watch
 from ..group import GroupCommit, Ticket
 from ..queries import refuse_outdated
-from ..rowcheck import checksum, expect_intact
+from ..rowcheck import checksum, expect_intact, mismatches
 from .appending import (
     Appender,
     Q,
@@ -144,7 +144,7 @@ class SqliteStore:
                 self._check()
                 with self._lock:
                     result = self._committed(work)
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise explain(error, self._settings.path) from error
         self._bell.ring()
         return result
@@ -185,7 +185,7 @@ class SqliteStore:
                     done = self._appender.one_quickly(request) or self._committed(lambda _: self._apply_one(request))
         except BaseException as error:
             self._appender.forget()
-            if isinstance(error, apsw.Error):
+            if isinstance(error, (apsw.Error, UnicodeDecodeError)):
                 raise explain(error, self._settings.path) from error
             raise
         reach("append.committed")
@@ -542,9 +542,12 @@ def _damage(connection: apsw.Connection) -> list[str]:
     ):
         if connection.execute(query).fetchone() is not None:
             found.append(what)
-    rows: Any = connection.execute(Q.list_checked_rows)
-    for kind, name, check, *fields in rows:
-        fields = fields[:5] if kind == "lease" else fields[:3]
-        if checksum(*fields) != check:
-            found.append(f"the {kind} {name!r} does not match its checksum")
+    for kind, query in (
+        ("session", Q.all_sessions),
+        ("subject", Q.all_subjects),
+        ("lease", Q.all_leases),
+        ("cursor", Q.all_cursors),
+    ):
+        rows: Any = connection.execute(query)
+        found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]
     return found

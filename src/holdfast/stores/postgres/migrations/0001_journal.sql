@@ -15,7 +15,12 @@ CREATE TABLE holdfast.sessions (
 ) WITH (fillfactor = 70);
 
 -- `tx` and `seq` order the feed over all sessions: what commits later never sorts before what a reader was
--- given, because readers stop at the oldest transaction that is still running.
+-- given, because readers stop at the oldest transaction that is still running. The hash chain cannot cover them, as
+-- only the database knows them; `feed_check` does.
+CREATE SEQUENCE holdfast.feed;
+CREATE FUNCTION holdfast.feed_check(tx xid8, seq bigint, hash bytea) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN substr(sha256(convert_to(tx::text || ':' || seq::text, 'UTF8') || hash), 1, 8);
 CREATE TABLE holdfast.events (
     workspace text COLLATE "C" NOT NULL,
     session text COLLATE "C" NOT NULL,
@@ -29,8 +34,9 @@ CREATE TABLE holdfast.events (
     payload bytea,
     payload_hash bytea,
     hash bytea NOT NULL,
-    tx xid8 NOT NULL DEFAULT pg_current_xact_id(),
-    seq bigint GENERATED ALWAYS AS IDENTITY,
+    tx xid8 NOT NULL,
+    seq bigint NOT NULL,
+    feed_check bytea NOT NULL,
     PRIMARY KEY (workspace, session, position)
 );
 CREATE UNIQUE INDEX events_key ON holdfast.events (workspace, session, key) WHERE key IS NOT NULL;

@@ -1,0 +1,478 @@
+"""A flipped bit is found or harmless: never a wrong answer that `verify` does not notice, never a strange error."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+import psycopg
+import pytest
+
+import holdfast
+from holdfast import Draft, Holdfast
+from holdfast.aio import AsyncHoldfast
+from holdfast.errors import HoldfastError, JournalDamaged
+from holdfast.opening import open_journal, open_store
+from holdfast.ports import FeedItem, Record, Store
+from holdfast.runtime import Blocking, drive
+from holdfast.testing.clock import FakeClock, FakeIds
+
+KEY = bytes(range(32))
+FLIPS = 200
+WORKSPACES = ("main", "other")
+TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors")
+
+
+class Outlet:
+    name = "search"
+
+    def apply(self, events: Any) -> None:
+        """Takes all."""
+
+
+def populate(address: str) -> None:
+    """A store with everything in it: sealed and not, persons living and erased, forks, blobs, leases, cursors."""
+    clock, ids = FakeClock(), FakeIds()
+    with holdfast.open(address, workspace="main", clock=clock, ids=ids) as hf:
+        a, b = hf.session("a"), hf.session("b")
+        a.append("asked", {"n": 1}, actor="user", key="k1")
+        b.append("note", "b one")
+        a.append_all([Draft("thought", [1, 2.5, None], "agent", 1), Draft("said", "hello", "agent", "b#1")], key="k2")
+        a.append("about", "ada lives in Hamburg", subject="ada")
+        a.append("about", "eve lives in Paris", subject="eve")
+        b.append("output", {"out": "shared " * 4_000})
+        a.fork("twig", at=3).append("note", "on the twig")
+        a.fork("bare", at=2)
+        hf.erase("eve")
+    with holdfast.open(address, workspace="main", clock=clock, ids=ids, key=KEY) as hf:
+        hf.session("a").append("sealed", {"n": 7}, key="k3")
+        hf.session("b").append("sealed", {"out": "hidden " * 4_000}, subject="ada")
+        assert hf.session("a").lease("worker", seconds=60)
+        hf.deliver(Outlet())
+        hf.session("b").append("note", "not delivered yet")
+        hf.session("a").append("note", "the last of a")
+    with holdfast.open(address, workspace="other", clock=clock, ids=ids) as hf:
+        hf.session("x").append("note", 1, subject="bob")
+        hf.session("x").append("note", 2)
+
+
+def answers(store: Store) -> dict[str, Any]:
+    """What a new process would read, or the named error that it gets instead."""
+    found: dict[str, Any] = {}
+    for workspace in WORKSPACES:
+        journal = open_journal(store, {"workspace": workspace, "key": KEY, "clock": FakeClock()})
+        hf = Holdfast(AsyncHoldfast(journal))
+        found[f"{workspace} sessions"] = attempt(lambda hf=hf: list(hf.sessions()))
+        for session in ("a", "b", "twig", "bare", "x"):
+            found[f"{workspace}/{session}"] = attempt(lambda hf=hf, session=session: read(hf, session))
+            found[f"{workspace}/{session} lease"] = attempt(
+                lambda workspace=workspace, session=session: drive(store.lease(workspace, session))
+            )
+        items = attempt(lambda workspace=workspace: drive(store.feed(workspace, 0, 500)))
+        if not isinstance(items, HoldfastError):
+            items = attempt(lambda journal=journal, items=items: drive(journal.reading.opened_feed(items)))
+        found[f"{workspace} feed"] = items
+        found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
+        found[f"{workspace} verify"] = attempt(hf.verify)
+    found["workspaces"] = attempt(lambda: drive(store.workspaces()))
+    return found
+
+
+def attempt(work: Any) -> Any:
+    try:
+        return work()
+    except HoldfastError as error:
+        return error
+
+
+def read(hf: Holdfast, session: str) -> Any:
+    return list(hf.session(session).events()), hf.session(session).head(), hf.session(session).standing()
+
+
+def pending(store: Store, workspace: str) -> list[Any]:
+    items = drive(store.feed(workspace, drive(store.cursor(workspace, "search")), 500))
+    return [(item.session, item.record.position) for item in items]
+
+
+def verdict(before: dict[str, Any], after: dict[str, Any]) -> str:
+    if any(isinstance(answer, HoldfastError) for answer in after.values()):
+        return "found"
+    if not all(after[f"{workspace} verify"].ok for workspace in WORKSPACES):
+        return "found"
+    wrong = [read for read in before if after[read] != before[read]]
+    return f"WRONG {', '.join(wrong)}" if wrong else "harmless"
+
+
+def flipped(value: Any, turn: int) -> Iterator[Any]:
+    """Values that differ from this one by a bit."""
+    if isinstance(value, int):
+        yield value ^ (1 << (0, 1, 3, 40)[turn % 4])
+    elif isinstance(value, str):
+        at = turn % len(value) if value else 0
+        yield value[:at] + chr(ord(value[at]) ^ (1, 2, 4)[turn % 3]) + value[at + 1 :] if value else "x"
+    elif isinstance(value, bytes):
+        at = (0, len(value) // 2, len(value) - 1)[turn % 3]
+        yield value[:at] + bytes((value[at] ^ (1 << turn % 8),)) + value[at + 1 :] if value else b"x"
+    else:
+        yield from (b"\1", "x", 1)
+
+
+def unreadable(value: Any, turn: int) -> Iterator[bytes]:
+    """Text of which a flipped high bit made no text."""
+    if isinstance(value, str) and value:
+        body = value.encode()
+        yield body[: turn % len(body)] + bytes((body[turn % len(body)] ^ 0x80,)) + body[turn % len(body) + 1 :]
+
+
+class Mutation(NamedTuple):
+    table: str
+    column: str
+    row: Any
+    value: Any
+    instead: Any
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column} {str(self.value)[:40]!r} -> {str(self.instead)[:40]!r}"
+
+
+# -- SQLite: each mutation on a copy of its own
+
+
+@pytest.fixture(scope="module")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corruption") / "agent.db"
+    populate(str(path))
+    assert not path.with_name("agent.db-wal").exists()
+    return path
+
+
+@pytest.fixture(scope="module")
+def sqlite_answers(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    copy = tmp_path_factory.mktemp("sound") / "agent.db"
+    shutil.copy(sqlite_template, copy)
+    return sqlite_reads(copy)
+
+
+def sqlite_reads(path: Path) -> dict[str, Any]:
+    store = open_store(str(path), {"timeout": 1.0}, Blocking())
+    try:
+        return answers(store)
+    finally:
+        drive(store.close())
+
+
+def examine(path: Path, before: dict[str, Any]) -> str:
+    try:
+        return verdict(before, sqlite_reads(path))
+    except HoldfastError:
+        return "found"
+    except Exception as error:  # noqa: BLE001 - exactly what must not happen
+        return f"STRANGE {type(error).__name__}: {error}"
+
+
+def sqlite_mutations(path: Path, table: str, flips: Any = flipped) -> Iterator[Mutation]:
+    turn = 0
+    with closing(apsw.Connection(str(path))) as db:
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info(holdfast_{table})")]
+        for row in db.execute(f"SELECT * FROM holdfast_{table}").fetchall():
+            for column, value in zip(columns, row, strict=True):
+                turn += 1
+                for instead in flips(value, turn):
+                    yield Mutation(table, column, dict(zip(columns, row, strict=True)), value, instead)
+
+
+def mutate_sqlite(path: Path, mutation: Mutation) -> bool:
+    """Whether the database accepted the change."""
+    given = "CAST(? AS TEXT)" if isinstance(mutation.value, str) else "?"
+    where = " AND ".join(f"{column} IS ?" for column in mutation.row)
+    with closing(apsw.Connection(str(path))) as db:
+        sql = f"UPDATE holdfast_{mutation.table} SET {mutation.column} = {given} WHERE {where}"
+        try:
+            db.execute(sql, (mutation.instead, *mutation.row.values()))
+        except apsw.ConstraintError:
+            return False
+        return db.changes() == 1
+
+
+def test_a_sound_store_answers(sqlite_answers: dict[str, Any]) -> None:
+    assert verdict(sqlite_answers, sqlite_answers) == "harmless"
+    assert len(sqlite_answers["main/a"][0]) == 8
+    assert [event.data for event in sqlite_answers["main/twig"][0]][-1] == "on the twig"
+    assert sqlite_answers["main pending"] == [("b", 4), ("a", 8)]
+
+
+def expect_none_wrong(verdicts: list[tuple[Any, str]], least: int) -> None:
+    """All found or harmless, and enough of them found for that to mean something."""
+    bad = [f"{what}: {said}" for what, said in verdicts if said not in ("found", "harmless")]
+    assert not bad, f"{len(bad)} of {len(verdicts)}:\n" + "\n".join(bad[:40])
+    assert sum(said == "found" for _, said in verdicts) >= least
+
+
+def on_copies(template: Path, folder: Path, mutations: Iterator[Mutation], before: Any) -> list[tuple[Any, str]]:
+    copy, verdicts = folder / "agent.db", []
+    for mutation in mutations:
+        for leftover in folder.iterdir():
+            leftover.unlink()
+        shutil.copy(template, copy)
+        if mutate_sqlite(copy, mutation):
+            verdicts.append((mutation, examine(copy, before)))
+    return verdicts
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("table", [*TABLES, "meta"])
+def test_no_flip_in_sqlite_gives_a_wrong_answer(
+    table: str, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
+) -> None:
+    mutations = sqlite_mutations(sqlite_template, table)
+    verdicts = on_copies(sqlite_template, tmp_path, mutations, sqlite_answers)
+    expect_none_wrong(verdicts, 100 if table == "events" else 2)
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("table", ["sessions", "events", "subjects", "leases", "cursors"])
+def test_text_that_is_no_text_any_more_is_found(
+    table: str, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
+) -> None:
+    mutations = sqlite_mutations(sqlite_template, table, unreadable)
+    expect_none_wrong(on_copies(sqlite_template, tmp_path, mutations, sqlite_answers), 1)
+
+
+@pytest.mark.promise("J8")
+def test_no_flip_in_the_file_gives_a_wrong_answer(
+    sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
+) -> None:
+    copy, verdicts, chance = tmp_path / "agent.db", [], random.Random(8)
+    image = sqlite_template.read_bytes()
+    used = [offset for offset, byte in enumerate(image) if byte]  # most of a small file is empty space
+    for _ in range(FLIPS):
+        offset, bit = chance.choice(used), chance.randrange(8)
+        for leftover in tmp_path.iterdir():
+            leftover.unlink()
+        copy.write_bytes(image[:offset] + bytes((image[offset] ^ 1 << bit,)) + image[offset + 1 :])
+        verdicts.append((f"byte {offset} bit {bit}", examine(copy, sqlite_answers)))
+    expect_none_wrong(verdicts, FLIPS // 2)
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("page", [0, 1, 5, 12])
+def test_a_lost_page_is_found(page: int, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path) -> None:
+    image = sqlite_template.read_bytes()
+    for name, content in {
+        "zeroed": image[: page * 4096] + bytes(4096) + image[(page + 1) * 4096 :],
+        "cut": image[: page * 4096 + 100],
+    }.items():
+        if content:
+            path = tmp_path / f"{name}.db"
+            path.write_bytes(content)
+            assert examine(path, sqlite_answers) == "found", name
+
+
+# -- PostgreSQL: each mutation undone by its row's place
+
+
+@pytest.fixture
+def populated_postgres(postgres_url: str) -> str:
+    populate(postgres_url)
+    return postgres_url
+
+
+def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
+    turn = 0
+    cursor = connection.execute(f"SELECT ctid::text, * FROM holdfast.{table}")
+    columns = [column.name for column in cursor.description]
+    for row in cursor.fetchall():
+        for column, value in zip(columns[1:], row[1:], strict=True):
+            turn += 1
+            for instead in flipped(value, turn):
+                yield Mutation(table, column, dict(zip(columns, row, strict=True)), value, instead)
+
+
+@pytest.mark.promise("J8", "B2")
+def test_no_flip_in_postgres_gives_a_wrong_answer(populated_postgres: str) -> None:
+    store = open_store(populated_postgres, {"timeout": 2.0}, Blocking())
+    before, verdicts = answers(store), []
+    with psycopg.connect(populated_postgres, autocommit=True) as connection:
+        for table in TABLES:
+            places: dict[str, str] = {}
+            for mutation in postgres_mutations(connection, table):
+                first = mutation.row["ctid"]
+                change = f"UPDATE holdfast.{table} SET {mutation.column} = %s WHERE ctid = %s::tid RETURNING ctid::text"
+                try:
+                    (moved,) = connection.execute(change, (mutation.instead, places.get(first, first))).fetchone()
+                except psycopg.Error:  # a value that the column cannot hold, or a second row of the same key
+                    continue
+                try:
+                    said = verdict(before, answers(store))
+                except Exception as error:  # noqa: BLE001 - exactly what must not happen
+                    said = f"STRANGE {type(error).__name__}: {error}"
+                verdicts.append((mutation, said))
+                (places[first],) = connection.execute(change, (mutation.value, moved)).fetchone()
+    assert verdict(before, answers(store)) == "harmless", "every change was undone"
+    drive(store.close())
+    expect_none_wrong(verdicts, 100)
+
+
+# -- what is found is named, and the rest can be used
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def tamper(address: str, sql: str) -> None:
+    if address.startswith("postgresql:"):
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(sql.replace("events", "holdfast.events").encode())
+    else:
+        with closing(apsw.Connection(address)) as db:
+            db.execute(sql.replace("events", "holdfast_events").replace("'\\x00'::bytea", "x'00'"))
+
+
+@pytest.fixture
+def ten(address: str) -> Iterator[Holdfast]:
+    with holdfast.open(address) as hf:
+        hf.session("s").append_all([Draft("note", n, "agent") for n in range(1, 11)])
+        yield hf
+
+
+TAMPERINGS = {
+    "type": "UPDATE events SET type = 'other' WHERE position = {}",
+    "time": "UPDATE events SET time = time + 1 WHERE position = {}",
+    "actor": "UPDATE events SET actor = NULL WHERE position = {}",
+    "cause": "UPDATE events SET cause = '1' WHERE position = {}",
+    "key": "UPDATE events SET key = 'k' WHERE position = {}",
+    "subject": "UPDATE events SET subject = '\\x00'::bytea WHERE position = {}",
+    "payload": "UPDATE events SET payload = '\\x00'::bytea WHERE position = {}",
+    "no payload": "UPDATE events SET payload = NULL WHERE position = {}",
+    "erased": "UPDATE events SET payload = NULL, payload_hash = '\\x00'::bytea WHERE position = {}",
+    "hash": "UPDATE events SET hash = '\\x00'::bytea WHERE position = {}",
+    "position": "UPDATE events SET position = 77 WHERE position = {}",
+    "deleted": "DELETE FROM events WHERE position = {}",
+}
+
+
+@pytest.mark.promise("J8", "J10")
+@pytest.mark.parametrize("how", TAMPERINGS)
+def test_the_first_bad_event_is_named(ten: Holdfast, address: str, how: str) -> None:
+    tamper(address, TAMPERINGS[how].format(4))
+    assert [problem[:2] for problem in ten.session("s").verify().problems] == [("s", 4)]
+    assert [problem[:2] for problem in ten.verify().problems if problem.session] == [("s", 4)]
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("position", [1, 4, 10])
+@pytest.mark.parametrize("how", ["payload", "hash", "position", "deleted"])
+def test_the_good_events_before_a_bad_one_are_given(ten: Holdfast, address: str, how: str, position: int) -> None:
+    tamper(address, TAMPERINGS[how].format(position))
+    if (how, position) != ("deleted", 10):  # nothing in the chain says that there was a tenth
+        seen, damaged = read_until_damage(ten.session("s"))
+        assert seen == list(range(1, position))
+        assert damaged.position == position
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("position", [1, 4, 10])
+@pytest.mark.parametrize("how", ["payload", "hash", "position", "deleted"])
+def test_a_damaged_session_goes_on_from_its_last_good_event(
+    ten: Holdfast, address: str, how: str, position: int
+) -> None:
+    tamper(address, TAMPERINGS[how].format(position))
+    rescued = ten.session("s").fork("rescued", at=position - 1)
+    rescued.append("note", "goes on")
+    assert [event.data for event in rescued.events()] == [*range(1, position), "goes on"]
+    assert rescued.verify().ok
+
+
+@pytest.mark.promise("J8")
+def test_a_missing_last_event_leaves_a_gap_that_is_found(ten: Holdfast, address: str) -> None:
+    ten.session("later").append("note", "an event of another session")
+    tamper(address, "DELETE FROM events WHERE position = 10")
+    assert not ten.verify().ok
+
+
+def read_until_damage(session: holdfast.Session) -> tuple[list[Any], JournalDamaged]:
+    seen: list[Any] = []
+    events = session.events()
+
+    def go_on() -> None:
+        seen.extend(event.data for event in events)
+
+    with pytest.raises(JournalDamaged) as damaged:
+        go_on()
+    return seen, damaged.value
+
+
+@pytest.mark.promise("J8")
+def test_the_good_events_before_a_bad_one_on_a_later_page_are_kept(address: str) -> None:
+    with holdfast.open(address) as hf:
+        session = hf.session("s")
+        session.append_all([Draft("note", n) for n in range(1, 1201)])
+        tamper(address, "UPDATE events SET type = 'other' WHERE position = 777")
+        assert len(list(session.events(stop=776))) == 776
+        assert [problem[:2] for problem in hf.verify().problems] == [("s", 777)]
+        assert [event.data for event in session.events(start=779, limit=2)] == [779, 780]
+        seen, damaged = read_until_damage(session)
+        assert (damaged.position, seen) == (777, list(range(1, 777)))
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("field", [field for field in Record._fields if field != "payload_hash"])
+def test_a_field_of_the_wrong_type_is_damage_too(field: str) -> None:
+    """A flipped bit in the header of a SQLite row changes the type of a value."""
+    with holdfast.open("memory:") as hf:
+        hf.session("s").append_all([Draft("note", n, "agent", 1) for n in (1, 2, 3)], key="k")
+        store: Any = hf._core._journal.store
+        records = store._spaces["default"].sessions["s"].records
+        sound = records[1]
+        for wrong in (None, "text", b"bytes", 7, 1.5, 2**63 - 1):
+            if getattr(sound, field) != wrong:
+                records[1] = sound._replace(**{field: wrong})
+                with pytest.raises(JournalDamaged) as damaged:
+                    list(hf.session("s").events())
+                assert damaged.value.position == 2
+                with pytest.raises(HoldfastError):
+                    drive(open_journal(store, {}).reading.opened_feed([FeedItem(2, "s", records[0].hash, records[1])]))
+
+
+@pytest.mark.promise("J8")
+def test_damage_in_one_session_hides_no_other(address: str) -> None:
+    with holdfast.open(address) as hf:
+        for name in ("a", "b", "c"):
+            hf.session(name).append_all([Draft("note", name), Draft("mark", name)])
+        tamper(address, "UPDATE events SET time = 5 WHERE type = 'mark'")
+        found = hf.verify()
+        assert [problem[:2] for problem in found.problems] == [("a", 2), ("b", 2), ("c", 2)]
+        assert found.sessions == 3
+
+
+STRANGER = """
+import dataclasses, sys, holdfast
+@holdfast.register(name="test_corruption.Only here")
+@dataclasses.dataclass
+class Point:
+    x: int
+with holdfast.open(sys.argv[1]) as hf:
+    hf.session("s").append("note", Point(1))
+    hf.session("s").append("note", "plain")
+"""
+
+
+@pytest.mark.promise("J10")
+def test_a_program_without_the_classes_can_verify(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    subprocess.run([sys.executable, "-c", STRANGER, str(path)], check=True)
+    with holdfast.open(path) as hf:
+        assert hf.verify().ok
+        tamper(str(path), "UPDATE events SET time = 5 WHERE position = 2")
+        assert [problem[:2] for problem in hf.verify().problems] == [("s", 2)]
