@@ -227,7 +227,7 @@ class Store(Protocol):
         ...
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
-        """Move the outlet's cursor if it still is at `before`; False if somebody moved it."""
+        """Move the outlet's cursor if it still is at `before`; False if somebody moved it elsewhere."""
         ...
 
     async def blob(self, workspace: str, address: bytes) -> bytes | None:
@@ -290,9 +290,9 @@ class Store(Protocol):
         """A mark to give to `changed`. Taken before a read, nothing after that read is missed."""
         ...
 
-    async def changed(self, mark: Any, timeout: float) -> None:
+    async def changed(self, mark: Any, timeout: float) -> float:
         """Return as soon as something may have been stored since `mark`, at the latest after
-        `timeout` seconds."""
+        `timeout` seconds; says how many seconds it waited."""
         ...
 
     async def damage(self) -> list[str]:

@@ -107,15 +107,22 @@ class Reading:
     ) -> tuple[list[Event], HoldfastError | None]:
         """The same, but with the good events before what is wrong, and what that is."""
         rows = await self.records(session, start, stop)
-        opened: list[Event] = []
-        try:
-            previous = await self.hash_at(session, start - 1)
-            await self.open_into(opened, session, start, previous, rows, types)
-            if start + len(rows) <= stop:
-                raise JournalDamaged(session, start + len(rows), "the event is missing")
-        except HoldfastError as error:
-            return opened, error
-        return opened, None
+        while True:
+            opened: list[Event] = []
+            try:
+                previous = await self.hash_at(session, start - 1)
+                await self.open_into(opened, session, start, previous, rows, types)
+                if start + len(rows) <= stop:
+                    raise JournalDamaged(session, start + len(rows), "the event is missing")
+            except JournalDamaged as damage:
+                again = await self.records(session, start, stop)
+                if again == rows:
+                    return opened, damage
+                rows = again  # somebody was erased while we read: what we had was half old, half new
+            except HoldfastError as error:
+                return opened, error
+            else:
+                return opened, None
 
     async def open_into(
         self,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ..errors import InvalidInput, PayloadTooLarge
 from ..ports import Blob, Head, Ids, Record
 from .chain import event_hash, payload_digest
@@ -56,7 +58,7 @@ class Preparing(NamedTuple):
         if len(body) <= self.codec.blob_above * _APART_ABOVE:
             return Prepared(draft, body, Form.PLAIN, parts, data)
         reference = owner.address(body)
-        whole = self.codec.encode([reference, len(body)], owner.address).payload
+        whole = msgspec.msgpack.encode([reference, len(body)])
         return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:

@@ -7,6 +7,7 @@ nothing is ever retried.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -163,8 +164,9 @@ class InMemoryStore:
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
         def work(space: _Workspace) -> bool:
-            if space.cursors.get(outlet, 0) != before:
-                return False
+            found = space.cursors.get(outlet, 0)
+            if found != before:
+                return found == after
             space.cursors[outlet] = after
             return True
 
@@ -247,8 +249,10 @@ class InMemoryStore:
     async def mark(self) -> int:
         return self._bell.rings
 
-    async def changed(self, mark: int, timeout: float) -> None:
+    async def changed(self, mark: int, timeout: float) -> float:
+        began = time.monotonic()
         await self._runtime.wait(self._bell, mark, timeout)
+        return time.monotonic() - began
 
     async def damage(self) -> list[str]:
         return []

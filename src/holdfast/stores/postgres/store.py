@@ -18,7 +18,7 @@ from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
 from ...crashpoints import reach
-from ...errors import SessionExists, StoreClosed, StoreError, StoreUnavailable
+from ...errors import SessionExists, StoreBusy, StoreClosed, StoreError, StoreUnavailable
 from ...ports import (
     Append,
     Appended,
@@ -144,16 +144,21 @@ class PostgresStore:
                 if isinstance(error, LOST):
                     tried = {id(one.ticket): one.records for one in left}
             slow = [one.ticket for one in left] + slow
-        down: StoreUnavailable | None = None
+        refused: dict[str | None, BaseException] = {}
         for ticket in slow:
-            if down is not None:
-                ticket.error = down  # one has waited the whole timeout: the others need not
+            request = ticket.request
+            known = refused.get(None) or refused.get(request.session)
+            if known is not None:
+                ticket.error = known  # one has waited the whole timeout for the same: the others need not
                 continue
             try:
-                ticket.answer = self._append_slowly(appender, ticket.request, tried.get(id(ticket), []))
+                ticket.answer = self._append_slowly(appender, request, tried.get(id(ticket), []))
             except Exception as error:  # noqa: BLE001 - each append has its own outcome
                 ticket.error = explain(error, self._settings.shown)
-                down = ticket.error if isinstance(ticket.error, StoreUnavailable) else None
+                if isinstance(ticket.error, StoreUnavailable):
+                    refused[None] = ticket.error
+                elif isinstance(ticket.error, StoreBusy):
+                    refused[request.session] = ticket.error
 
     def _append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
         placed: list[list[Record]] = [tried]
@@ -221,8 +226,9 @@ class PostgresStore:
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
         def work(connection: Connection) -> bool:
-            if cursor_of(connection, Q.lock_cursor, workspace, outlet) != before:
-                return False
+            found = cursor_of(connection, Q.lock_cursor, workspace, outlet)
+            if found != before:
+                return found == after
             check = checksum(workspace, outlet, str(after))
             connection.execute(Q.write_cursor, (workspace, outlet, str(after), check))
             return True
@@ -327,8 +333,10 @@ class PostgresStore:
         self._listener.start()
         return self._bell.rings
 
-    async def changed(self, mark: int, timeout: float) -> None:
+    async def changed(self, mark: int, timeout: float) -> float:
+        began = time.monotonic()
         await self._runtime.wait(self._bell, mark, timeout)
+        return time.monotonic() - began
 
     # -- looking after the database
 

@@ -1,7 +1,7 @@
 """Appends inside a write transaction: check, place, insert.
 
-The heads of sessions are remembered between transactions as long as no other connection wrote. SQLite's data version
-tells: it changes by our own commits, after which we look at it, and when a transaction begins on somebody else's.
+The heads of sessions are remembered between transactions as long as no other connection wrote, which SQLite's data
+version tells. An append that is a single statement relies on the unique indexes instead.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _INSERTS = [Q.add_event + f", {_ROW}" * more for more in range(_MOST_ROWS)]
 
 
 class Appender:
-    """Applies appends on the writing connection. Call `refresh` first in each transaction, and `committed`
-    or `forget` at its end."""
+    """Applies appends on the writing connection. Call `refresh` first in each transaction, and
+    `forget` after one that failed."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -41,12 +41,10 @@ class Appender:
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
-        if self._connection.data_version() != self._version or len(self._heads) > _REMEMBERED:
+        version = self._one("PRAGMA data_version", ())
+        if version != self._version or len(self._heads) > _REMEMBERED:
             self.forget()
-
-    def committed(self) -> None:
-        """Note the version that our own commit made: any other one is somebody else's."""
-        self._version = self._connection.data_version()
+            self._version = version
 
     def forget(self) -> None:
         """Drop what is remembered."""
@@ -126,7 +124,6 @@ class Appender:
             self.forget()
             return False
         self._heads.update(moved)
-        self.committed()
         return True
 
     def insert_staged(self) -> None:

@@ -9,6 +9,7 @@ is tried again one by one; nothing else is retried. Commits are WAL with synchro
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple, TypeVar
@@ -156,7 +157,6 @@ class SqliteStore:
             self._appender.refresh()
             result = work(writer)
             writer.execute("COMMIT")
-            self._appender.committed()
         except BaseException:
             self._roll_back()
             raise
@@ -208,6 +208,8 @@ class SqliteStore:
                 with self._lock:
                     quick = self._appender.quickly([ticket.request for ticket in tickets])
                     outcomes = quick or self._committed(lambda _: self._apply(tickets))
+        except StoreBusy as busy:
+            outcomes = [busy] * len(tickets)  # all of them have waited
         except Exception:  # noqa: BLE001 - each append has its own outcome, found below
             self._appender.forget()
             outcomes = [self._outcome_alone(ticket.request) for ticket in tickets]
@@ -311,8 +313,9 @@ class SqliteStore:
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
         def work(connection: apsw.Connection) -> bool:
-            if _cursor(connection, workspace, outlet) != before:
-                return False
+            found = _cursor(connection, workspace, outlet)
+            if found != before:
+                return found == after
             check = checksum(workspace, outlet, after)
             connection.execute(Q.write_cursor, (workspace, outlet, after, check))
             return True
@@ -461,18 +464,18 @@ class SqliteStore:
         with self._watching, translated(self._settings.path):
             return int(self._watcher.pragma("data_version"))
 
-    async def changed(self, mark: Mark, timeout: float) -> None:
+    async def changed(self, mark: Mark, timeout: float) -> float:
         # Writers in this process ring the bell. Those in others are seen by the data version: a look
         # costs microseconds, so look often at first and then every 20 ms.
-        pause = 0.001
-        while timeout > 0:
-            if await self._runtime.wait(self._bell, mark.rings, min(pause, timeout)):
-                return
+        began, pause = time.monotonic(), 0.001
+        while (waited := time.monotonic() - began) < timeout:
+            if await self._runtime.wait(self._bell, mark.rings, min(pause, timeout - waited)):
+                break
             self._check()
             if self._data_version() != mark.version:
-                return
-            timeout -= pause
+                break
             pause = min(pause * 1.5, 0.02)
+        return time.monotonic() - began
 
     # -- looking after the file
 
@@ -485,9 +488,6 @@ class SqliteStore:
         await self._runtime.run(self._group.close)
         with self._writing:
             self._refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
-            if not self._settings.readonly and not self._alone:
-                with suppress(apsw.Error), self._lock:
-                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             self._close_connections()
         self._bell.ring()
         self._runtime.close()
