@@ -62,8 +62,9 @@ class Preparing(NamedTuple):
         return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
-        """The large parts as they will lie in the store."""
-        return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in parts.items()]
+        """The large parts as they will lie in the store, by address: one order of locks for all writers."""
+        ordered = sorted(parts.items())
+        return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in ordered]
 
     def _envelope(self, address: bytes, body: bytes, owner: Owner) -> bytes:
         import zstandard

@@ -92,6 +92,9 @@ class Appender:
 
     def _locked(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
         workspace, session = place = (request.workspace, request.session)
+        # Locks first, in the store's order: lease, subject, session. What they say is asked in the port's order.
+        lease = read_lease(connection, place, lock=True) if request.fence is not None else None
+        alive = request.subject is None or _is_alive(connection, workspace, request.subject)
         head = lock_head(connection, workspace, session)
         if head is not None and tried:
             stored = read_records(connection, place, tried[0].position, tried[-1].position)
@@ -103,12 +106,11 @@ class Appender:
                 records = read_records(connection, place, found[0], found[0] + request.size - 1)
                 return Appended(records, True)
         if request.fence is not None:
-            check_fence(connection, place, request.fence, request.now)
+            check_fence(lease, session, request.fence, request.now)
         position = head.position if head is not None else 0
         if request.expected is not None and request.expected != position:
             raise PositionConflict(session, request.expected, position)
-        subject = request.subject
-        if subject is not None and connection.execute(Q.keep_subject, (workspace, subject)).fetchone() is None:
+        if not alive:
             raise SubjectGone("the subject was erased")
         if head is None:
             head = Head(0, GENESIS)
@@ -211,13 +213,19 @@ def read_records(connection: Connection, place: Place, start: int, stop: int) ->
 
 def add_records(connection: Connection, place: Place, records: list[Record]) -> None:
     """Records placed on a locked session's head."""
+    last = records[-1]
+    row: Any = connection.execute(Q.move_session, (last.position, last.hash, *place)).fetchone()
     rows = [
-        (*place, *record[:4], _cause_text(record.cause), *record[5:])  # the order of the columns is Record's
+        (*place, *record[:4], _cause_text(record.cause), *record[5:], row[0])  # the columns are in Record's order
         for record in records
     ]
     connection.cursor().executemany(Q.add_event, rows)
-    connection.execute(Q.move_session, (records[-1].position, records[-1].hash, *place))
     connection.execute(Q.tell)
+
+
+def _is_alive(connection: Connection, workspace: str, subject: bytes) -> bool:
+    """Whether the subject lives, kept from erasure until the transaction ends."""
+    return connection.execute(Q.keep_subject, (workspace, subject)).fetchone() is not None
 
 
 def lock_head(connection: Connection, workspace: str, session: str) -> Head | None:
@@ -251,9 +259,8 @@ def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow 
     return LeaseRow(owner, fence, expires)
 
 
-def check_fence(connection: Connection, place: Place, fence: int, now: int) -> LeaseRow:
-    """The lease held under `fence`, locked; raises `LeaseLost` if it is another's or has run out."""
-    lease = read_lease(connection, place, lock=True)
+def check_fence(lease: LeaseRow | None, session: str, fence: int, now: int) -> LeaseRow:
+    """The lease, if it is held under `fence`; raises `LeaseLost` if it is another's or has run out."""
     if lease is None or lease.fence != fence or lease.expires <= now:
-        raise LeaseLost(place[1], fence, lease.fence if lease else None)
+        raise LeaseLost(session, fence, lease.fence if lease else None)
     return lease

@@ -181,11 +181,11 @@ def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHE
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-        version = check_version(connection, settings.shown)
-        if version == 0:
-            connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
-            connection.execute("CREATE TABLE holdfast.meta (name text PRIMARY KEY, value bigint NOT NULL)")
-            connection.execute("INSERT INTO holdfast.meta VALUES ('schema', 0)")
+        # Not "if it is not there": what this connection remembers of the catalog may be older than the lock.
+        connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
+        connection.execute("CREATE TABLE IF NOT EXISTS holdfast.meta (name text PRIMARY KEY, value bigint NOT NULL)")
+        connection.execute("INSERT INTO holdfast.meta VALUES ('schema', 0) ON CONFLICT DO NOTHING")
+        version = _stored_version(connection, settings.shown)
         for number, script in MIGRATIONS:
             if version < number <= upto:
                 connection.execute(script.encode())
@@ -197,6 +197,10 @@ def check_version(connection: Connection, shown: str) -> int:
     there: Any = connection.execute("SELECT to_regclass('holdfast.meta')").fetchone()
     if there[0] is None:
         return 0
+    return _stored_version(connection, shown)
+
+
+def _stored_version(connection: Connection, shown: str) -> int:
     row = connection.execute("SELECT value FROM holdfast.meta WHERE name = 'schema'").fetchone()
     if row is None:
         raise StoreDamaged(f"the schema version at {shown} is missing", hint="restore it from a backup")

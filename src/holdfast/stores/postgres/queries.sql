@@ -1,42 +1,58 @@
 -- name: append_one
 -- One event, if the session still stands where the writer last saw it, nobody used the key, and lease and
 -- subject live. Locking lease and subject makes a takeover or an erasure wait for this append or precede it.
-WITH moved AS (
-    UPDATE holdfast.sessions s SET head = %(position)s, hash = %(hash)s
-    WHERE s.workspace = %(workspace)s AND s.session = %(session)s
+WITH leased AS MATERIALIZED (
+    SELECT 1 FROM holdfast.leases l
+    WHERE %(fence)s::bigint IS NOT NULL AND l.workspace = %(workspace)s AND l.session = %(session)s
+      AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE
+), alive AS MATERIALIZED (
+    SELECT 1 FROM holdfast.subjects p
+    WHERE %(subject)s::bytea IS NOT NULL AND p.workspace = %(workspace)s AND p.ref = %(subject)s FOR KEY SHARE
+), moved AS (
+    UPDATE holdfast.sessions s
+    SET head = %(position)s, hash = %(hash)s, tx = greatest(s.tx, pg_current_xact_id())
+    WHERE (%(fence)s::bigint IS NULL OR EXISTS (SELECT 1 FROM leased))
+      AND (%(subject)s::bytea IS NULL OR EXISTS (SELECT 1 FROM alive))
+      AND s.workspace = %(workspace)s AND s.session = %(session)s
       AND s.head = %(from_position)s AND s.hash = %(from_hash)s
       AND (%(key)s::text IS NULL OR NOT EXISTS (
           SELECT 1 FROM holdfast.events e
           WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.key = %(key)s))
-      AND (%(fence)s::bigint IS NULL OR EXISTS (
-          SELECT 1 FROM holdfast.leases l WHERE l.workspace = %(workspace)s AND l.session = %(session)s
-          AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE))
-      AND (%(subject)s::bytea IS NULL OR EXISTS (
-          SELECT 1 FROM holdfast.subjects p WHERE p.workspace = %(workspace)s AND p.ref = %(subject)s FOR SHARE))
-    RETURNING s.session
+    RETURNING s.session, s.tx
 ), stored AS (
     INSERT INTO holdfast.events
         (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
     SELECT %(workspace)s, m.session, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s,
            %(subject)s, %(payload)s, %(hash)s, m.tx, m.seq, holdfast.feed_check(m.tx, m.seq, %(hash)s)
-    FROM (SELECT session, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq FROM moved OFFSET 0) m
+    FROM (SELECT session, tx, nextval('holdfast.feed') AS seq FROM moved OFFSET 0) m
 )
 SELECT pg_notify('holdfast', '') FROM moved;
 
 -- name: append_many
--- The same for many sessions at once; says which sessions moved. Sessions are locked in order of their ids.
+-- The same for many sessions at once; says which sessions moved. Locks come in the order of the whole store: leases,
+-- subjects, then sessions by id; the conditions that are asked first make it so.
 WITH wanted AS (
     SELECT * FROM unnest(
         %(w_workspace)s::text[], %(w_session)s::text[], %(w_from)s::bigint[], %(w_prev)s::bytea[],
         %(w_to)s::bigint[], %(w_hash)s::bytea[], %(w_key)s::text[], %(w_fence)s::bigint[],
         %(w_now)s::bigint[], %(w_subject)s::bytea[]
     ) AS w(workspace, session, from_position, from_hash, to_position, to_hash, key, fence, now, subject)
+), leased AS MATERIALIZED (
+    SELECT l.workspace, l.session FROM holdfast.leases l JOIN wanted w USING (workspace, session)
+    WHERE l.fence = w.fence AND l.expires > w.now
+    ORDER BY l.workspace, l.session FOR SHARE OF l
+), alive AS MATERIALIZED (
+    SELECT p.workspace, p.ref FROM holdfast.subjects p
+    WHERE (p.workspace, p.ref) IN (SELECT workspace, subject FROM wanted)
+    ORDER BY p.workspace, p.ref FOR KEY SHARE OF p
 ), locked AS MATERIALIZED (
     SELECT s.workspace, s.session, s.head, s.hash FROM holdfast.sessions s
     JOIN wanted w USING (workspace, session)
+    WHERE (SELECT count(*) FROM leased) >= 0 AND (SELECT count(*) FROM alive) >= 0
     ORDER BY s.workspace, s.session FOR UPDATE OF s
 ), moved AS (
-    UPDATE holdfast.sessions s SET head = w.to_position, hash = w.to_hash
+    UPDATE holdfast.sessions s
+    SET head = w.to_position, hash = w.to_hash, tx = greatest(s.tx, pg_current_xact_id())
     FROM wanted w JOIN locked k USING (workspace, session)
     WHERE s.workspace = w.workspace AND s.session = w.session
       AND k.head = w.from_position AND k.hash = w.from_hash
@@ -45,23 +61,24 @@ WITH wanted AS (
           SELECT 1 FROM holdfast.events e
           WHERE e.workspace = w.workspace AND e.session = w.session AND e.key = w.key))
       AND (w.fence IS NULL OR EXISTS (
-          SELECT 1 FROM holdfast.leases l WHERE l.workspace = w.workspace AND l.session = w.session
-          AND l.fence = w.fence AND l.expires > w.now FOR SHARE))
+          SELECT 1 FROM leased l WHERE l.workspace = w.workspace AND l.session = w.session))
       AND (w.subject IS NULL OR EXISTS (
-          SELECT 1 FROM holdfast.subjects p WHERE p.workspace = w.workspace AND p.ref = w.subject FOR SHARE))
-    RETURNING s.workspace, s.session
+          SELECT 1 FROM alive p WHERE p.workspace = w.workspace AND p.ref = w.subject))
+    RETURNING s.workspace, s.session, s.tx
 ), stored AS (
     INSERT INTO holdfast.events
         (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
     SELECT r.*, holdfast.feed_check(r.tx, r.seq, r.hash) FROM (
-    SELECT e.*, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq
-    FROM unnest(
-        %(workspace)s::text[], %(session)s::text[], %(position)s::bigint[], %(type)s::text[], %(time)s::bigint[],
-        %(actor)s::text[], %(cause)s::text[], %(key)s::text[], %(subject)s::bytea[], %(payload)s::bytea[],
-        %(hash)s::bytea[]
-    ) AS e(workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
-    JOIN moved m ON m.workspace = e.workspace AND m.session = e.session
-    OFFSET 0) r
+        SELECT e.*, m.tx, nextval('holdfast.feed') AS seq
+        FROM unnest(
+            %(workspace)s::text[], %(session)s::text[], %(position)s::bigint[], %(type)s::text[],
+            %(time)s::bigint[], %(actor)s::text[], %(cause)s::text[], %(key)s::text[], %(subject)s::bytea[],
+            %(payload)s::bytea[], %(hash)s::bytea[]
+        ) AS e(workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
+        JOIN moved m ON m.workspace = e.workspace AND m.session = e.session
+        ORDER BY e.workspace, e.session, e.position
+        OFFSET 0
+    ) r
 ), told AS (SELECT pg_notify('holdfast', '') FROM moved LIMIT 1)
 SELECT m.workspace, m.session, (SELECT count(*) FROM told) FROM moved m;
 
@@ -85,8 +102,9 @@ INSERT INTO holdfast.sessions (workspace, session, created, parent, fork_at, for
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING session;
 
 -- name: move_session
--- Where a locked session stands now.
-UPDATE holdfast.sessions SET head = %s, hash = %s WHERE workspace = %s AND session = %s;
+-- Where a locked session stands now, and the place of its next events in the feed.
+UPDATE holdfast.sessions SET head = %s, hash = %s, tx = greatest(tx, pg_current_xact_id())
+WHERE workspace = %s AND session = %s RETURNING tx::text;
 
 -- name: list_sessions
 -- Sessions by id, after one, with where each stands.
@@ -112,7 +130,7 @@ INSERT INTO holdfast.events
      tx, seq, feed_check)
 SELECT r.*, holdfast.feed_check(r.tx, r.seq, r.hash) FROM (
     SELECT %s::text, %s::text, %s::bigint, %s::text, %s::bigint, %s::text, %s::text, %s::text, %s::bytea, %s::bytea,
-           %s::bytea, %s::bytea AS hash, pg_current_xact_id() AS tx, nextval('holdfast.feed') AS seq
+           %s::bytea, %s::bytea AS hash, %s::xid8 AS tx, nextval('holdfast.feed') AS seq
     OFFSET 0
 ) r;
 
@@ -166,7 +184,7 @@ SELECT ref, name, salt, wrapped, master, checksum FROM holdfast.subjects WHERE w
 
 -- name: keep_subject
 -- A living subject, kept from erasure until the transaction ends.
-SELECT 1 FROM holdfast.subjects WHERE workspace = %s AND ref = %s FOR SHARE;
+SELECT 1 FROM holdfast.subjects WHERE workspace = %s AND ref = %s FOR KEY SHARE;
 
 -- name: list_subjects
 -- All living subjects.
@@ -255,10 +273,11 @@ SELECT outlet, checksum, workspace, outlet, cursor FROM holdfast.cursors;
 -- name: misplaced_heads
 -- Sessions whose row does not say where their events end.
 SELECT 1 FROM holdfast.sessions s LEFT JOIN LATERAL (
-    SELECT position, hash FROM holdfast.events
+    SELECT position, hash, tx FROM holdfast.events
     WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
 ) e ON true
-WHERE (s.head, s.hash) <> (coalesce(e.position, s.fork_at), coalesce(e.hash, s.fork_hash)) LIMIT 1;
+WHERE (s.head, s.hash, s.tx) <> (coalesce(e.position, s.fork_at), coalesce(e.hash, s.fork_hash), coalesce(e.tx, '0'))
+LIMIT 1;
 
 -- name: displaced
 -- Events whose place in the feed was changed, or that no feed would give because it lies in the future.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import TypeVar
 
 import psycopg
@@ -203,8 +204,15 @@ class PostgresStore:
         return await self._do(lambda connection: [row[0] for row in connection.execute(Q.list_workspaces)])
 
     async def fork(self, workspace: str, parent: str, at: Head, session: str, now: int) -> None:
+        tries = count(1)
+
         def work(connection: Connection) -> None:
-            if not add_session(connection, (workspace, session), now, parent, at):
+            again = next(tries) > 1
+            if add_session(connection, (workspace, session), now, parent, at):
+                return
+            found = find_session(connection, workspace, session)
+            ours = found is not None and found[0][1:5] == (now, parent, at.position, at.position)
+            if not (again and ours):  # else the first try was ours, and only its answer was lost
                 raise SessionExists(session)
 
         await self._write(work)
@@ -285,7 +293,15 @@ class PostgresStore:
         return await self._write(work)
 
     async def erase(self, request: Erase) -> Erasure:
-        erased = await self._write(lambda connection: _erase(connection, request))
+        tried: list[Erasure] = []
+
+        def work(connection: Connection) -> Erasure:
+            if tried and _holds(connection, request.workspace, tried[-1]):
+                return tried[-1]  # it happened, and only the answer was lost
+            tried.append(_erase(connection, request))
+            return tried[-1]
+
+        erased = await self._write(work)
         reach("erase.committed")
         return erased
 
@@ -294,12 +310,17 @@ class PostgresStore:
     async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:
         place = (workspace, session)
 
+        tries = count(1)
+
         def work(connection: Connection) -> LeaseRow | None:
+            again = next(tries) > 1
             free = LeaseRow(owner, 0, 0)
             connection.execute(Q.add_lease, (*place, *free, checksum(*place, *free)))
             lease = read_lease(connection, place, lock=True) or free
             if lease.expires > now and lease.owner != owner:
                 return None
+            if again and lease.owner == owner and lease.expires == expires:
+                return lease  # taken at the first try, of which only the answer was lost
             return _write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
 
         return await self._write(work)
@@ -308,7 +329,7 @@ class PostgresStore:
         place = (workspace, session)
 
         def work(connection: Connection) -> LeaseRow:
-            lease = check_fence(connection, place, fence, now)
+            lease = check_fence(read_lease(connection, place, lock=True), session, fence, now)
             return _write_lease(connection, place, lease._replace(expires=expires))
 
         return await self._write(work)
@@ -361,6 +382,15 @@ class PostgresStore:
 def _passing(error: BaseException) -> bool:
     """Whether waiting may help: a server that restarts, not a password that is wrong."""
     return not isinstance(error, (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName))
+
+
+def _holds(connection: Connection, workspace: str, erased: Erasure) -> bool:
+    """Whether the tombstones of an erasure are in the journal: whether it was committed."""
+    return bool(erased.tombstones) and all(
+        [stored.hash for stored in read_records(connection, (workspace, session), record.position, record.position)]
+        == [record.hash]
+        for session, record in erased.tombstones.items()
+    )
 
 
 def _write_lease(connection: Connection, place: tuple[str, str], lease: LeaseRow) -> LeaseRow:

@@ -10,13 +10,15 @@ CREATE TABLE holdfast.sessions (
     fork_hash bytea NOT NULL,
     head bigint NOT NULL,
     hash bytea NOT NULL,
+    tx xid8 NOT NULL DEFAULT '0',
     checksum bytea NOT NULL,
     PRIMARY KEY (workspace, session)
 ) WITH (fillfactor = 70);
 
 -- `tx` and `seq` order the feed over all sessions: what commits later never sorts before what a reader was
--- given, because readers stop at the oldest transaction that is still running. The hash chain cannot cover them, as
--- only the database knows them; `feed_check` does.
+-- given, because readers stop at the oldest transaction that is still running. Transactions can get their numbers in
+-- another order than the lock on a session: an event's `tx` is never below that of the event before it. The hash chain
+-- cannot cover these two, as only the database knows them; `feed_check` does.
 CREATE SEQUENCE holdfast.feed;
 CREATE FUNCTION holdfast.feed_check(tx xid8, seq bigint, hash bytea) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
