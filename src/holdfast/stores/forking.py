@@ -14,6 +14,8 @@ from ..errors import ForkedHandle
 
 _open: WeakSet[Any] = WeakSet()
 _left_behind: list[Any] = []
+inherited: list[str] = []
+"""Files that the parent had open in SQLite when it forked."""
 
 
 def watch(store: Any) -> None:
@@ -24,6 +26,17 @@ def watch(store: Any) -> None:
 def forked() -> ForkedHandle:
     """What a child is told that uses a handle of its parent."""
     return ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
+
+
+def refuse_inherited(path: str) -> None:
+    """Raise `ForkedHandle` for a file that the parent had open. SQLite keeps what it knows of a file's locks in
+    the process; a child inherits that knowledge but not the locks, and would write without them."""
+    for other in inherited:
+        if os.path.exists(other) and os.path.exists(path) and os.path.samefile(other, path):
+            raise ForkedHandle(
+                f"the parent process had {path} open when it forked; this process cannot open it safely",
+                hint="fork before opening, close before forking, or start the process anew (subprocess, spawn)",
+            )
 
 
 def _in_child() -> None:

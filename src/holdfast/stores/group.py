@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from ..errors import StoreClosed
+from ..errors import StoreClosed, StoreError
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -25,7 +25,7 @@ Loop = asyncio.AbstractEventLoop
 class Ticket(Generic[Q, A]):
     """A request on its way through a group, and what came of it."""
 
-    __slots__ = ("answer", "error", "following", "future", "request", "turn")
+    __slots__ = ("abandoned", "answer", "error", "following", "future", "linked", "request", "turn")
 
     def __init__(self, request: Q, future: asyncio.Future[A] | None = None) -> None:
         self.request = request
@@ -34,6 +34,8 @@ class Ticket(Generic[Q, A]):
         self.future = future
         self.turn: threading.Lock | None = None
         self.following: threading.Lock | None = None
+        self.linked = False
+        self.abandoned = False
 
     @property
     def settled(self) -> bool:
@@ -63,27 +65,34 @@ class GroupCommit(Generic[Q, A]):
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
         self._leading = False
-        self._kicked = False
+        self._kicked_by: Loop | None = None
         self._worker: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
         self._closed = False
 
     def commit(self, request: Q) -> A:
-        """Block until the request is settled."""
-        with self._mutex:
-            self._refuse_if_closed()
-            if self._leading:
-                ticket = self._join(request)
-            else:
-                self._leading = True
-                ticket = None
-        if ticket is None:
-            try:
+        """Block until the request is settled. Interrupted, it leaves the group in order: whether the request
+        lands is then open."""
+        ticket: Ticket[Q, A] | None = None
+        leads = False
+        try:
+            with self._mutex:
+                self._refuse_if_closed()
+                if self._leading:
+                    ticket = self._join(request)
+                else:
+                    self._leading = leads = True
+            if ticket is None:
                 return self._alone(request)
-            finally:
+            if ticket.turn is not None:
+                ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
+        except BaseException:
+            if ticket is not None:
+                self._abandon(ticket)
+            raise
+        finally:
+            if leads:
                 self._hand_over([])
-        if ticket.turn is not None:
-            ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
         if ticket.following is not None:
             ticket.following.release()
         if not ticket.settled:
@@ -97,6 +106,19 @@ class GroupCommit(Generic[Q, A]):
         self._waiting.append(ticket)
         return ticket
 
+    def _abandon(self, ticket: Ticket[Q, A]) -> None:
+        """A waiting thread was interrupted: nobody may wait for it."""
+        with self._mutex:
+            ticket.abandoned = True
+            if ticket in self._waiting:
+                self._waiting.remove(ticket)
+            following = ticket.following
+            heirless = ticket.linked and not ticket.settled
+        if following is not None:
+            following.release()
+        if heirless:
+            self._hand_over([])
+
     def _lead(self, group: list[Ticket[Q, A]]) -> None:
         try:
             self._settle(group)
@@ -106,14 +128,17 @@ class GroupCommit(Generic[Q, A]):
     def _hand_over(self, settled: list[Ticket[Q, A]]) -> None:
         """Wake the settled, one by the other, with the next leader in their midst."""
         with self._mutex:
+            chain = [ticket for ticket in settled if not ticket.abandoned]
             if not self._waiting:
                 self._leading = False
             else:
-                settled.insert(len(settled) // 2, self._waiting[0])
-        for ticket, after in pairwise(settled):
-            ticket.following = after.turn
-        if settled and settled[0].turn is not None:
-            settled[0].turn.release()
+                chain.insert(len(chain) // 2, self._waiting[0])
+            for ticket, after in pairwise(chain):
+                ticket.following = after.turn
+            for ticket in chain:
+                ticket.linked = True
+        if chain and chain[0].turn is not None:
+            chain[0].turn.release()
 
     def _take(self) -> list[Ticket[Q, A]]:
         with self._mutex:
@@ -124,12 +149,11 @@ class GroupCommit(Generic[Q, A]):
     def _settle(self, group: list[Ticket[Q, A]]) -> None:
         try:
             self._flush(group)
-        except BaseException as error:
-            for ticket in group:
-                if not ticket.settled:
-                    ticket.error = error
-            if not isinstance(error, Exception):
-                raise
+        except Exception as error:  # noqa: BLE001 - each of them raises it where it waits
+            _fail(group, error)
+        except BaseException:
+            _fail(group, _interrupted())
+            raise
 
     async def commit_looping(self, request: Q) -> A:
         """Suspend until the request is settled."""
@@ -138,8 +162,9 @@ class GroupCommit(Generic[Q, A]):
         with self._mutex:
             self._refuse_if_closed()
             self._waiting.append(ticket)
-            kick = not self._leading and not self._kicked
-            self._kicked = self._kicked or kick
+            kick = not self._leading and self._kicked_by is not loop
+            if kick:
+                self._kicked_by = loop
         if kick:
             loop.call_soon(self._kick)  # after all coroutines that are ready now have joined the group
         assert ticket.future is not None
@@ -147,8 +172,8 @@ class GroupCommit(Generic[Q, A]):
 
     def _kick(self) -> None:
         with self._mutex:
-            self._kicked = False
-            if self._leading or not self._waiting:
+            self._kicked_by = None
+            if self._leading or not self._waiting or self._closed:
                 return
             self._leading = True
             if self._worker is None:
@@ -159,27 +184,47 @@ class GroupCommit(Generic[Q, A]):
     def _work(self) -> None:
         while True:
             self._wake.acquire()
-            if self._closed and not self._waiting:
-                return
             while group := self._take():
                 self._settle(group)
                 _tell(group)
-                with self._mutex:
-                    if not self._waiting:
-                        self._leading = False
-                        break
+            with self._mutex:
+                self._leading = bool(self._waiting)
+                if self._leading:
+                    self._wake.release()
+                elif self._closed:
+                    return
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
-            raise StoreClosed("the store was closed", hint="open it again")
+            raise _was_closed()
 
     def close(self) -> None:
-        """Take no more requests; what was taken is settled."""
+        """Take no more requests; what was taken is settled, what was not is refused."""
         with self._mutex:
             self._closed = True
         self._wake.release()
         if self._worker is not None:
             self._worker.join(timeout=30)
+        left = [] if self._leading else self._take()
+        _fail(left, _was_closed())
+        _tell(left)
+
+
+def _was_closed() -> StoreClosed:
+    return StoreClosed("the store was closed", hint="open it again")
+
+
+def _interrupted() -> StoreError:
+    return StoreError(
+        "the thread that wrote for this one was interrupted",
+        hint="whether the append landed is open: repeat it with the same key",
+    )
+
+
+def _fail(group: list[Ticket[Q, A]], error: BaseException) -> None:
+    for ticket in group:
+        if not ticket.settled:
+            ticket.error = error
 
 
 def _tell(group: list[Ticket[Q, A]]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import psycopg
 from psycopg import errors as pg
@@ -32,6 +34,7 @@ MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
 MIGRATION_LOCK = 0x48464A4C
 Connection = psycopg.Connection[tuple[Any, ...]]
+_open: WeakSet[Connection] = WeakSet()
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors after which the connection is gone and the outcome of what was under way is open."""
 
@@ -141,6 +144,7 @@ def connect(settings: PostgresSettings) -> Connection:
 
 def configure(connection: Connection, settings: PostgresSettings) -> None:
     """Settings that durability and isolation rest on, whatever the server's defaults are."""
+    _open.add(connection)
     found: Any = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
     if found[0] == "off":
         connection.execute("SET synchronous_commit = on")
@@ -149,6 +153,14 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
     connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(settings.timeout * 1000)}",))
     if settings.readonly:
         connection.execute("SET default_transaction_read_only = on")
+
+
+def hang_up() -> None:
+    """In a forked child: close the sockets that belong to the parent, silently."""
+    for connection in list(_open):
+        with suppress(OSError, psycopg.Error):
+            os.close(connection.pgconn.socket)
+    _open.clear()
 
 
 def open_pool(settings: PostgresSettings) -> ConnectionPool[Connection]:

@@ -50,7 +50,7 @@ from .appending import (
     to_record,
 )
 from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
-from .connection import LOST, Connection, PostgresSettings, connect, explain, migrate, open_pool, translated
+from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, open_pool, translated
 from .listening import Listener
 
 T = TypeVar("T")
@@ -77,8 +77,10 @@ class PostgresStore:
         watch(self)
 
     def disown(self) -> None:
-        """From here on this is a child's copy of its parent's handle."""
+        """From here on this is a child's copy of its parent's handle. Its ends of the sockets go, without a word
+        to the server: if the parent dies, the server must notice."""
         self._refusal = forked()
+        hang_up()
 
     def _check(self) -> None:
         if self._refusal is not None:

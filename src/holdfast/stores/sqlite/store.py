@@ -33,7 +33,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
-from ..forking import forked, watch
+from ..forking import forked, inherited, refuse_inherited, watch
 from ..group import GroupCommit, Ticket
 from ..queries import refuse_outdated
 from ..rowcheck import checksum, expect_intact, mismatches
@@ -73,6 +73,7 @@ class SqliteStore:
         self._writing = threading.RLock()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
+        refuse_inherited(settings.path)
         self._lock: WriteLock | nullcontext[None] = nullcontext()
         self._writer = self._watcher = connect(settings)
         try:
@@ -106,8 +107,12 @@ class SqliteStore:
             self._watcher = connect(settings)
 
     def disown(self) -> None:
-        """From here on this is a child's copy of its parent's handle."""
+        """From here on this is a child's copy of its parent's handle. Its part in the lock goes: if the parent
+        dies with the lock, a child must not keep it."""
         self._refusal = forked()
+        if isinstance(self._lock, WriteLock):
+            self._lock.close()
+        inherited.append(self._settings.path)
 
     def _check(self) -> None:
         if self._refusal is not None:
@@ -412,10 +417,13 @@ class SqliteStore:
     def _purge_log(self) -> None:
         """Empty the write-ahead log, which still holds the erased pages."""
         with self._writing, translated(self._settings.path), self._lock:
-            for _ in range(max(1, int(self._settings.timeout * 20))):
+            until = time.monotonic() + self._settings.timeout
+            while True:
                 busy, *_ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
                 if not busy:
                     return
+                if time.monotonic() > until:
+                    break
         raise StoreBusy(
             "erased, but a reader in another process keeps the old log alive",
             hint="close that reader and call erase again",

@@ -32,9 +32,13 @@ class WriteLock:
         if self._file < 0:
             return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._queue()
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._queue()
+        except BaseException:
+            self.__exit__()  # an interrupt must not leave it locked
+            raise
 
     def __exit__(self, *_: Any) -> None:
         if self._file >= 0:
@@ -43,15 +47,22 @@ class WriteLock:
     def _queue(self) -> None:
         """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
         waiting = _Waiting(self._file)
-        if not waiting.granted.wait(self._timeout) and not waiting.give_up():
-            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
+        granted = False
+        try:
+            granted = waiting.granted.wait(self._timeout)
+        finally:
+            if not granted and not waiting.give_up():
+                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
+            else:
+                granted = True
+        if not granted:
             raise StoreBusy(
                 f"another process has held the write lock for {self._timeout:g} s",
                 hint="look for a stopped writer, or give open() a longer timeout",
             )
 
     def close(self) -> None:
-        """Give the file back; the lock goes with it."""
+        """Give the file back. The lock goes with it, unless another process shares the file by a fork."""
         if self._file >= 0:
             with suppress(OSError):
                 os.close(self._file)
