@@ -29,7 +29,9 @@ from holdfast.errors import HoldfastError, InvalidInput, JournalDamaged, Unknown
 from holdfast.journal.codec import Codec, Tag
 from holdfast.journal.registry import Registry
 
-QUICK = settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(
+    max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 SOURCE = pathlib.Path(holdfast.__file__).parent
 pack, Ext = msgspec.msgpack.encode, msgspec.msgpack.Ext
 
@@ -183,7 +185,7 @@ def test_every_value_comes_back_as_it_was(value: Any) -> None:
         dt.datetime(2024, 10, 27, 2, 30, fold=1),
         *(dt.date.max, dt.time(23, 59, 59, 999999), dt.time(1, tzinfo=dt.UTC), dt.timedelta.min, dt.timedelta.max),
         *(Decimal("1E-400"), Decimal("NaN"), Decimal("-Infinity"), Decimal("0.10")),
-        *(uuid.UUID(int=5), pathlib.Path("/tmp/ä b"), b"", b"\x00\xff", bytearray(b"xy")),
+        *(uuid.UUID(int=5), pathlib.Path("folder/ä b"), b"", b"\x00\xff", bytearray(b"xy")),
         *(0, -(2**63), 2**63, 2**64 - 1, 2**64, -(2**63) - 1, 10**300),
         *(math.nan, math.inf, -math.inf, -0.0, complex(math.nan, -0.0)),
         *("\ud800", "a\udfffb", {"\ud800": "\udc00", "plain": ["\ud801"]}),
@@ -423,6 +425,7 @@ inner_values = st.recursive(
 @example(Tag.DATETIME, pack(["2024-01-01T00:00:00", "../../etc/passwd", 0]))
 @example(Tag.REGISTERED, pack(["Point", "1", {}]))
 @example(Tag.BLOB, pack([[], {}, None]))
+@example(Tag.BLOB, pack([]))
 def test_any_extension_with_any_content_raises_nothing_but_named_errors(code: int, inner: bytes) -> None:
     survives(pack(Ext(code, inner)))
 

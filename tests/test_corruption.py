@@ -288,9 +288,11 @@ def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
     turn = 0
     cursor = connection.execute(f"SELECT ctid::text, * FROM holdfast.{table}")
     columns = [column.name for column in cursor.description]
-    for row in cursor.fetchall():
-        for column, value in zip(columns[1:], row[1:], strict=True):
+    for number, row in enumerate(cursor.fetchall()):
+        for place, (column, value) in enumerate(zip(columns[1:], row[1:], strict=True)):
             turn += 1
+            if table == "events" and (number + place) % 2 and column not in ("tx", "seq"):
+                continue  # every second one, of each column and of each row: half the time
             for instead in flipped(value, turn):
                 yield Mutation(table, column, dict(zip(columns, row, strict=True)), value, instead)
 

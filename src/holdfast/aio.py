@@ -47,6 +47,9 @@ class ReadOptions(TypedDict, total=False):
     limit: int | None
 
 
+_READING = sorted(ReadOptions.__annotations__)
+
+
 async def aopen(address: Address, **settings: Unpack[Settings]) -> AsyncHoldfast:
     """Open a store for use from an event loop. See `Settings` for what can be set."""
     return await open_face(address, settings, Looping())
@@ -143,13 +146,18 @@ class AsyncSession:
 
     async def pages(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Event], None]:
         """Events in pages, verified and decoded; the end is where the session ends now."""
+        unknown = options.keys() - ReadOptions.__annotations__.keys()
+        if unknown:
+            raise InvalidInput(f"{min(unknown)!r} is no option of reading", hint=f"known are: {', '.join(_READING)}")
         reading, types = self._journal.reading, check_types(options.get("types"))
-        limit = options.get("limit")
+        limit, stop = options.get("limit"), options.get("stop")
+        if stop is not None:
+            _whole("stop", stop, 0)
         left = _whole("limit", limit, 0) if limit is not None else None
         size = min(500, left) if left and types is None else 500
         read = reading.pages_backwards if options.get("backwards") else reading.pages
         start = _whole("start", options.get("start", 1), 1)
-        async with aclosing(read(self.id, start, options.get("stop"), types, size)) as pages:
+        async with aclosing(read(self.id, start, stop, types, size)) as pages:
             async for page in pages:
                 if left is not None and len(page) >= left:
                     if left:
@@ -171,7 +179,7 @@ class AsyncSession:
     ) -> AsyncGenerator[Event, None]:
         """Events after a position as they come, from any process: no gap, no repeat. Ends after
         `timeout` seconds without one, if given."""
-        wanted = check_types(types)
+        wanted, after = check_types(types), _whole("after", after, 0)
         async with aclosing(self._journal.follow(self.id, after, wanted, timeout)) as pages:
             async for page in pages:
                 for event in page:

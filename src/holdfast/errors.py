@@ -31,6 +31,8 @@ Each carries its facts as attributes and, where there is something to do about i
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class HoldfastError(Exception):
     """Root of the tree. ``message`` says what happened, ``hint`` what to do about it."""
@@ -42,6 +44,16 @@ class HoldfastError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nHint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Facts, not arguments: an error must cross to another process whatever its constructor takes.
+        return _again, (type(self), self.args, vars(self))
+
+
+def _again(kind: type[HoldfastError], args: tuple[Any, ...], facts: dict[str, Any]) -> HoldfastError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class InvalidInput(HoldfastError):

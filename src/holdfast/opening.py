@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
 from os import PathLike
 from typing import TypedDict
-from urllib.parse import urlsplit
 
 from .errors import InMemoryRefused, InvalidInput
 from .journal.codec import Codec
@@ -62,21 +60,31 @@ class Settings(TypedDict, total=False):
 
 def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     """The store that an address leads to. Blocks."""
-    text = os.fspath(address)
-    if not isinstance(text, str) or not text:
+    text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
         raise InvalidInput(f"{address!r} is no address", hint="give a path, or a postgresql:// URL")
-    scheme = urlsplit(text).scheme if "://" in text else ""
+    scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
         return _in_memory(settings, runtime)
     if scheme in ("postgresql", "postgres"):
         return _postgres(text, settings, runtime)
     if scheme in ("", "sqlite", "file"):
         path = text if not scheme else text.split("://", 1)[1].removeprefix("/" if scheme == "sqlite" else "")
+        if not path:
+            raise InvalidInput(f"{address!r} names no file", hint="write it as sqlite:///agent.db, or just agent.db")
         return _sqlite(path, settings, runtime)
     raise InvalidInput(
         f"{scheme}:// is no store that holdfast knows",
         hint="use a path such as agent.db, postgresql://…, or memory: in tests",
     )
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _in_memory(settings: Settings, runtime: Runtime) -> Store:
@@ -147,8 +155,20 @@ def open_journal(store: Store, settings: Settings) -> Journal:
     )
 
 
-def check_settings(settings: Iterable[str]) -> None:
+_NUMBERS: dict[str, tuple[type, ...]] = {
+    "timeout": (int, float),
+    "max_payload": (int,),
+    "blob_above": (int,),
+    "pool_size": (int,),
+}
+
+
+def check_settings(settings: Settings) -> None:
     """Refuse names that are no settings: a misspelt `key` must not leave data unsealed."""
+    for name, kinds in _NUMBERS.items():
+        value: object = settings.get(name, 1)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
+            raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0")
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))

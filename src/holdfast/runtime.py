@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from .errors import SuspendedInSync
@@ -157,7 +158,8 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
-            drive(close())
+            with suppress(RuntimeError):  # it hangs where it suspended, and that is what is being raised
+                drive(close())
 
 
 async def _next(stream: AsyncIterator[T]) -> T:

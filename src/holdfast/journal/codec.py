@@ -103,7 +103,7 @@ class Codec:
         """
         try:
             return self.reader(load)(payload)
-        except (msgspec.DecodeError, TypeError, KeyError, ArithmeticError, OSError, RecursionError) as error:
+        except (msgspec.DecodeError, TypeError, LookupError, ArithmeticError, OSError, RecursionError) as error:
             raise ValueError(f"not a payload: {error!r}") from error
 
     def reader(self, load: Callable[[BlobRef], Any]) -> Callable[[bytes | memoryview], Any]:

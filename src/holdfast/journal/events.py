@@ -110,7 +110,7 @@ def check_optional(what: str, name: object) -> str | None:
 
 def check_cause(cause: object) -> int | str | None:
     """`cause`, if it can be one: a position, or "session#position"."""
-    if cause is None or (isinstance(cause, int) and not isinstance(cause, bool) and cause >= 1):
+    if cause is None or (isinstance(cause, int) and not isinstance(cause, bool) and 1 <= cause < 2**63):
         return cause
     if isinstance(cause, str):
         session, mark, position = cause.rpartition("#")
@@ -126,4 +126,6 @@ def check_types(types: Iterable[str] | str | None) -> frozenset[str] | None:
     """A set of event types from one, several or none."""
     if types is None:
         return None
-    return frozenset([types] if isinstance(types, str) else types)
+    if isinstance(types, (str, bytes)) or not isinstance(types, Iterable):
+        types = [types]
+    return frozenset(check_name("event type", kind) for kind in types)

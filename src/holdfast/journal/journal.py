@@ -118,9 +118,11 @@ class Journal:
             check_name("idempotency key", key)
             repeated = await self._inherited(session, key, len(drafts))
             if repeated is not None:
-                return await self._stored(session, repeated)
+                return await self._stored(session, repeated, len(drafts))
         if expected is not None:
             _check_position("expected", expected)
+        if fence is not None:
+            _check_position("fence", fence)
         if subject is not None:
             check_name("subject", subject)
         while True:
@@ -141,14 +143,14 @@ class Journal:
                 self._owners.forget_all()  # erased by another process since: the name begins anew
                 continue
             if repeated_here:
-                return await self._stored(session, records)
+                return await self._stored(session, records, len(prepared))
             return self._answer(session, prepared, owner, records)
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
         for origin, first, last in await self.reading.lineage(session):
             position = await self.store.find(self.workspace, origin, key)
-            if position is not None and first <= position <= last:
+            if position is not None and first <= position and position + count - 1 <= last:
                 return await self.store.read(self.workspace, origin, position, position + count - 1)
         return None
 
@@ -157,7 +159,14 @@ class Journal:
         missing = await self.store.missing_blobs(self.workspace, list(parts))
         return self._preparing.blobs({address: parts[address] for address in missing}, owner)
 
-    async def _stored(self, session: str, records: list[Record]) -> list[Event]:
+    async def _stored(self, session: str, records: list[Record], count: int) -> list[Event]:
+        first, *rest = records
+        # The events of one append share its time, and only the first of them has its key.
+        if len(records) != count or any(record.time != first.time or record.key is not None for record in rest):
+            raise InvalidInput(
+                f"the key {first.key!r} was used for an append of another size",
+                hint="a key stands for one append: repeat it as it was, or choose another key",
+            )
         return await self.reading.events(session, records[0].position, records[-1].position, None)
 
     def _answer(self, session: str, prepared: list[Prepared], owner: Owner, records: list[Record]) -> list[Event]:
@@ -238,15 +247,16 @@ class Journal:
         now = self._clock.now()
         check_name("session", session)
         check_name("owner", owner)
-        return await self.store.acquire(self.workspace, session, owner, now, now + int(seconds * 1e6))
+        return await self.store.acquire(self.workspace, session, owner, now, _until(now, seconds))
 
     async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
         """Keep the lease for a while longer; raises `LeaseLost`."""
         now = self._clock.now()
-        return await self.store.renew(self.workspace, session, fence, now, now + int(seconds * 1e6))
+        return await self.store.renew(self.workspace, session, fence, now, _until(now, seconds))
 
     async def deliver(self, outlet: Outlet) -> int:
         """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        check_name("outlet", outlet.name)
         delivered = 0
         while True:
             before = await self.store.cursor(self.workspace, outlet.name)
@@ -370,6 +380,15 @@ class Journal:
 
 def _no_tombstone(session: str, head: Head, count: int) -> Record:
     raise InvalidInput("there is nothing to erase")
+
+
+_LONGEST = 100 * 366 * 24 * 3600
+
+
+def _until(now: int, seconds: float) -> int:
+    if not isinstance(seconds, (int, float)) or not seconds <= _LONGEST:
+        raise InvalidInput(f"a lease cannot last {seconds!r} seconds", hint="give a number, at most a century")
+    return now + int(seconds * 1e6)
 
 
 def _check_position(what: str, position: int | None) -> None:

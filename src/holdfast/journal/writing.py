@@ -44,6 +44,8 @@ class Preparing(NamedTuple):
         return [self._draft(draft, owner) for draft in drafts]
 
     def _draft(self, draft: Draft, owner: Owner) -> Prepared:
+        if not isinstance(draft, Draft):
+            raise InvalidInput("that is no list of drafts", hint="give holdfast.Draft(type, data) for each event")
         check_name("event type", draft.type)
         if draft.actor is not None:
             check_name("actor", draft.actor)

@@ -266,7 +266,8 @@ class InMemoryStore:
 def _append(space: _Workspace, request: Append) -> Appended:
     position = _find(space, request.session, request.key) if request.key is not None else None
     if position is not None:
-        records = [space.record(request.session, position + step) for step in range(request.size)]
+        skip = space.sessions[request.session].fork.position + 1
+        records = space.sessions[request.session].records[position - skip : position - skip + request.size]
         return Appended(records, True)
     if request.fence is not None:
         _held(space, request.session, request.fence, request.now)

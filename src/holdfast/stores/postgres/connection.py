@@ -80,6 +80,7 @@ def explain(error: BaseException, shown: str) -> BaseException:
     return error
 
 
+_REACH = "check host, port, user and password"
 _MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[str, str], StoreError]]] = [
     (PoolClosed, lambda at, why: StoreClosed(f"the store at {at} was closed", hint="open it again")),
     (
@@ -114,7 +115,8 @@ _MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Call
     (
         LOST,
         lambda at, why: StoreUnavailable(
-            f"PostgreSQL at {at} cannot be reached: {why}", hint="check host, port, user and password"
+            f"PostgreSQL at {at} cannot be reached: {why}",
+            hint="create the database first" if "database" in why and "does not exist" in why else _REACH,
         ),
     ),
     (
@@ -133,11 +135,12 @@ def connect(settings: PostgresSettings) -> Connection:
             connect_timeout=max(1, int(settings.timeout)),
             application_name="holdfast",
         )
-    except psycopg.ProgrammingError as error:
+    except psycopg.ProgrammingError:
+        # The driver's text may quote the password, so it is not shown, nor chained.
         raise InvalidInput(
-            f"this is no PostgreSQL URL: {str(error).strip()}",
-            hint="write it as postgresql://user:password@host:5432/database",
-        ) from error
+            "this is no PostgreSQL URL",
+            hint="write it as postgresql://user:password@host:5432/database, with %XX for odd characters",
+        ) from None
     configure(connection, settings)
     return connection
 

@@ -147,7 +147,9 @@ def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
         connection.pragma("hexkey", settings.file_key.hex())
     if settings.exclusive:
         connection.pragma("locking_mode", "exclusive")
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    tables: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+    if tables and ("holdfast_meta",) not in tables:  # before a pragma could change a byte of it
+        raise NotAStore(f"{settings.path} is a database of another program", hint="give holdfast a file of its own")
     if not settings.readonly:
         if connection.pragma("journal_mode", "wal") != "wal":
             raise StoreUnavailable(f"{settings.path} is on a file system without shared memory or locks")

@@ -1,0 +1,57 @@
+"""An outlet that writes a file, and a child that fills it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import holdfast
+
+
+class FileOutlet:
+    """One line an event. Idempotent: an event that the file holds already is left out."""
+
+    name = "file"
+
+    def __init__(self, path: Path, die_after: int | None = None) -> None:
+        self._path = path
+        self._die_after = die_after
+
+    def held(self) -> list[tuple[str, int]]:
+        """The events that the file holds, in order; half a line at the end does not count."""
+        text = self._path.read_text() if self._path.exists() else ""
+        whole = text.rpartition("\n")[0]
+        if len(whole) + 1 < len(text):
+            os.truncate(self._path, len(whole) + 1 if whole else 0)
+        return [(session, position) for session, position, _ in map(json.loads, whole.splitlines())]
+
+    def apply(self, events: Sequence[holdfast.Event]) -> None:
+        held = set(self.held())
+        with self._path.open("a") as file:
+            for event in events:
+                if (event.session, event.position) not in held:
+                    file.write(json.dumps([event.session, event.position, event.data]) + "\n")
+                if self._die_after is not None:
+                    self._die_after -= 1
+                    if self._die_after == 0:
+                        file.flush()
+                        os.kill(os.getpid(), signal.SIGKILL)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def deliver(say: Callable[[str], None], address: str, path: str, die_after: int | None = None) -> None:
+    """Bring the file up to date; say how many events it was given."""
+    with holdfast.open(address) as store:
+        say(str(store.deliver(FileOutlet(Path(path), die_after))))
+
+
+def deliver_until(say: Callable[[str], None], address: str, path: str, count: int) -> None:
+    """Bring the file up to date again and again, until it holds `count` events."""
+    outlet = FileOutlet(Path(path))
+    with holdfast.open(address) as store:
+        while len(outlet.held()) < count:
+            store.deliver(outlet)

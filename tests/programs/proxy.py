@@ -1,0 +1,93 @@
+"""A network between client and PostgreSQL that breaks at a chosen moment."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Self
+from urllib.parse import urlsplit
+
+
+class CuttingProxy:
+    """Passes bytes on, until told to cut: then the next message with a given text in it still reaches the server,
+    but its answer is dropped and the connection is closed on both sides."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = (parts.hostname, parts.port)
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.url = url.replace(f":{parts.port}/", f":{self._door.getsockname()[1]}/")
+        self._mutex = threading.Lock()
+        self._cut_at: bytes | None = None
+        self._open: list[socket.socket] = []
+        self.cuts = 0
+        threading.Thread(target=self._welcome, daemon=True).start()
+
+    def cut_after(self, text: bytes) -> None:
+        """Drop the answer to the next message that holds `text`."""
+        with self._mutex:
+            self._cut_at = text
+
+    def _welcome(self) -> None:
+        while True:
+            try:
+                client, _ = self._door.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._server)
+            cutting = threading.Event()
+            self._open += [client, server]
+            threading.Thread(target=self._ask, args=(client, server, cutting), daemon=True).start()
+            threading.Thread(target=self._answer, args=(client, server, cutting), daemon=True).start()
+
+    def _ask(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
+        while data := _received(client):
+            with self._mutex:
+                if self._cut_at is not None and self._cut_at in data:
+                    self._cut_at = None
+                    self.cuts += 1
+                    cutting.set()
+            _sent(server, data)
+        _shut(client, server)
+
+    def _answer(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
+        while data := _received(server):
+            if cutting.is_set():
+                break  # the server has done it; nobody will hear of it
+            _sent(client, data)
+        _shut(client, server)
+
+    def close(self) -> None:
+        """Cut everything."""
+        _shut(self._door, *self._open)
+        self._door.close()
+        for end in self._open:
+            end.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _received(end: socket.socket) -> bytes:
+    try:
+        return end.recv(1 << 20)
+    except OSError:
+        return b""
+
+
+def _sent(end: socket.socket, data: bytes) -> None:
+    try:
+        end.sendall(data)
+    except OSError:
+        _shut(end)
+
+
+def _shut(*ends: socket.socket) -> None:
+    for end in ends:
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue

@@ -1,0 +1,254 @@
+"""What children do in the tests of several processes. Each role says lines of JSON or single words."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import holdfast
+from holdfast import crashpoints
+from holdfast.errors import HoldfastError, PositionConflict
+from holdfast.testing.crash import die_at
+
+from .children import pass_gate
+from .ledger import write_one
+
+Say = Callable[[str], None]
+
+
+def open_first(say: Say, address: str, gate: str) -> None:
+    """Open a store that is not there yet, at the same moment as others."""
+    pass_gate(gate)
+    with holdfast.open(address) as store:
+        say(str(store.session("a").append("opened").position))
+
+
+def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
+    """Append under keys that others use as well; say what came back."""
+    with holdfast.open(address) as store:
+        session = store.session("a")
+        pass_gate(gate)
+        for key in keys:
+            event = session.append("booked", {"by": os.getpid(), "key": key}, key=key)
+            say(json.dumps([key, event.position, event.hash.hex(), event.data]))
+
+
+def contend(say: Say, address: str, gate: str, positions: int) -> None:
+    """Try to be the one who writes each position; say which were won, and both positions of each conflict."""
+    with holdfast.open(address) as store:
+        session = store.session("a")
+        pass_gate(gate)
+        for position in range(positions):
+            try:
+                session.append("won", os.getpid(), expected=position)
+                say(json.dumps(position + 1))
+            except PositionConflict as lost:
+                say(json.dumps([lost.expected, lost.actual]))
+
+
+def write_for(say: Say, address: str, gate: str, seconds: float) -> None:
+    """Append as often as possible for a while; say how often."""
+    with holdfast.open(address) as store:
+        session = store.session(f"of-{os.getpid()}")
+        say("ready")
+        pass_gate(gate)
+        until, count = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            session.append("wrote", count)
+            count += 1
+        say(str(count))
+
+
+def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], rounds: int) -> None:
+    """Threads of one handle that append to the same sessions, each in its own order."""
+    with holdfast.open(address) as store:
+
+        def work(order: list[str]) -> None:
+            for number in range(rounds):
+                for session in order:
+                    store.session(session).append("wrote", number)
+
+        pass_gate(gate)
+        with ThreadPoolExecutor(len(orders)) as pool:
+            list(pool.map(work, orders))
+
+
+def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
+    """Say each event that is seen, up to the last one."""
+    with holdfast.open(address) as store:
+        for event in store.session(session).follow(after=after):
+            say(json.dumps([event.position, event.data["n"]]))
+            if event.position == last:
+                return
+
+
+def trickle(say: Say, address: str, session: str, count: int) -> None:
+    """Append events one by one, some of them in batches, with moments of silence in between."""
+    chance = random.Random(count)
+    with holdfast.open(address) as store:
+        number = 0
+        while number < count:
+            size = min(chance.choice([1, 1, 1, 40]), count - number)
+            drafts = [holdfast.Draft("note", {"n": number + index + 1}) for index in range(size)]
+            store.session(session).append_all(drafts)
+            number += size
+            if chance.random() < 0.05:
+                time.sleep(0.03)  # followers fall asleep here: what comes next has to wake them
+
+
+def erase(say: Say, address: str, subject: str) -> None:
+    """Erase a subject; say how many payloads went."""
+    with holdfast.open(address) as store:
+        say(str(store.erase(subject).payloads))
+
+
+def read_for_ever(say: Say, path: str) -> None:
+    """A program that is not ours, with a read transaction that never ends."""
+    connection = sqlite3.connect(path)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM holdfast_events").fetchall()
+    say("reading")
+    threading.Event().wait()
+
+
+def hold(say: Say, address: str, session: str) -> None:
+    """Stop in the middle of an append, with all its locks held; go on when continued."""
+
+    def stop(point: str) -> None:
+        if point == "append.inserted":
+            say("holding")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    with holdfast.open(address) as store:
+        crashpoints.listen(stop)
+        store.session(session).append("held", "by " + session)  # the first of its session: the long way
+    say("done")
+
+
+def fork_and_die(say: Say, address: str, session: str) -> None:
+    """Fork with an open handle, then be killed in the middle of an append. The child sleeps; its id is said."""
+    store = holdfast.open(address)
+    store.session("before").append("note")
+    child = os.fork()
+    if child == 0:
+        signal.alarm(120)  # the end of a child that nobody came for
+        threading.Event().wait()
+    say(str(child))
+    die_at("append.inserted")
+    store.session(session).append("held")
+
+
+def reopen_after_fork(say: Say, address: str) -> None:
+    """Fork with an open handle. The child opens one of its own and is killed at the end; in between, the parent
+    closes the handle that it had."""
+    store = holdfast.open(address)
+    write_one(store.session("a"), "parent", 0, say)
+    closed, child_wrote = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(closed[1])
+        try:
+            own = holdfast.open(address)
+        except holdfast.errors.ForkedHandle:
+            say("refused")
+            os._exit(0)
+        for number in range(10):
+            if number == 5:
+                os.write(child_wrote[1], b"5")
+                os.read(closed[0], 1)
+            write_one(own.session("a"), "child", number, say)
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(child_wrote[1])
+    os.read(child_wrote[0], 1)
+    store.close()
+    os.write(closed[1], b"x")
+    os.waitpid(child, 0)
+
+
+def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
+    """Append once the gate opens, be interrupted in it, and then idle until the second gate opens."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with holdfast.open(address) as store:
+        say("ready")
+        pass_gate(gate)
+        say("appending")
+        try:
+            store.session("waiter").append("wrote")
+            say("stored")
+        except KeyboardInterrupt:
+            say("interrupted")
+        pass_gate(idle)
+
+
+def wait_together(say: Say, address: str, gate: str, threads: int, timeout: float) -> None:
+    """Threads that append at once to a store that does not answer; say how long the longest waited."""
+    with holdfast.open(address, timeout=timeout) as store:
+        store.session("a").append("before")
+        say("ready")
+        pass_gate(gate)
+
+        def work(_: int) -> tuple[str, float]:
+            begun = time.monotonic()
+            try:
+                store.session("a").append("wrote")
+                outcome = "stored"
+            except HoldfastError as error:
+                outcome = type(error).__name__
+            return outcome, time.monotonic() - begun
+
+        with ThreadPoolExecutor(threads) as pool:
+            say(json.dumps(list(pool.map(work, range(threads)))))
+        threading.Event().wait()
+
+
+def be_interrupted(say: Say, address: str, by: str, rounds: int, threads: int) -> None:
+    """A main thread that is interrupted again and again while it appends, beside threads that must not notice."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    chance = random.Random(rounds)
+    store = holdfast.open(address, timeout=10)
+    ending = threading.Event()
+    neighbours = [threading.Thread(target=_neighbour, args=(say, store, index, ending)) for index in range(threads)]
+    for neighbour in neighbours:
+        neighbour.start()
+    session, numbers = store.session("a"), itertools.count()
+    if by == "point":
+        crashpoints.listen(lambda _: _interrupt_main(chance))
+    for _ in range(rounds):
+        with suppress(KeyboardInterrupt):
+            if by == "signal":
+                threading.Timer(chance.uniform(0.0001, 0.004), os.kill, (os.getpid(), signal.SIGINT)).start()
+            for _ in range(300):
+                write_one(session, "main", next(numbers), lambda _: None)
+    crashpoints.listen(None)
+    ending.set()
+    for neighbour in neighbours:
+        neighbour.join()
+    write_one(session, "main", next(numbers), say)
+    store.close()
+
+
+def _interrupt_main(chance: random.Random) -> None:
+    if threading.current_thread() is threading.main_thread() and chance.random() < 0.3:
+        raise KeyboardInterrupt
+
+
+def _neighbour(say: Say, store: holdfast.Holdfast, index: int, ending: threading.Event) -> None:
+    number = 0
+    while not ending.is_set():
+        try:
+            write_one(store.session("a"), f"n{index}", number, say)
+        except HoldfastError:
+            pass  # the leader was interrupted: whether it landed is open
+        except BaseException as error:  # noqa: BLE001 - nothing else may surface here
+            os.write(2, f"neighbour {index} got {error!r}\n".encode())
+            os._exit(3)
+        number += 1

@@ -1,0 +1,53 @@
+"""A writer to be killed: appends to sessions in turn and prints a line for each append that returned.
+
+    python writer.py ADDRESS WRITER FIRST COUNT SESSION...
+
+HOLDFAST_CRASH_AT=append.committed:3 makes it die there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import holdfast
+
+if __name__ == "__main__":
+    from ledger import write_one
+else:
+    from .ledger import write_one
+
+
+def come_and_go(say: Callable[[str], None], address: str, writer: str, count: int, sessions: list[str]) -> None:
+    """Append `count` events, each through a handle of its own that is closed again."""
+    for number in range(count):
+        with holdfast.open(address) as store:
+            write_one(store.session(sessions[number % len(sessions)]), writer, number, say)
+
+
+def write(
+    say: Callable[[str], None], address: str, writer: str, first: int, count: int, sessions: list[str], threads: int = 1
+) -> None:
+    """Append `count` events, those of each thread numbered from `first`; threads share one handle."""
+    with holdfast.open(address) as store:
+
+        def work(name: str) -> None:
+            for number in range(first, first + count):
+                write_one(store.session(sessions[number % len(sessions)]), name, number, say)
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, [f"{writer}.{index}" for index in range(threads)]))
+
+
+def say_aloud(line: str) -> None:
+    """One line in one system call: it is out, or it is not."""
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+if __name__ == "__main__":
+    from holdfast.testing.crash import arm_from_environment
+
+    arm_from_environment()
+    write(say_aloud, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

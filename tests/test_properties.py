@@ -1,0 +1,299 @@
+"""Any interleaving on two handles gives what a simple model gives: appends, repeats, forks, erasures, leases."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+import holdfast
+from holdfast import Draft, Event, Holdfast, Lease
+from holdfast.aio import AsyncHoldfast
+from holdfast.errors import LeaseLost, PositionConflict, SessionExists, UnknownSession
+from holdfast.opening import open_journal, open_store
+from holdfast.ports import Store
+from holdfast.runtime import Blocking, drive
+from holdfast.testing.clock import FakeClock
+
+KEY = bytes(range(32))
+names = st.sampled_from(["a", "b", "c", "d"])
+handles = st.integers(0, 1)
+keys = st.sampled_from([None, None, "k1", "k2"])
+subjects = st.sampled_from([None, None, "ada", "bob"])
+
+
+@dataclass
+class Entry:
+    """An event as the model knows it; forks share it with their parent."""
+
+    origin: str
+    position: int
+    kind: str
+    data: Any
+    key: str | None
+    subject: str | None
+    batch: int
+    erased: bool = False
+
+    def matches(self, event: Event) -> bool:
+        if self.kind == "subject.erased":
+            return event.type == self.kind and event.data["payloads"] == self.data
+        expected = (self.origin, self.position, self.kind, self.key, None if self.erased else self.data, self.erased)
+        named = self.erased or event.subject == self.subject
+        return named and (event.session, event.position, event.type, event.key, event.data, event.erased) == expected
+
+
+@dataclass
+class Held:
+    owner: str
+    fence: int
+    expires: int
+
+
+class Delivered:
+    name = "delivered"
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def apply(self, events: Any) -> None:
+        self.events += events
+
+
+class Journals(RuleBasedStateMachine):
+    """Two handles on one workspace beside a dictionary of lists."""
+
+    def __init__(self, stores: tuple[Store, Store]) -> None:
+        super().__init__()
+        self.stores = stores
+        self.clock = FakeClock()
+        self.sessions: dict[str, list[Entry]] = {}
+        self.leases: dict[str, Held] = {}
+        self.taken: list[tuple[str, Lease]] = []
+        self.outlet = Delivered()
+        self.count = 0
+
+    @initialize(sealed=st.booleans(), blob_above=st.sampled_from([40, 16384]))
+    def open(self, sealed: bool, blob_above: int) -> None:
+        workspace = uuid.uuid4().hex
+        chosen: Any = {"workspace": workspace, "clock": self.clock, "blob_above": blob_above}
+        journals = [open_journal(store, {**chosen, "key": KEY} if sealed else chosen) for store in self.stores]
+        self.handles = [Holdfast(AsyncHoldfast(journal)) for journal in journals]
+
+    def fence_is_good(self, session: str, fence: int) -> bool:
+        held = self.leases.get(session)
+        return held is not None and held.fence == fence and held.expires > self.clock.now()
+
+    # -- appending and reading
+
+    @rule(
+        handle=handles,
+        name=names,
+        size=st.integers(1, 3),
+        key=keys,
+        subject=subjects,
+        stale=st.sampled_from([None, None, 0, -1, 1]),
+        lead=st.sampled_from([None, None, None, 0, -1]),
+    )
+    def append(
+        self,
+        handle: int,
+        name: str,
+        size: int,
+        key: str | None,
+        subject: str | None,
+        stale: int | None,
+        lead: int | None,
+    ) -> None:
+        seen = self.sessions.get(name, [])
+        held = self.leases.get(name)
+        fence = None if lead is None else max(0, (held.fence if held else 1) + lead)
+        expected = None if stale is None else max(0, len(seen) + stale)
+        options: Any = {"key": key, "subject": subject, "expected": expected, "fence": fence}
+        first = next((entry for entry in seen if key is not None and entry.key == key), None)
+        if first is not None:
+            self.repeat(handle, name, first, options)
+            return
+        self.count += 1
+        drafts = [Draft("note", f"{self.count}.{index} {'x' * index * 40}", "tester") for index in range(size)]
+        session = self.handles[handle].session(name)
+        if fence is not None and not self.fence_is_good(name, fence):
+            with pytest.raises(LeaseLost):
+                session.append_all(drafts, **options)
+        elif expected is not None and expected != len(seen):
+            with pytest.raises(PositionConflict) as conflict:
+                session.append_all(drafts, **options)
+            assert (conflict.value.expected, conflict.value.actual) == (expected, len(seen))
+        else:
+            added = [
+                Entry(name, len(seen) + 1 + index, "note", draft.data, None if index else key, subject, size)
+                for index, draft in enumerate(drafts)
+            ]
+            self.compare(added, session.append_all(drafts, **options))
+            self.sessions[name] = seen + added
+
+    def repeat(self, handle: int, name: str, first: Entry, options: Any) -> None:
+        whole = self.sessions[name][first.position - 1 : first.position - 1 + first.batch]
+        if len(whole) == first.batch and {entry.origin for entry in whole} == {first.origin}:  # no fork cut it in two
+            drafts = [Draft("other", "not stored")] * first.batch
+            self.compare(whole, self.handles[handle].session(name).append_all(drafts, **options))
+
+    @rule(handle=handles, name=names, start=st.integers(1, 6), stop=st.none() | st.integers(0, 12), down=st.booleans())
+    def read(self, handle: int, name: str, start: int, stop: int | None, down: bool) -> None:
+        seen = self.sessions.get(name, [])
+        wanted = [entry for entry in seen if start <= entry.position <= (len(seen) if stop is None else stop)]
+        found = self.handles[handle].session(name).events(start=start, stop=stop, backwards=down)
+        self.compare(wanted[::-1] if down else wanted, list(found))
+
+    def compare(self, entries: list[Entry], events: list[Event]) -> None:
+        assert len(entries) == len(events)
+        for entry, event in zip(entries, events, strict=True):
+            assert entry.matches(event), (entry, event)
+
+    @rule(handle=handles)
+    def list_sessions(self, handle: int) -> None:
+        rows = [(row.session, row.head) for row in self.handles[handle].sessions()]
+        assert rows == [(name, len(self.sessions[name])) for name in sorted(self.sessions)]
+
+    # -- forking and erasing
+
+    @rule(handle=handles, name=names, new=names, back=st.integers(0, 4))
+    def fork(self, handle: int, name: str, new: str, back: int) -> None:
+        seen = self.sessions.get(name, [])
+        at = max(0, len(seen) - back)
+        if not seen or new in self.sessions:
+            with pytest.raises(SessionExists if seen else UnknownSession):
+                self.handles[handle].session(name).fork(new, at=at)
+        else:
+            self.handles[handle].session(name).fork(new, at=at)
+            self.sessions[new] = seen[:at]
+
+    @rule(handle=handles, subject=st.sampled_from(["ada", "bob"]))
+    def erase(self, handle: int, subject: str) -> None:
+        report = self.handles[handle].erase(subject)
+        hit: dict[str, int] = {}
+        for name, entries in self.sessions.items():
+            for entry in entries:
+                if entry.origin == name and entry.subject == subject and not entry.erased:
+                    entry.erased = True
+                    hit[name] = hit.get(name, 0) + 1
+        assert report.payloads == sum(hit.values())
+        assert [event.session for event in report.tombstones] == sorted(hit)
+        for name, count in hit.items():
+            place = len(self.sessions[name]) + 1
+            tombstone = Entry(name, place, "subject.erased", count, None, None, 1)
+            self.sessions[name] = [*self.sessions[name], tombstone]
+
+    # -- leases and time
+
+    @rule(handle=handles, name=names, owner=st.sampled_from(["one", "two"]))
+    def lease(self, handle: int, name: str, owner: str) -> None:
+        lease, held = self.handles[handle].session(name).lease(owner, seconds=10), self.leases.get(name)
+        if held is not None and held.expires > self.clock.now() and held.owner != owner:
+            assert lease is None
+            return
+        assert lease is not None
+        assert lease.fence > (held.fence if held else 0)
+        self.leases[name] = Held(owner, lease.fence, self.clock.now() + 10_000_000)
+        self.taken.append((name, lease))
+
+    @precondition(lambda self: self.taken)
+    @rule(which=st.integers(0, 5))
+    def renew(self, which: int) -> None:
+        name, lease = self.taken[which % len(self.taken)]
+        if self.fence_is_good(name, lease.fence):
+            lease.renew(seconds=10)
+            self.leases[name].expires = self.clock.now() + 10_000_000
+        else:
+            with pytest.raises(LeaseLost):
+                lease.renew(seconds=10)
+
+    @precondition(lambda self: self.taken)
+    @rule(which=st.integers(0, 5))
+    def release(self, which: int) -> None:
+        name, lease = self.taken[which % len(self.taken)]
+        lease.release()
+        if self.leases[name].fence == lease.fence:
+            self.leases[name].expires = 0
+
+    @rule(seconds=st.sampled_from([4, 11]))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    # -- the outlet, and the end
+
+    @rule(handle=handles)
+    def deliver(self, handle: int) -> None:
+        self.handles[handle].deliver(self.outlet)
+        for name, entries in self.sessions.items():
+            own = [entry.position for entry in entries if entry.origin == name]
+            assert [event.position for event in self.outlet.events if event.session == name] == own
+
+    def teardown(self) -> None:
+        for handle in getattr(self, "handles", []):
+            for name, entries in self.sessions.items():
+                self.compare(entries, list(handle.session(name).events()))
+                assert handle.session(name).head().position == len(entries)
+            assert handle.verify().ok
+
+
+def run(stores: tuple[Store, Store], examples: int) -> None:
+    """The machine on these stores, the same way each time."""
+    run_state_machine_as_test(
+        partial(Journals, stores),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=40,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture
+def opened() -> Iterator[Any]:
+    with ExitStack() as stack:
+
+        def both(address: str) -> tuple[Store, Store]:
+            pair = tuple(open_store(address, {"timeout": 5.0}, Blocking()) for _ in range(2))
+            for store in pair:
+                stack.callback(lambda store=store: drive(store.close()))
+            return pair  # type: ignore[return-value]
+
+        yield both
+
+
+@pytest.mark.promise("J5", "J6", "J7", "J13")
+def test_the_in_memory_store_behaves_as_the_model(opened: Any) -> None:
+    store, _ = opened("memory:")
+    run((store, store), 250)
+
+
+@pytest.mark.promise("J5", "J6", "J7", "J13")
+def test_the_sqlite_store_behaves_as_the_model(opened: Any, tmp_path: Path) -> None:
+    run(opened(str(tmp_path / "agent.db")), 120)
+
+
+@pytest.mark.promise("J5", "J6", "J7", "J13", "B2")
+def test_the_postgres_store_behaves_as_the_model(opened: Any, postgres_url: str) -> None:
+    run(opened(postgres_url), 80)
+
+
+@pytest.mark.promise("G3")
+def test_an_erasure_leaves_a_sound_journal_however_small_the_blobs() -> None:
+    with holdfast.open("memory:", blob_above=8) as hf:
+        hf.session("a").append("note", "longer than eight bytes", subject="ada")
+        assert hf.erase("ada").payloads == 1
+        assert [event.type for event in hf.session("a").events()] == ["note", "subject.erased"]
+        assert hf.verify().ok

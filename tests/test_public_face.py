@@ -1,0 +1,361 @@
+"""The public face: what the documents name is there, costs nothing to import, and says so when it is misused."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Draft, errors
+from holdfast.aio import AsyncHoldfast, AsyncSession
+from holdfast.errors import HoldfastError
+from holdfast.opening import Settings
+from holdfast.runtime import drive, drive_each
+from holdfast.sync import Holdfast, Session
+
+ROOT = Path(__file__).parent.parent
+FACE = {
+    *("open", "aopen", "register", "new_key", "errors"),
+    *("Holdfast", "Session", "Lease", "AsyncHoldfast", "AsyncSession", "AsyncLease"),
+    *("Draft", "Event", "Standing", "ErasureReport", "Problem", "Verification", "Redactor", "Unregistered"),
+    "HoldfastError",
+}
+ERRORS = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, HoldfastError)}
+
+
+# -- names
+
+
+def test_the_face_is_what_we_promise() -> None:
+    assert set(holdfast.__all__) == FACE
+    assert len(holdfast.__all__) == len(FACE)
+    assert set(dir(holdfast)) >= FACE
+    assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
+
+
+@pytest.mark.parametrize("name", sorted(FACE))
+def test_every_name_resolves_and_is_explained(name: str) -> None:
+    found = getattr(holdfast, name)
+    assert inspect.getdoc(found)
+    assert getattr(holdfast, name) is found
+
+
+def test_star_gives_the_face_and_nothing_else() -> None:
+    program = "from holdfast import *; print(sorted(name for name in dir() if not name.startswith('__')))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == repr(sorted(FACE))
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = holdfast.nothing
+    assert not hasattr(holdfast, "journal_of_somebody")
+
+
+def test_the_documents_name_only_what_is_there() -> None:
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    named = {name for path in documents for name in re.findall(r"\bholdfast\.([a-zA-Z]\w*)\(", path.read_text("utf-8"))}
+    planned = {"step", "task", "ask", "remember"}
+    assert named - planned <= FACE
+
+
+@pytest.mark.parametrize("module", ["holdfast", "holdfast.errors"])
+def test_importing_costs_nothing(module: str) -> None:
+    heavy = ["apsw", "psycopg", "psycopg_pool", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
+    program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_sqlite_handle_needs_no_server_driver_and_no_command_line(tmp_path: Path) -> None:
+    program = (
+        f"import sys, holdfast; hf = holdfast.open({str(tmp_path / 'a.db')!r}); hf.session('s').append('n', 1);"
+        "print([name for name in ('psycopg', 'cryptography', 'typer', 'rich', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def public(cls: type) -> dict[str, Any]:
+    return {name: found for name, found in vars(cls).items() if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(
+    ("sync", "aio"),
+    [(Holdfast, AsyncHoldfast), (Session, AsyncSession), (holdfast.Lease, holdfast.AsyncLease)],
+    ids=["handle", "session", "lease"],
+)
+def test_both_faces_have_the_same_calls(sync: type, aio: type) -> None:
+    calls = {name for name, found in public(sync).items() if inspect.isfunction(found)}
+    assert calls == {name for name, found in public(aio).items() if inspect.isfunction(found)}
+    for name in calls:
+        assert getattr(sync, name).__doc__, name
+        mine, theirs = (inspect.signature(getattr(cls, name)).parameters for cls in (sync, aio))
+        assert list(mine) == list(theirs), name
+        assert [one.default for one in mine.values()] == [one.default for one in theirs.values()], name
+
+
+def test_every_setting_is_explained() -> None:
+    explained = set(re.findall(r"^    (\w+(?:, \w+)*)   ", Settings.__doc__ or "", re.MULTILINE))
+    assert {name for group in explained for name in group.split(", ")} == set(Settings.__annotations__)
+
+
+# -- errors
+
+
+def drawn_tree() -> dict[str, str]:
+    """Each class of the picture at the top of errors.py, with the one that it hangs from."""
+    parents: dict[str, str] = {}
+    above: dict[int, str] = {}
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^([│├└─ ]*)([A-Z]\w+)(  +\S|$)", line)
+        if found:
+            depth = len(found[1]) // 4
+            above[depth] = found[2]
+            parents[found[2]] = above[depth - 1] if depth else "Exception"
+    return parents
+
+
+def test_the_drawn_tree_is_the_tree() -> None:
+    assert drawn_tree() == {name: cls.__bases__[0].__name__ for name, cls in ERRORS.items()}
+    assert len(ERRORS) > 20
+
+
+def subclasses(cls: type) -> set[type]:
+    return {cls}.union(*map(subclasses, cls.__subclasses__()))
+
+
+def test_every_error_is_in_the_tree() -> None:
+    import holdfast.ports
+    import holdfast.stores.postgres
+    import holdfast.stores.sqlite  # noqa: F401 - so that all of them are defined
+
+    internal = {"SubjectGone", "PostgresMissing", "PostgresFailed"}  # inside a store; in the testing tools
+    known = {cls.__name__ for cls in subclasses(HoldfastError) if cls.__module__.startswith("holdfast")}
+    assert known - internal == set(ERRORS)
+    builtins = vars(__import__("builtins"))
+    assert not any(name in builtins for name in ERRORS), "no builtin is shadowed"
+
+
+MADE: dict[str, HoldfastError] = {
+    "UnknownType": errors.UnknownType("app.Thing", path="$.a[3]", hint="register it"),
+    "PayloadTooLarge": errors.PayloadTooLarge(10, 5),
+    "PositionConflict": errors.PositionConflict("s", 3, 5),
+    "LeaseLost": errors.LeaseLost("s", 1, 2),
+    "UnknownSession": errors.UnknownSession("s"),
+    "SessionExists": errors.SessionExists("s"),
+    "JournalDamaged": errors.JournalDamaged("s", 3, "it does not match its hash"),
+    "StoreTooNew": errors.StoreTooNew("agent.db", 9, 2),
+}
+
+
+def example_of(name: str) -> HoldfastError:
+    return MADE.get(name) or ERRORS[name]("something happened", hint="do this")
+
+
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_every_error_has_a_message_and_a_hint(name: str) -> None:
+    error = example_of(name)
+    assert error.message in str(error)
+    assert f"\nHint: {error.hint}" in str(error)
+    assert type(error).__doc__
+    assert str(HoldfastError("bare")) == "bare"
+
+
+@pytest.mark.parametrize("name", sorted(ERRORS))
+def test_every_error_can_be_copied_and_cross_processes(name: str) -> None:
+    error = example_of(name)
+    for twin in (copy.copy(error), ForkingPickler.loads(ForkingPickler.dumps(error))):
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert vars(twin) == vars(error)
+
+
+def test_errors_carry_their_facts() -> None:
+    facts = {
+        name: {k: v for k, v in vars(error).items() if k not in ("message", "hint")} for name, error in MADE.items()
+    }
+    assert facts["PositionConflict"] == {"session": "s", "expected": 3, "actual": 5}
+    assert facts["LeaseLost"] == {"session": "s", "fence": 1, "current": 2}
+    assert facts["JournalDamaged"] == {"session": "s", "position": 3, "reason": "it does not match its hash"}
+    assert facts["UnknownType"] == {"type_name": "app.Thing", "path": "$.a[3]"}
+    assert facts["StoreTooNew"] == {"found": 9, "supported": 2}
+    assert "at=2" in MADE["JournalDamaged"].hint
+
+
+# -- misuse
+
+
+class Takes:
+    name = "takes"
+
+    def apply(self, events: Any) -> None:
+        """All of them."""
+
+
+CALLS: dict[str, Callable[[Holdfast], Any]] = {
+    "append": lambda hf: hf.session("s").append("note", 2),
+    "append_all": lambda hf: hf.session("s").append_all([Draft("note", 2)], key="k", subject="ada"),
+    "events": lambda hf: list(hf.session("s").events()),
+    "pages": lambda hf: list(hf.session("s").pages(backwards=True)),
+    "follow": lambda hf: list(hf.session("s").follow(timeout=0.01)),
+    "head": lambda hf: hf.session("s").head(),
+    "standing": lambda hf: hf.session("s").standing(),
+    "fork": lambda hf: hf.session("s").fork("t"),
+    "lease": lambda hf: hf.session("s").lease("me"),
+    "verify": lambda hf: hf.verify(),
+    "sessions": lambda hf: list(hf.sessions()),
+    "workspaces": lambda hf: hf.workspaces(),
+    "erase": lambda hf: hf.erase("ada"),
+    "rotate_key": lambda hf: hf.rotate_key(bytes(range(32))),
+    "deliver": lambda hf: hf.deliver(Takes()),
+}
+
+
+@pytest.mark.parametrize("store", ["inmemory", "sqlite", "postgres"])
+def test_a_closed_handle_says_so_at_every_call(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    address = {"inmemory": "memory:", "sqlite": str(tmp_path / "a.db")}.get(store)
+    hf = holdfast.open(address or request.getfixturevalue("postgres_url"))
+    hf.session("s").append("note", 1, subject="ada")
+    lease = hf.session("s").lease("me")
+    assert lease is not None
+    half_read = hf.session("s").events()
+    next(half_read)
+    hf.close()
+    hf.close()
+    for name, call in {**CALLS, "renew": lambda _: lease.renew(), "release": lambda _: lease.release()}.items():
+        with pytest.raises(errors.StoreClosed) as closed:
+            call(hf)
+        assert closed.value.hint, name
+    half_read.close()
+
+
+FORKER = """
+import os, sys, holdfast
+hf = holdfast.open(sys.argv[1])
+session = hf.session("s")
+session.append("note", 1)
+if (child := os.fork()) == 0:
+    for call in (lambda: session.append("note", 2), lambda: list(session.events()), hf.verify):
+        try:
+            call()
+        except holdfast.errors.ForkedHandle as error:
+            print(bool(error.hint), flush=True)
+    hf.close()
+    try:
+        with holdfast.open(sys.argv[1]) as own:
+            own.session("s").append("note", "by the child")
+    except holdfast.errors.ForkedHandle as error:
+        assert "postgresql" not in sys.argv[1] and error.hint
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+session.append("note", "by the parent")
+print([event.data for event in session.events()], hf.verify().ok)
+"""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_a_forked_child_is_told_to_open_its_own(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    address = str(tmp_path / "a.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
+    command = [sys.executable, "-W", "ignore", "-c", FORKER, address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    by_child = "" if store == "sqlite" else "'by the child', "  # SQLite's locks do not survive a fork: refused
+    assert done.stdout.split("\n")[:4] == ["True", "True", "True", f"[1, {by_child}'by the parent'] True"]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time, holdfast
+from holdfast.crashpoints import listen
+listen(lambda point: time.sleep(0.4) if point == "append.begun" else None)
+hf = holdfast.open(sys.argv[1])
+write = lambda name: hf.session(name).append("note", name)
+writers = [threading.Thread(target=write, args=(name,), daemon=True) for name in ("first", "behind", "later")]
+writers[0].start()                                   # leads, slowly
+time.sleep(0.1)
+threading.Timer(0.1, writers[1].start).start()       # queues behind the main thread
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    write("main")
+except KeyboardInterrupt:
+    print("interrupted")
+writers[2].start()
+for writer in writers:
+    writer.join(5)
+print([writer.is_alive() for writer in writers], hf.verify().ok)
+"""
+
+
+def test_an_interrupted_writer_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "a.db")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split("\n")[:2] == ["interrupted", "[False, False, False] True"], done.stderr
+
+
+def test_a_store_that_suspends_in_the_blocking_face_is_named() -> None:
+    async def suspends() -> None:
+        await asyncio.sleep(0)
+
+    async def stream() -> Any:
+        await asyncio.sleep(0)
+        yield 1
+
+    with pytest.raises(errors.SuspendedInSync, match="suspended") as raised:
+        drive(suspends())
+    assert "bug" in raised.value.hint
+    with pytest.raises(errors.SuspendedInSync):
+        list(drive_each(stream()))
+
+
+def test_an_asynchronous_handle_may_outlive_its_loop(tmp_path: Path) -> None:
+    async def begin() -> AsyncHoldfast:
+        hf = await holdfast.aopen(tmp_path / "a.db")
+        await hf.session("s").append("note", 1)
+        return hf
+
+    async def go_on(hf: AsyncHoldfast) -> list[Any]:
+        async with hf:
+            await hf.session("s").append("note", 2)
+            return [event.data async for event in hf.session("s").events()]
+
+    assert asyncio.run(go_on(asyncio.run(begin()))) == [1, 2]
+
+
+def test_the_blocking_face_works_inside_a_loop() -> None:
+    async def inside() -> int:
+        with holdfast.open("memory:") as hf:
+            return hf.session("s").append("note", 1).position
+
+    assert asyncio.run(inside()) == 1
+
+
+def test_events_cannot_be_changed() -> None:
+    with holdfast.open("memory:") as hf:
+        event = hf.session("s").append("note", 1)
+        with pytest.raises(AttributeError):
+            event.data = 2
+        with pytest.raises(AttributeError):
+            Draft("note").data = 2
+        assert event.at.tzinfo is not None
+
+
+def test_a_reader_may_stop_halfway(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "a.db") as hf:
+        hf.session("s").append_all([Draft("note", n) for n in range(2_000)])
+        for event in hf.session("s").events():
+            if event.position == 700:
+                break
+        reading = hf.session("s").pages()
+        next(reading)
+        hf.erase("nobody")
+        assert hf.verify().ok
