@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import zstandard
 
 from ..errors import HoldfastError, InvalidInput, JournalDamaged, StoreDamaged, UnknownSession
 from ..ports import GENESIS, FeedItem, Head, Record, Store
@@ -218,8 +219,6 @@ class Reading:
         """The content of a stored blob. ValueError if it does not match its address."""
         form, body = unseal(envelope, owner.data_key, blob_place(self._workspace, address))
         if form & Form.ZSTD:
-            import zstandard
-
             try:
                 body = zstandard.ZstdDecompressor().decompress(body)
             except zstandard.ZstdError as error:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import zstandard
 
 from ..errors import InvalidInput, PayloadTooLarge
 from ..ports import Blob, Head, Ids, Record
@@ -69,8 +70,6 @@ class Preparing(NamedTuple):
         return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in ordered]
 
     def _envelope(self, address: bytes, body: bytes, owner: Owner) -> bytes:
-        import zstandard
-
         packed = zstandard.ZstdCompressor(level=3).compress(body)
         form = Form.ZSTD if len(packed) < len(body) * 0.95 else Form.PLAIN
         nonce = self.ids.random(NONCE_BYTES) if owner.data_key else b""

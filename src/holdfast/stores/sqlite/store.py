@@ -157,8 +157,8 @@ class SqliteStore:
 
     def _committed(self, work: Callable[[apsw.Connection], T]) -> T:
         writer = self._writer
-        writer.execute("BEGIN IMMEDIATE")
         try:
+            writer.execute("BEGIN IMMEDIATE")
             self._appender.refresh()
             result = work(writer)
             writer.execute("COMMIT")
