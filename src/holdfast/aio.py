@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -127,7 +127,7 @@ class AsyncSession:
         self._journal = journal
         self.id = session
 
-    async def append(
+    def append(
         self,
         type: str,
         data: Any = None,
@@ -135,10 +135,9 @@ class AsyncSession:
         actor: str | None = None,
         cause: int | str | None = None,
         **options: Unpack[AppendOptions],
-    ) -> Event:
+    ) -> Coroutine[Any, Any, Event]:
         """Store an event at the end of the session; durable on return."""
-        drafts = [Draft(type, data, actor, cause)]
-        return (await self._journal.append(self.id, drafts, **options))[0]
+        return self._journal.append_one(self.id, Draft(type, data, actor, cause), dict(options))
 
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Store several events in a row, all of them or none."""

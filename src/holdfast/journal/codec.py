@@ -138,6 +138,8 @@ def _no_blob(ref: BlobRef) -> Any:
 class _Encoding:
     """One walk over a value."""
 
+    __slots__ = ("_blob_above", "_redactor", "_reference", "_registry", "_surrogates", "parts")
+
     def __init__(self, registry: Registry, redactor: Redactor | None, blob_above: int, reference: Reference) -> None:
         self._registry = registry.by_type
         self._redactor = redactor

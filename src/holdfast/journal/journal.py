@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, JournalDamaged, SessionExists, StoreReadOnly, UnknownSession
@@ -102,6 +102,20 @@ class Journal:
         elif self._owners.keyring:
             with suppress(StoreReadOnly):
                 await self._owners.of(None)
+
+    async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
+        """`append` of a single event, with its options as they were given."""
+        if options or not self._plain:
+            return (await self.append(session, [draft], **options))[0]
+        prepared = self._preparing.draft(draft, NOBODY)
+        if prepared.parts:
+            return (await self.append(session, [draft]))[0]
+        now = self._clock.now()
+        place = self._preparing.placing_plain(session, prepared, now)
+        reach("append.encoded")
+        request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
+        ((position, kind, _, actor, cause, _, _, _, _, stored),), _ = await self.store.append(request)
+        return Event(session, position, kind, now, actor, cause, None, None, prepared.data, stored)
 
     async def append(
         self,

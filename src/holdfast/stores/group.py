@@ -91,13 +91,21 @@ class GroupCommit(Generic[Q, A]):
                 self._abandon(ticket)
             raise
         finally:
-            if leads:
+            if leads and not self._stood_down():
                 self._hand_over([])
         if ticket.following is not None:
             ticket.following.release()
         if not ticket.settled:
             self._lead(self._take())
         return ticket.outcome()
+
+    def _stood_down(self) -> bool:
+        """Lead no longer, if nobody waits: the way of a lone writer."""
+        with self._mutex:
+            if self._waiting:
+                return False
+            self._leading = False
+            return True
 
     def _join(self, request: Q) -> Ticket[Q, A]:
         ticket: Ticket[Q, A] = Ticket(request)

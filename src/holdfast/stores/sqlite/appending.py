@@ -109,13 +109,22 @@ class Appender:
 
     def one_quickly(self, request: Append) -> Appended | None:
         """`quickly` for a lone writer's single event, where every microsecond counts."""
-        sid = self._sids.get((request.workspace, request.session))
-        if sid is None or request.size != 1 or not _is_plain(request, self._heads[sid]):
+        workspace, session, size, place, _, expected, fence, _, subject, blobs = request
+        sid = self._sids.get((workspace, session))
+        if sid is None or size != 1 or fence is not None or subject is not None or blobs:
             return None
-        records = request.place(self._heads[sid])
+        head = self._heads[sid]
+        if expected is not None and expected != head.position:
+            return None
+        records = place(head)
         record = records[0]
-        moved = {sid: Head(record.position, record.hash)}
-        return Appended(records, False) if self._inserted(1, (sid, *record), moved) else None
+        try:
+            self._connection.execute(_INSERTS[0], (sid, *record))
+        except apsw.ConstraintError:
+            self.forget()
+            return None
+        self._heads[sid] = Head(record[0], record[9])
+        return Appended(records, False)
 
     def _inserted(self, count: int, rows: Sequence[Any], moved: dict[int, Head]) -> bool:
         try:

@@ -184,10 +184,11 @@ class SqliteStore:
     def _append_alone(self, request: Append) -> Appended:
         reach("append.begun")
         try:
-            with self._writing:
+            with self._writing, self._lock:
                 self._check()
-                with self._lock:
-                    done = self._appender.one_quickly(request) or self._committed(lambda _: self._apply_one(request))
+                done = self._appender.one_quickly(request)
+                if done is None:
+                    done = self._committed(lambda _: self._apply_one(request))
         except BaseException as error:
             self._appender.forget()
             if isinstance(error, (apsw.Error, UnicodeDecodeError)):
