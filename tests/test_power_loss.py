@@ -22,7 +22,7 @@ ROUNDS = 3
 
 def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Holdfast:
     store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
-    store._writer.pragma("synchronous", synchronous)
+    store._writing.connection.pragma("synchronous", synchronous)
     return Holdfast(AsyncHoldfast(open_journal(store, {})))
 
 

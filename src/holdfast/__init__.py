@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from .errors import HoldfastError
     from .journal.codec import Unregistered
     from .journal.events import Draft, Event, Standing
-    from .journal.journal import ErasureReport, Problem, Verification
+    from .journal.journal import ErasureReport
     from .journal.redaction import Redactor
     from .journal.registry import register
     from .journal.sealing import new_key
+    from .journal.verifying import Problem, Verification
     from .sync import Holdfast, Lease, Session, open
 
 __version__ = "0.1.0"
@@ -37,12 +38,12 @@ _HOME = {
     "Holdfast": "sync",
     "HoldfastError": "errors",
     "Lease": "sync",
-    "Problem": "journal.journal",
+    "Problem": "journal.verifying",
     "Redactor": "journal.redaction",
     "Session": "sync",
     "Standing": "journal.events",
     "Unregistered": "journal.codec",
-    "Verification": "journal.journal",
+    "Verification": "journal.verifying",
     "aopen": "aio",
     "new_key": "journal.sealing",
     "open": "sync",

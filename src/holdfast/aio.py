@@ -9,8 +9,9 @@ from typing import Any, Self, TypedDict, Unpack
 
 from .errors import InvalidInput
 from .journal.events import Draft, Event, Standing, check_name, check_types
-from .journal.journal import ErasureReport, Journal, Verification
+from .journal.journal import ErasureReport, Journal
 from .journal.sealing import KeySource
+from .journal.verifying import Verification
 from .opening import Address, Settings, check_settings, open_journal, open_store
 from .ports import Head, LeaseRow, Outlet, SessionRow
 from .runtime import Looping, Runtime

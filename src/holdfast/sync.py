@@ -8,8 +8,9 @@ from typing import Any, Self, Unpack
 
 from .aio import AppendOptions, AsyncHoldfast, AsyncLease, AsyncSession, ReadOptions, open_face
 from .journal.events import Draft, Event, Standing
-from .journal.journal import ErasureReport, Verification
+from .journal.journal import ErasureReport
 from .journal.sealing import KeySource
+from .journal.verifying import Verification
 from .opening import Address, Settings
 from .ports import Head, Outlet, SessionRow
 from .runtime import Blocking, drive, drive_each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import JournalDamaged, StoreDamaged, UnknownSession
-from ..journal.journal import Problem, Verification
+from ..journal.verifying import Problem, Verification
 from ..sync import Holdfast
 from .reaching import listed, opened
 from .screen import Screen, expect_json, print_json

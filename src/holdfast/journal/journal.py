@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, InvalidInput, JournalDamaged, SessionExists, StoreReadOnly, UnknownSession
+from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreReadOnly, UnknownSession
 from ..ports import (
     Append,
     Blob,
@@ -27,33 +27,10 @@ from .chain import payload_digest
 from .codec import Codec
 from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing
 from .owners import NOBODY, WORKSPACE, Owner, Owners
-from .reading import Reading, damage_of
-from .registry import Registry
+from .reading import PAGE, Reading
 from .sealing import Keyring, KeySource, master_keys
+from .verifying import Verification, Verifying
 from .writing import Prepared, Preparing
-
-PAGE = 500
-
-
-class Problem(NamedTuple):
-    """Something that `verify` found. Position 0: not a single event, but a row beside them."""
-
-    session: str
-    position: int
-    reason: str
-
-
-class Verification(NamedTuple):
-    """What `verify` walked over, and what it found, first bad event of each session first."""
-
-    sessions: int
-    events: int
-    blobs: int
-    problems: list[Problem]
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
 
 
 class ErasureReport(NamedTuple):
@@ -90,8 +67,7 @@ class Journal:
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
         self._whole = Preparing(Codec(blob_above=max_payload), ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
-        # Verification must not depend on which classes this program registers, nor run their code.
-        self._checking = Reading(store, workspace, Codec(registry=Registry(), keep_unknown=True), self._owners)
+        self._verifying = Verifying(store, workspace, self._owners)
 
     async def check_key(self) -> None:
         """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
@@ -337,59 +313,7 @@ class Journal:
     async def verify(self, session: str | None = None) -> Verification:
         """Walk the chain of one session, or of all sessions with their blobs and the database's own
         check. Damage is reported, not raised."""
-        if session is not None:
-            return await self._verify_session(session, shared=True)
-        sessions = events = blobs = 0
-        problems: list[Problem] = []
-        try:
-            problems += [Problem("", 0, reason) for reason in await self.store.damage()]
-            after = ""
-            while names := await self.store.session_names(self.workspace, after, PAGE):
-                for name in names:
-                    found = await self._verify_session(name, shared=False)
-                    sessions, events = sessions + 1, events + found.events
-                    problems += found.problems
-                after = names[-1]
-            blobs, bad = await self._verify_blobs()
-            problems += bad
-        except HoldfastError as error:
-            problems.append(Problem(*damage_of(error, "")))
-        return Verification(sessions, events, blobs, problems)
-
-    async def _verify_session(self, session: str, *, shared: bool) -> Verification:
-        """Walk a session, with or without what it shares with its ancestors."""
-        start = last = 1
-        try:
-            lineage = [] if shared else await self._checking.lineage(session)
-            start = last = lineage[-1].last + 1 if lineage else 1
-            async with aclosing(self._checking.pages(session, start, None, None, PAGE)) as pages:
-                async for page in pages:
-                    last += len(page)
-            await self.store.lease(self.workspace, session)
-        except HoldfastError as error:
-            problem = Problem(*damage_of(error, session))
-            return Verification(1, max(last, problem.position) - start, 0, [problem])
-        return Verification(1, last - start, 0, [])
-
-    async def _verify_blobs(self) -> tuple[int, list[Problem]]:
-        count, after = 0, b""
-        bad: list[Problem] = []
-        while True:
-            page = await self.store.blobs(self.workspace, after, 16)
-            try:
-                owners = await self._owners.load({blob.owner for blob in page})
-            except HoldfastError as error:
-                return count, [*bad, Problem(*damage_of(error, ""))]
-            for blob in page:
-                owner = owners.get(blob.owner, NOBODY)
-                try:
-                    self._checking.open_blob(blob.address, blob.body, owner)
-                except ValueError as error:
-                    if await self.store.blob(self.workspace, blob.address) == blob.body:  # not erased meanwhile
-                        bad.append(Problem("", 0, str(error)))
-            if not page:
-                return count, bad
-            count, after = count + len(page), page[-1].address
+        return await (self._verifying.everything() if session is None else self._verifying.session(session))
 
 
 def _no_tombstone(session: str, head: Head, count: int) -> Record:

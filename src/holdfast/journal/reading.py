@@ -21,6 +21,8 @@ from .sealing import Form, blob_place, payload_place, unseal
 
 _BROKEN = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, msgspec.DecodeError)
 _MAX_LINEAGE = 1000
+PAGE = 500
+"""Events that are read, verified and decoded at a time."""
 
 
 class Segment(NamedTuple):

@@ -41,16 +41,15 @@ from ..rowcheck import checksum
 from .appending import (
     Appender,
     Q,
-    add_records,
     add_session,
     check_fence,
-    lock_head,
     read_lease,
     read_records,
     to_record,
 )
 from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, open_pool, translated
+from .erasing import erase, is_committed
 from .listening import Listener
 
 T = TypeVar("T")
@@ -298,9 +297,9 @@ class PostgresStore:
         tried: list[Erasure] = []
 
         def work(connection: Connection) -> Erasure:
-            if tried and _holds(connection, request.workspace, tried[-1]):
+            if tried and is_committed(connection, request.workspace, tried[-1]):
                 return tried[-1]  # it happened, and only the answer was lost
-            tried.append(_erase(connection, request))
+            tried.append(erase(connection, request))
             return tried[-1]
 
         erased = await self._write(work)
@@ -386,38 +385,6 @@ def _passing(error: BaseException) -> bool:
     return not isinstance(error, (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName))
 
 
-def _holds(connection: Connection, workspace: str, erased: Erasure) -> bool:
-    """Whether the tombstones of an erasure are in the journal: whether it was committed."""
-    return bool(erased.tombstones) and all(
-        [stored.hash for stored in read_records(connection, (workspace, session), record.position, record.position)]
-        == [record.hash]
-        for session, record in erased.tombstones.items()
-    )
-
-
 def _write_lease(connection: Connection, place: tuple[str, str], lease: LeaseRow) -> LeaseRow:
     connection.execute(Q.write_lease, (*lease, checksum(*place, *lease), *place))
     return lease
-
-
-def _erase(connection: Connection, request: Erase) -> Erasure:
-    reach("erase.begun")
-    workspace, ref = request.workspace, request.ref
-    payloads = size = 0
-    tombstones: dict[str, Record] = {}
-    # The subject goes first: from here on no append about it can begin, and none is under way.
-    connection.execute(Q.delete_subject, (workspace, ref))
-    sessions = connection.execute(Q.sessions_of_subject, {"workspace": workspace, "ref": ref}).fetchall()
-    for (session,) in sessions:
-        held = connection.execute(Q.payloads_of_subject, (workspace, session, ref), binary=True).fetchall()
-        rows = [(request.digest(payload), workspace, session, position) for position, payload in held]
-        connection.cursor().executemany(Q.erase_payload, rows)
-        payloads, size = payloads + len(held), size + sum(len(payload) for _, payload in held)
-        head = lock_head(connection, workspace, session)
-        if head is not None and held:
-            tombstones[session] = request.tombstone(session, head, len(held))
-    gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
-    reach("erase.removed")
-    for session, record in tombstones.items():
-        add_records(connection, (workspace, session), [record])
-    return Erasure(payloads, len(gone), size + sum(row[0] for row in gone), tombstones)

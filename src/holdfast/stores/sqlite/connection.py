@@ -15,6 +15,7 @@ from ...errors import (
     HoldfastError,
     NotAStore,
     StoreBusy,
+    StoreClosed,
     StoreDamaged,
     StoreError,
     StoreFull,
@@ -33,14 +34,13 @@ _STATEMENTS = 200
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
-    """How to open a file. `vfs` and `exclusive` serve tests with a file layer of their own."""
+    """How to open a file. `vfs` serves tests with a file layer of their own."""
 
     path: str
     timeout: float = 30.0
     readonly: bool = False
     file_key: bytes | None = None
     vfs: str | None = None
-    exclusive: bool = False
 
 
 @contextmanager
@@ -65,6 +65,10 @@ def explain(error: BaseException, path: str) -> BaseException:
 
 
 _MEANING: list[tuple[type[apsw.Error], Callable[[str, str], StoreError]]] = [
+    (
+        apsw.ConnectionClosedError,
+        lambda path, why: StoreClosed(f"{path} was closed", hint="open it again"),
+    ),
     (
         apsw.FullError,
         lambda path, why: StoreFull(f"no room left to write {path}", hint="free some space; nothing was lost"),
@@ -145,8 +149,6 @@ def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
     if settings.file_key is not None:
         connection.pragma("cipher", "aegis")
         connection.pragma("hexkey", settings.file_key.hex())
-    if settings.exclusive:
-        connection.pragma("locking_mode", "exclusive")
     tables: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
     if tables and ("holdfast_meta",) not in tables:  # before a pragma could change a byte of it
         raise NotAStore(f"{settings.path} is a database of another program", hint="give holdfast a file of its own")

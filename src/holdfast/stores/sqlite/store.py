@@ -1,9 +1,8 @@
 """The SQLite store: one file, many processes.
 
-Locks, always in this order: the handle's `_writing` lock (threads), the write lock file (processes),
-SQLite's own write lock (BEGIN IMMEDIATE). Readers take none: in WAL mode each reads its own snapshot.
-Isolation: writers are serial, readers see a snapshot. Retry rule: a group of appends that fails as a whole
-is tried again one by one; nothing else is retried. Commits are WAL with synchronous=FULL: durable on return.
+Isolation: writers are serial (see `writing`, which also says the order of locks), readers see a snapshot and take no
+lock. Retry rule: a group of appends that fails as a whole is tried again one by one; nothing else is retried. Commits
+are WAL with synchronous=FULL: durable on return.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
 from ...crashpoints import reach
-from ...errors import HoldfastError, SessionExists, StoreBusy, StoreClosed, StoreError, StoreReadOnly
+from ...errors import SessionExists, StoreClosed, StoreError
 from ...ports import (
     Append,
     Appended,
@@ -34,21 +33,13 @@ from ...ports import (
 )
 from ...runtime import Bell, Runtime
 from ..forking import forked, inherited, refuse_inherited, watch
-from ..group import GroupCommit, Ticket
+from ..group import GroupCommit
 from ..queries import refuse_outdated
-from ..rowcheck import checksum, expect_intact, mismatches
-from .appending import (
-    Appender,
-    Q,
-    check_fence,
-    find_session,
-    head_of,
-    read_lease,
-    read_records,
-    write_lease,
-)
-from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, explain, migrate, translated
-from .writelock import WriteLock
+from ..rowcheck import checksum
+from .appending import Q, check_fence, find_session, head_of, read_lease, read_records, write_lease
+from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
+from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
+from .writing import Writing
 
 T = TypeVar("T")
 
@@ -66,52 +57,29 @@ class SqliteStore:
     name = "sqlite"
 
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
+        refuse_inherited(settings.path)
         self._settings = settings
         self._runtime = runtime
         self._refusal: StoreError | None = None
         self._bell = Bell()
-        self._writing = threading.RLock()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
-        refuse_inherited(settings.path)
-        self._lock: WriteLock | nullcontext[None] = nullcontext()
-        self._writer = self._watcher = connect(settings)
+        self._writing = Writing(settings, self._bell)
+        self._group: GroupCommit[Append, Appended] = GroupCommit(self._writing.settle, self._writing.append)
         try:
-            self._prepare()
+            self._watcher = connect(settings)
+            if settings.readonly:
+                with translated(settings.path):
+                    refuse_outdated(check_version(self._watcher, settings.path), SCHEMA_VERSION, settings.path)
         except BaseException:
-            self._close_connections()
+            self._writing.close()
             raise
-        self._appender = Appender(self._writer)
-        self._group: GroupCommit[Append, Appended] = GroupCommit(self._flush, self._append_alone)
         watch(self)
 
-    @property
-    def _alone(self) -> bool:
-        return self._settings.exclusive
-
-    def _prepare(self) -> None:
-        """Take the lock file, bring the schema up to date, and open the connection that watches for others."""
-        settings = self._settings
-        if not (settings.readonly or settings.exclusive or settings.vfs):
-            try:
-                self._lock = WriteLock(settings.path + "-lock", settings.timeout)
-            except OSError as error:
-                raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
-        if settings.readonly:
-            with translated(settings.path):
-                refuse_outdated(check_version(self._writer, settings.path), SCHEMA_VERSION, settings.path)
-        else:
-            with self._lock:
-                migrate(self._writer, settings.path)
-        if not self._alone:
-            self._watcher = connect(settings)
-
     def disown(self) -> None:
-        """From here on this is a child's copy of its parent's handle. Its part in the lock goes: if the parent
-        dies with the lock, a child must not keep it."""
+        """From here on this is a child's copy of its parent's handle."""
         self._refusal = forked()
-        if isinstance(self._lock, WriteLock):
-            self._lock.close()
+        self._writing.let_go()
         inherited.append(self._settings.path)
 
     def _check(self) -> None:
@@ -125,9 +93,6 @@ class SqliteStore:
         return await self._runtime.run(lambda: self._reading(work))
 
     def _reading(self, work: Callable[[apsw.Connection], T]) -> T:
-        if self._alone:
-            with self._writing, translated(self._settings.path):
-                return work(self._writer)
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -142,107 +107,13 @@ class SqliteStore:
 
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         self._check()
-        return await self._runtime.run(lambda: self._in_transaction(work))
-
-    def _in_transaction(self, work: Callable[[apsw.Connection], T]) -> T:
-        try:
-            with self._writing:
-                self._check()
-                with self._lock:
-                    result = self._committed(work)
-        except (apsw.Error, UnicodeDecodeError) as error:
-            raise explain(error, self._settings.path) from error
-        self._bell.ring()
-        return result
-
-    def _committed(self, work: Callable[[apsw.Connection], T]) -> T:
-        writer = self._writer
-        try:
-            writer.execute("BEGIN IMMEDIATE")
-            self._appender.refresh()
-            result = work(writer)
-            writer.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-        return result
-
-    def _roll_back(self) -> None:
-        self._appender.forget()
-        if self._writer.in_transaction:
-            with suppress(apsw.Error):
-                self._writer.execute("ROLLBACK")
-
-    # -- appending
+        return await self._runtime.run(lambda: self._writing.transaction(work))
 
     async def append(self, request: Append) -> Appended:
         self._check()
         if self._runtime.looping:
             return await self._group.commit_looping(request)
         return self._group.commit(request)
-
-    def _append_alone(self, request: Append) -> Appended:
-        reach("append.begun")
-        try:
-            with self._writing, self._lock:
-                self._check()
-                done = self._appender.one_quickly(request)
-                if done is None:
-                    done = self._committed(lambda _: self._apply_one(request))
-        except BaseException as error:
-            self._appender.forget()
-            if isinstance(error, (apsw.Error, UnicodeDecodeError)):
-                raise explain(error, self._settings.path) from error
-            raise
-        reach("append.committed")
-        self._bell.ring()
-        return done
-
-    def _apply_one(self, request: Append) -> Appended:
-        done = self._appender.append(request)
-        self._appender.insert_staged()
-        reach("append.inserted")
-        return done
-
-    def _flush(self, tickets: list[Ticket[Append, Appended]]) -> None:
-        """Settle a group: in one transaction, or, if one of them brings it down, each on its own."""
-        outcomes: Sequence[Appended | HoldfastError]
-        reach("append.begun")
-        try:
-            with self._writing:
-                self._check()
-                with self._lock:
-                    quick = self._appender.quickly([ticket.request for ticket in tickets])
-                    outcomes = quick or self._committed(lambda _: self._apply(tickets))
-        except StoreBusy as busy:
-            outcomes = [busy] * len(tickets)  # all of them have waited
-        except Exception:  # noqa: BLE001 - each append has its own outcome, found below
-            self._appender.forget()
-            outcomes = [self._outcome_alone(ticket.request) for ticket in tickets]
-        reach("append.committed")
-        self._bell.ring()
-        for ticket, outcome in zip(tickets, outcomes, strict=True):
-            if isinstance(outcome, Appended):
-                ticket.answer = outcome
-            else:
-                ticket.error = outcome
-
-    def _outcome_alone(self, request: Append) -> Appended | HoldfastError:
-        try:
-            return self._append_alone(request)
-        except HoldfastError as refusal:
-            return refusal
-
-    def _apply(self, tickets: list[Ticket[Append, Appended]]) -> list[Appended | HoldfastError]:
-        outcomes: list[Appended | HoldfastError] = []
-        for ticket in tickets:
-            try:
-                outcomes.append(self._appender.append(ticket.request))
-            except HoldfastError as refusal:
-                outcomes.append(refusal)
-        self._appender.insert_staged()
-        reach("append.inserted")
-        return outcomes
 
     # -- reading
 
@@ -269,41 +140,22 @@ class SqliteStore:
         return await self._read(work)
 
     async def session(self, workspace: str, session: str) -> SessionRow | None:
-        def work(connection: apsw.Connection) -> SessionRow | None:
-            row = find_session(connection, workspace, session)
-            if row is None:
-                return None
-            sid, created, parent, fork_at, _, _ = row
-            last: Any = connection.execute(Q.last_event, (sid,)).fetchone()
-            position, updated = (last[0], last[2]) if last else (fork_at, created)
-            return SessionRow(session, created, parent, fork_at, position, updated)
-
-        return await self._read(work)
+        return await self._read(lambda connection: session_row(connection, workspace, session))
 
     async def sessions(self, workspace: str, after: str, limit: int) -> list[SessionRow]:
-        def work(connection: apsw.Connection) -> list[SessionRow]:
-            found = []
-            rows: Any = connection.execute(Q.list_sessions, (workspace, after, limit))
-            for sid, session, created, parent, fork_at, fork_hash, check, head, updated in rows:
-                fields = (sid, workspace, session, created, parent, fork_at, fork_hash)
-                expect_intact(f"session {session!r}", check, *fields)
-                stands = fork_at if head is None else head
-                found.append(SessionRow(session, created, parent, fork_at, stands, updated or created))
-            return found
-
-        return await self._read(work)
+        return await self._read(lambda connection: session_rows(connection, workspace, after, limit))
 
     async def session_names(self, workspace: str, after: str, limit: int) -> list[str]:
-        return await self._read(lambda connection: _column(connection, Q.list_session_names, (workspace, after, limit)))
+        return await self._read(lambda connection: column(connection, Q.list_session_names, (workspace, after, limit)))
 
     async def workspaces(self) -> list[str]:
-        return await self._read(lambda connection: _column(connection, Q.list_workspaces))
+        return await self._read(lambda connection: column(connection, Q.list_workspaces))
 
     async def fork(self, workspace: str, parent: str, at: Head, session: str, now: int) -> None:
         def work(connection: apsw.Connection) -> None:
             if find_session(connection, workspace, session) is not None:
                 raise SessionExists(session)
-            self._appender.create(workspace, session, now, parent, at)
+            self._writing.appender.create(workspace, session, now, parent, at)
 
         await self._write(work)
 
@@ -315,11 +167,11 @@ class SqliteStore:
         return await self._read(work)
 
     async def cursor(self, workspace: str, outlet: str) -> int:
-        return await self._read(lambda connection: _cursor(connection, workspace, outlet))
+        return await self._read(lambda connection: cursor_of(connection, workspace, outlet))
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
         def work(connection: apsw.Connection) -> bool:
-            found = _cursor(connection, workspace, outlet)
+            found = cursor_of(connection, workspace, outlet)
             if found != before:
                 return found == after
             check = checksum(workspace, outlet, after)
@@ -355,25 +207,21 @@ class SqliteStore:
         return await self._read(work)
 
     async def subject(self, workspace: str, name: str) -> SubjectRow | None:
-        return await self._read(lambda connection: _subject(connection, Q.find_subject, workspace, name))
+        return await self._read(lambda connection: subject_of(connection, Q.find_subject, workspace, name))
 
     async def subject_by_ref(self, workspace: str, ref: bytes) -> SubjectRow | None:
-        return await self._read(lambda connection: _subject(connection, Q.find_subject_by_ref, workspace, ref))
+        return await self._read(lambda connection: subject_of(connection, Q.find_subject_by_ref, workspace, ref))
 
     async def add_subject(self, workspace: str, subject: SubjectRow) -> SubjectRow:
         def work(connection: apsw.Connection) -> SubjectRow:
             check = checksum(workspace, *subject)
             connection.execute(Q.add_subject, (workspace, *subject, check))
-            return _subject(connection, Q.find_subject, workspace, subject.name) or subject
+            return subject_of(connection, Q.find_subject, workspace, subject.name) or subject
 
         return await self._write(work)
 
     async def subjects(self, workspace: str) -> list[SubjectRow]:
-        def work(connection: apsw.Connection) -> list[SubjectRow]:
-            rows: Any = connection.execute(Q.list_subjects, (workspace,))
-            return [_checked_subject(workspace, row) for row in rows]
-
-        return await self._read(work)
+        return await self._read(lambda connection: subjects_of(connection, workspace))
 
     async def rewrap(self, workspace: str, rows: Iterable[Rewrap]) -> int:
         def work(connection: apsw.Connection) -> int:
@@ -388,47 +236,15 @@ class SqliteStore:
 
     async def erase(self, request: Erase) -> Erasure:
         def work(connection: apsw.Connection) -> Erasure:
-            return self._erase(connection, request)
+            reach("erase.begun")
+            erased = erase(connection, self._writing.appender, request)
+            reach("erase.removed")
+            return erased
 
         erased = await self._write(work)
         reach("erase.committed")
-        await self._runtime.run(self._purge_log)
+        await self._runtime.run(self._writing.purge_log)
         return erased
-
-    def _erase(self, connection: apsw.Connection, request: Erase) -> Erasure:
-        reach("erase.begun")
-        payloads = size = 0
-        held: dict[str, tuple[int, int]] = {}
-        rows: Any = connection.execute(Q.payloads_of_subject, (request.ref, request.workspace)).fetchall()
-        for seq, sid, session, payload in rows:
-            connection.execute(Q.erase_payload, (request.digest(payload), seq))
-            payloads, size = payloads + 1, size + len(payload)
-            held[session] = (sid, held.get(session, (sid, 0))[1] + 1)
-        gone: Any = connection.execute(Q.delete_blobs_of, (request.ref, request.workspace)).fetchall()
-        connection.execute(Q.delete_subject, (request.workspace, request.ref))
-        self._appender.forget()
-        reach("erase.removed")
-        tombstones = {}
-        for session, (sid, count) in held.items():
-            head = head_of(connection, find_session(connection, request.workspace, session))
-            tombstones[session] = request.tombstone(session, head, count)
-            self._appender.place_one(request.workspace, session, sid, tombstones[session])
-        return Erasure(payloads, len(gone), size + sum(row[0] for row in gone), tombstones)
-
-    def _purge_log(self) -> None:
-        """Empty the write-ahead log, which still holds the erased pages."""
-        with self._writing, translated(self._settings.path), self._lock:
-            until = time.monotonic() + self._settings.timeout
-            while True:
-                busy, *_ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
-                if not busy:
-                    return
-                if time.monotonic() > until:
-                    break
-        raise StoreBusy(
-            "erased, but a reader in another process keeps the old log alive",
-            hint="close that reader and call erase again",
-        )
 
     # -- leases
 
@@ -489,74 +305,24 @@ class SqliteStore:
     # -- looking after the file
 
     async def damage(self) -> list[str]:
-        return await self._read(_damage)
+        return await self._read(damage)
 
     async def close(self) -> None:
         if self._refusal is not None:
             return
-        await self._runtime.run(self._group.close)
-        with self._writing:
-            self._refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
-            self._close_connections()
-        self._bell.ring()
+        await self._runtime.run(self._close)
         self._runtime.close()
 
-    def _close_connections(self) -> None:
-        # An error while closing changes nothing: what was acknowledged is safe, and the connection is closed.
+    def _close(self) -> None:
+        self._group.close()
+        self._refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
         self._close_idle()
-        for connection in (self._watcher, self._writer):
-            with suppress(apsw.Error):
-                connection.close()
-        if isinstance(self._lock, WriteLock):
-            self._lock.close()
+        with suppress(apsw.Error):
+            self._watcher.close()
+        self._writing.close()
+        self._bell.ring()
 
     def _close_idle(self) -> None:
         while self._idle:
             with suppress(apsw.Error):
                 self._idle.pop().close()
-
-
-def _column(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    rows: Any = connection.execute(query, values)
-    return [row[0] for row in rows]
-
-
-def _cursor(connection: apsw.Connection, workspace: str, outlet: str) -> int:
-    row: Any = connection.execute(Q.read_cursor, (workspace, outlet)).fetchone()
-    if row is None:
-        return 0
-    expect_intact(f"the cursor of {outlet!r}", row[1], workspace, outlet, row[0])
-    return int(row[0])
-
-
-def _subject(connection: apsw.Connection, query: str, workspace: str, which: Any) -> SubjectRow | None:
-    row: Any = connection.execute(query, (workspace, which)).fetchone()
-    return None if row is None else _checked_subject(workspace, row)
-
-
-def _checked_subject(workspace: str, row: Any) -> SubjectRow:
-    *fields, check = row
-    subject = SubjectRow(*fields)
-    expect_intact(f"subject {subject.ref.hex()}", check, workspace, *subject)
-    return subject
-
-
-def _damage(connection: apsw.Connection) -> list[str]:
-    found = [text for text in _column(connection, "PRAGMA integrity_check(10)") if text != "ok"]
-    for what, query in (
-        ("an event belongs to no session", Q.orphan_events),
-        ("a blob belongs to no subject", Q.orphan_blobs),
-        ("the feed contradicts the order of a session", Q.disorder),
-        ("events are missing: the numbers of the feed have a gap", Q.gap),
-    ):
-        if connection.execute(query).fetchone() is not None:
-            found.append(what)
-    for kind, query in (
-        ("session", Q.all_sessions),
-        ("subject", Q.all_subjects),
-        ("lease", Q.all_leases),
-        ("cursor", Q.all_cursors),
-    ):
-        rows: Any = connection.execute(query)
-        found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]
-    return found

@@ -1,0 +1,175 @@
+"""The one connection that writes: transactions, lone appends, and groups of them.
+
+Locks, always in this order: `_mutex` (threads of this handle), the lock file (processes), SQLite's own write lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from typing import TypeVar
+
+import apsw
+
+from ...crashpoints import reach
+from ...errors import HoldfastError, StoreBusy, StoreReadOnly
+from ...ports import Append, Appended
+from ...runtime import Bell
+from ..group import Ticket
+from .appending import Appender
+from .connection import SqliteSettings, connect, explain, migrate, translated
+from .writelock import WriteLock
+
+T = TypeVar("T")
+Work = Callable[[apsw.Connection], T]
+Waiting = Ticket[Append, Appended]
+_BROKEN = (apsw.Error, UnicodeDecodeError)
+
+
+class Writing:
+    """Writes for all threads of a handle. Rings the bell after each commit."""
+
+    def __init__(self, settings: SqliteSettings, bell: Bell) -> None:
+        self._path = settings.path
+        self._timeout = settings.timeout
+        self._bell = bell
+        self._mutex = threading.RLock()
+        self._lock: WriteLock | nullcontext[None] = nullcontext()
+        self.connection = connect(settings)
+        try:
+            self._prepare(settings)
+        except BaseException:
+            self.close()
+            raise
+        self.appender = Appender(self.connection)
+
+    def _prepare(self, settings: SqliteSettings) -> None:
+        """Take the lock file and bring the schema up to date."""
+        if settings.readonly:
+            return
+        if settings.vfs is None:
+            try:
+                self._lock = WriteLock(settings.path + "-lock", settings.timeout)
+            except OSError as error:
+                raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
+        with self._lock:
+            migrate(self.connection, settings.path)
+
+    def transaction(self, work: Work[T]) -> T:
+        """Do work in a transaction of its own; durable on return."""
+        try:
+            with self._mutex, self._lock:
+                result = self._committed(work)
+        except _BROKEN as error:
+            raise explain(error, self._path) from error
+        self._bell.ring()
+        return result
+
+    def _committed(self, work: Work[T]) -> T:
+        connection = self.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            self.appender.refresh()
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return result
+
+    def _roll_back(self) -> None:
+        self.appender.forget()
+        if self.connection.in_transaction:
+            with suppress(apsw.Error):
+                self.connection.execute("ROLLBACK")
+
+    def append(self, request: Append) -> Appended:
+        """A lone append: in a single statement if nothing but the unique indexes has to agree."""
+        reach("append.begun")
+        try:
+            with self._mutex, self._lock:
+                done = self.appender.one_quickly(request)
+                if done is None:
+                    done = self._committed(lambda _: self._apply_one(request))
+        except BaseException as error:
+            self.appender.forget()
+            if isinstance(error, _BROKEN):
+                raise explain(error, self._path) from error
+            raise
+        reach("append.committed")
+        self._bell.ring()
+        return done
+
+    def _apply_one(self, request: Append) -> Appended:
+        done = self.appender.append(request)
+        self.appender.insert_staged()
+        reach("append.inserted")
+        return done
+
+    def settle(self, tickets: list[Waiting]) -> None:
+        """Settle a group: in one transaction, or, if one of them brings it down, each on its own."""
+        outcomes: Sequence[Appended | HoldfastError]
+        reach("append.begun")
+        try:
+            with self._mutex, self._lock:
+                quick = self.appender.quickly([ticket.request for ticket in tickets])
+                outcomes = quick or self._committed(lambda _: self._apply(tickets))
+        except (StoreBusy, apsw.BusyError) as error:
+            busy = explain(error, self._path)
+            outcomes = [busy] * len(tickets) if isinstance(busy, StoreBusy) else []  # all of them have waited
+        except Exception:  # noqa: BLE001 - each append has its own outcome, found below
+            self.appender.forget()
+            outcomes = [self._outcome(ticket.request) for ticket in tickets]
+        reach("append.committed")
+        self._bell.ring()
+        for ticket, outcome in zip(tickets, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                ticket.answer = outcome
+            else:
+                ticket.error = outcome
+
+    def _outcome(self, request: Append) -> Appended | HoldfastError:
+        try:
+            return self.append(request)
+        except HoldfastError as refusal:
+            return refusal
+
+    def _apply(self, tickets: list[Waiting]) -> list[Appended | HoldfastError]:
+        outcomes: list[Appended | HoldfastError] = []
+        for ticket in tickets:
+            try:
+                outcomes.append(self.appender.append(ticket.request))
+            except HoldfastError as refusal:
+                outcomes.append(refusal)
+        self.appender.insert_staged()
+        reach("append.inserted")
+        return outcomes
+
+    def purge_log(self) -> None:
+        """Empty the write-ahead log, which still holds erased pages."""
+        with self._mutex, translated(self._path), self._lock:
+            until = time.monotonic() + self._timeout
+            while True:
+                busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
+                if not busy:
+                    return
+                if time.monotonic() > until:
+                    break
+        raise StoreBusy(
+            "erased, but a reader in another process keeps the old log alive",
+            hint="close that reader and call erase again",
+        )
+
+    def let_go(self) -> None:
+        """In a forked child: give up the share in the lock. If the parent dies with it, it must be free."""
+        if isinstance(self._lock, WriteLock):
+            self._lock.close()
+
+    def close(self) -> None:
+        """Close the connection, after whoever writes now. An error changes nothing: what was acknowledged is safe."""
+        with self._mutex:
+            with suppress(apsw.Error):
+                self.connection.close()
+            self.let_go()
