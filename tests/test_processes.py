@@ -442,6 +442,20 @@ def test_an_interrupted_thread_leaves_the_handle_and_its_neighbours_whole(
 
 
 @pytest.mark.promise("J5")
+@pytest.mark.parametrize("kind", ["plain", "blob", "new session"])
+@pytest.mark.parametrize("place", ["alone", "leading", "following"])
+def test_an_interrupt_at_any_step_of_an_append_leaves_the_handle_whole(
+    tmp_path: Path, nursery: Nursery, place: str, kind: str
+) -> None:
+    given = {"address": str(tmp_path / "agent.db"), "place": place, "kind": kind}
+    child = nursery.start("interrupts:be_interrupted_everywhere", **given)
+    steps, wrong = json.loads(child.finish()[0])
+    assert wrong == []
+    assert steps > 20
+    verified(given["address"])
+
+
+@pytest.mark.promise("J5")
 def test_an_interrupted_waiter_does_not_keep_the_lock(tmp_path: Path, nursery: Nursery, gate: Gate) -> None:
     address, idle = str(tmp_path / "agent.db"), Gate(tmp_path / "idle")
     waiter = nursery.start("roles:append_when_let", address=address, gate=gate.path, idle=idle.path)

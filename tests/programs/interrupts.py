@@ -1,0 +1,124 @@
+"""Interrupts at every place where Python can deliver one, and what an append leaves behind each time."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import holdfast
+from holdfast import crashpoints
+from holdfast.errors import HoldfastError
+
+HUNG = 30
+
+
+class Interrupt:
+    """Raises KeyboardInterrupt at the n-th place where a signal can be handled: when a function is entered, and
+    when a built-in one has returned."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _look(self, frame: Any, event: str, what: Any) -> None:
+        del frame, what  # the traceback must not keep anything alive that a real interrupt would not
+        if event in ("call", "c_return"):
+            self._left -= 1
+            if self._left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+
+class Neighbours:
+    """Threads that append while the main thread does: one that leads a group and waits until the others have
+    joined the next one, before the main thread ("following") or after it ("leading")."""
+
+    def __init__(self, store: holdfast.Holdfast, place: str, number: int) -> None:
+        self.strange: list[str] = []
+        self._store = store
+        self._number = number
+        self._held, self._go = threading.Event(), threading.Event()
+        self._first, *self._others = [threading.Thread(target=self._write, args=(index,)) for index in range(3)]
+        crashpoints.listen(self._hold)
+        self._first.start()
+        self._held.wait()
+        if place == "following":
+            self._start_others()
+        self._helper = threading.Thread(target=self._go_on, args=(place,))
+        self._helper.start()
+
+    def _hold(self, point: str) -> None:
+        if point == "append.begun" and threading.current_thread() is self._first:
+            self._held.set()
+            self._go.wait()
+
+    def _start_others(self) -> None:
+        for thread in self._others:
+            thread.start()
+        time.sleep(0.003)  # time to join the group; if it was not enough, this round only shows less
+
+    def _go_on(self, place: str) -> None:
+        time.sleep(0.003)
+        if place == "leading":
+            self._start_others()
+        self._go.set()
+
+    def _write(self, index: int) -> None:
+        try:
+            self._store.session("a").append("note", [self._number, index])
+        except HoldfastError:
+            return  # the leader was interrupted: whether it landed is open
+        except BaseException as error:  # noqa: BLE001 - nothing else may surface here
+            self.strange.append(repr(error))
+
+    def join(self) -> list[str]:
+        """Wait for all of them; returns what they should not have seen."""
+        self._helper.join()
+        for thread in (self._first, *self._others):
+            thread.join()
+        crashpoints.listen(None)
+        return self.strange
+
+
+def be_interrupted_everywhere(say: Callable[[str], None], address: str, place: str, kind: str) -> None:
+    """Append again and again, interrupted one step later each time, until an append gets through. After each,
+    this handle and another one must be able to write. Says how many steps there were, and what went wrong."""
+    with holdfast.open(address, timeout=5) as store, holdfast.open(address, timeout=5) as other:
+        store.session("a").append("note", "first")
+        number, interrupted = 0, True
+        wrong: list[Any] = []
+        while interrupted and not wrong:
+            number += 1
+            faulthandler.dump_traceback_later(HUNG, exit=True)
+            neighbours = Neighbours(store, place, number) if place != "alone" else None
+            interrupted = _append(store, kind, number)
+            wrong += neighbours.join() if neighbours is not None else []
+            for handle in (store, other):
+                try:
+                    handle.session("a").append("note", f"after {number} " * (3000 if number % 2 else 1))
+                except HoldfastError as error:
+                    wrong.append(f"after step {number}: {error!r}")
+        faulthandler.cancel_dump_traceback_later()
+        say(json.dumps([number, wrong]))
+
+
+def _append(store: holdfast.Holdfast, kind: str, number: int) -> bool:
+    session = store.session(f"new {number}" if kind == "new session" else "a")
+    data = f"{number} " * (9000 if kind == "blob" else 1)
+    try:
+        with Interrupt(number):
+            session.append("note", data)
+    except KeyboardInterrupt:
+        return True
+    return False
