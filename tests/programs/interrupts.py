@@ -14,7 +14,7 @@ import holdfast
 from holdfast import crashpoints
 from holdfast.errors import HoldfastError
 
-HUNG = 30
+HUNG = 15
 
 
 class Interrupt:
