@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -88,10 +87,6 @@ class Runtime(Protocol):
         """Wait for the bell to ring past `seen`."""
         ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
     def close(self) -> None:
         """End the threads."""
         ...
@@ -107,9 +102,6 @@ class Blocking:
 
     async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
         return bell.wait_blocking(seen, timeout)
-
-    async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -128,9 +120,6 @@ class Looping:
 
     async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
         return await bell.wait_looping(seen, timeout)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)

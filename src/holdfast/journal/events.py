@@ -103,11 +103,6 @@ def check_name(what: str, name: object) -> str:
     return name
 
 
-def check_optional(what: str, name: object) -> str | None:
-    """Like `check_name`, None allowed."""
-    return None if name is None else check_name(what, name)
-
-
 def check_cause(cause: object) -> int | str | None:
     """`cause`, if it can be one: a position, or "session#position"."""
     if cause is None or (isinstance(cause, int) and not isinstance(cause, bool) and 1 <= cause < 2**63):
