@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,12 @@ def test_processes_may_open_a_new_store_at_the_same_moment(
     fresh_address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     """On SQLite over a few files, because the moments that matter are short."""
-    addresses = [fresh_address] if "://" in fresh_address else [f"{fresh_address}.{index}" for index in range(12)]
+    addresses = [fresh_address] if "://" in fresh_address else [f"{fresh_address}.{index}" for index in range(20)]
     for index, address in enumerate(addresses):
         gate = Gate(tmp_path / f"gate{index}")
-        children = [nursery.start("roles:open_first", address=address, gate=gate.path) for _ in range(6)]
+        children = [nursery.start("roles:open_first", address=address, gate=gate.path) for _ in range(8)]
         gate.open()
-        assert sorted(_said(children)) == [1, 2, 3, 4, 5, 6]
+        assert sorted(_said(children)) == list(range(1, 9))
 
 
 @pytest.mark.promise("J5", "B2")
@@ -142,7 +143,8 @@ def test_what_another_handle_did_in_between_is_seen(address: str, how: str) -> N
 
 
 @pytest.mark.promise("J5")
-def test_reading_during_erasures_finds_no_damage(address: str) -> None:
+@pytest.mark.parametrize("through", ["handles of its own", "the same handle"])
+def test_reading_during_erasures_finds_no_damage(address: str, through: str) -> None:
     strange: list[BaseException] = []
     with holdfast.open(address) as store:
         for number in range(60):
@@ -151,7 +153,7 @@ def test_reading_during_erasures_finds_no_damage(address: str) -> None:
 
         def read() -> None:
             while not ending.is_set():
-                with holdfast.open(address) as reader:
+                with nullcontext(store) if through == "the same handle" else holdfast.open(address) as reader:
                     try:
                         list(reader.session("a").events())
                     except HoldfastError as error:
@@ -340,6 +342,12 @@ def test_a_forked_child_with_a_handle_of_its_own_loses_nothing(address: str, nur
     ledger = Ledger(address)
     ledger.audit([child.said], unsure=0)
     assert ledger.acknowledged == 11
+
+
+@pytest.mark.promise("J14")
+def test_a_handle_closed_before_the_fork_does_not_stand_in_the_childs_way(address: str, nursery: Nursery) -> None:
+    child = nursery.start("roles:close_and_fork", address=address)
+    assert child.finish() == ["1", "2", "3"]
 
 
 # -- stopped processes
@@ -570,19 +578,44 @@ def test_closing_during_appends_of_threads_settles_each_of_them(address: str) ->
     assert sorted(stored) == sorted(told)
 
 
+class LeavingLoop(asyncio.SelectorEventLoop):
+    """A loop that closes right after somebody has looked whether it is closed."""
+
+    leaving = False
+
+    def call_soon_threadsafe(self, *given: Any, **options: Any) -> Any:
+        if self.leaving:
+            raise RuntimeError("Event loop is closed")
+        return super().call_soon_threadsafe(*given, **options)
+
+
 @pytest.mark.promise("J5")
-def test_a_loop_that_ends_in_the_middle_does_not_hold_up_another(address: str) -> None:
-    first = asyncio.new_event_loop()
+@pytest.mark.parametrize("when", ["before it was written", "before it was told", "while following"])
+def test_a_loop_that_ends_in_the_middle_does_not_hold_up_another(address: str, when: str) -> None:
+    first = LeavingLoop()
     store = first.run_until_complete(holdfast.aopen(address))
-    task = first.create_task(store.session("a").append("note", "abandoned"))
-    first.call_soon(first.stop)
-    first.run_forever()  # one turn: the append was asked for, and nobody will ever hear of it
-    first.close()
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    if when == "while following":
+        first.run_until_complete(store.session("a").append("note", 0))
+        following = store.session("a").follow()
+        first.run_until_complete(anext(following))
+        task = first.create_task(anext(following))
+    else:
+        task = first.create_task(store.session("a").append("note", "abandoned"))
+    for _ in range(1 if when == "before it was written" else 10):
+        first.call_soon(first.stop)
+        first.run_forever()  # a turn or some: the append was asked for, and nobody will ever hear of it
+        first.leaving = when != "before it was written"
 
-    async def on_another() -> int:
-        event = await asyncio.wait_for(store.session("a").append("note", "lives"), 10)
+    async def on_another() -> list[Any]:
+        events = [await asyncio.wait_for(store.session("a").append("note", number), 10) for number in (1, 2)]
         await store.close()
-        return event.position
+        return [event.data for event in events]
 
-    assert asyncio.run(on_another()) in (1, 2)
+    try:
+        assert asyncio.run(on_another()) == [1, 2]
+    finally:
+        first.leaving = False
+        task.cancel()
+        first.run_until_complete(asyncio.wait([task]))
+        first.run_until_complete(first.shutdown_asyncgens())
+        first.close()

@@ -174,6 +174,21 @@ def reopen_after_fork(say: Say, address: str) -> None:
     os.waitpid(child, 0)
 
 
+def close_and_fork(say: Say, address: str) -> None:
+    """Close a handle, fork, and write through new ones in child and parent."""
+    store = holdfast.open(address)
+    say(str(store.session("a").append("note").position))
+    store.close()
+    child = os.fork()
+    if child == 0:
+        with suppress(HoldfastError), holdfast.open(address) as own:
+            say(str(own.session("a").append("note").position))
+        os._exit(0)
+    os.waitpid(child, 0)
+    with holdfast.open(address) as again:
+        say(str(again.session("a").append("note").position))
+
+
 def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
     """Append once the gate opens, be interrupted in it, and then idle until the second gate opens."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
