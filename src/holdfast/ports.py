@@ -265,8 +265,8 @@ class Store(Protocol):
     async def erase(self, request: Erase) -> Erasure:
         """In one transaction: replace the subject's payloads by their digest, delete its blobs, forget
         its name, salt and key, and append a tombstone to each session that held a payload. An embedded
-        store leaves no byte of it in its files; a server's own files and logs follow as it cleans up. For a subject that is gone, only what a killed
-        erasure may have left in the logs is removed."""
+        store leaves no byte of it in its files; a server's own files and logs follow as it cleans up. For a
+        subject that is gone, only what a killed erasure may have left in the logs is removed."""
         ...
 
     async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:
