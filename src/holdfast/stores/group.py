@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Generic, TypeVar
 
@@ -49,6 +50,19 @@ class Ticket(Generic[Q, A]):
         return self.answer
 
 
+class Duty(Generic[Q, A]):
+    """What a thread in `commit` owes to the others."""
+
+    __slots__ = ("discharged", "group", "leads", "ticket", "wakes")
+
+    def __init__(self) -> None:
+        self.ticket: Ticket[Q, A] | None = None
+        self.leads = False
+        self.group: list[Ticket[Q, A]] = []
+        self.wakes: Iterator[threading.Lock] | None = None
+        self.discharged = False
+
+
 class GroupCommit(Generic[Q, A]):
     """Collects requests and commits them in groups, in order of arrival, one group at a time.
 
@@ -73,86 +87,82 @@ class GroupCommit(Generic[Q, A]):
     def commit(self, request: Q) -> A:
         """Block until the request is settled. Interrupted, it leaves the group in order: whether the request
         lands is then open."""
-        ticket: Ticket[Q, A] | None = None
-        leads = False
+        duty: Duty[Q, A] = Duty()
+        interrupt: BaseException | None = None
         try:
-            with self._mutex:
-                self._refuse_if_closed()
-                if self._leading:
-                    ticket = self._join(request)
-                else:
-                    self._leading = leads = True
-            if ticket is None:
-                return self._alone(request)
-            if ticket.turn is not None:
-                ticket.turn.acquire()  # woken when settled, or when it is this thread's turn to lead
-        except BaseException:
-            if ticket is not None:
-                self._abandon(ticket)
-            raise
+            return self._commit(request, duty)
         finally:
-            if leads and not self._stood_down():
-                self._hand_over([])
-        if ticket.following is not None:
-            ticket.following.release()
+            while not duty.discharged:
+                try:
+                    self._discharge(duty)
+                except BaseException as error:  # noqa: BLE001 - an interrupt; the rest is still to be done
+                    interrupt = error
+            if interrupt is not None:
+                raise interrupt
+
+    def _commit(self, request: Q, duty: Duty[Q, A]) -> A:
+        with self._mutex:
+            self._refuse_if_closed()
+            if self._leading:
+                ticket = duty.ticket = Ticket(request)
+                ticket.turn = turn = threading.Lock()
+                turn.acquire()
+                self._waiting.append(ticket)
+            else:
+                self._leading = duty.leads = True
+        if not duty.ticket:
+            return self._alone(request)
+        turn.acquire()  # woken when settled, or when it is this thread's turn to lead
         if not ticket.settled:
-            self._lead(self._take())
+            following, ticket.following = ticket.following, None
+            if following is not None:
+                following.release()  # first: the others go on while this thread commits
+            self._take(duty)
+            self._settle(duty.group)
         return ticket.outcome()
 
-    def _stood_down(self) -> bool:
-        """Lead no longer, if nobody waits: the way of a lone writer."""
+    def _take(self, duty: Duty[Q, A]) -> None:
+        """Make the waiting, oldest first, this thread's group."""
         with self._mutex:
-            if self._waiting:
-                return False
-            self._leading = False
-            return True
-
-    def _join(self, request: Q) -> Ticket[Q, A]:
-        ticket: Ticket[Q, A] = Ticket(request)
-        ticket.turn = threading.Lock()
-        ticket.turn.acquire()
-        self._waiting.append(ticket)
-        return ticket
-
-    def _abandon(self, ticket: Ticket[Q, A]) -> None:
-        """A waiting thread was interrupted: nobody may wait for it."""
-        with self._mutex:
-            ticket.abandoned = True
-            if ticket in self._waiting:
-                self._waiting.remove(ticket)
-            following = ticket.following
-            heirless = ticket.linked and not ticket.settled
-        if following is not None:
-            following.release()
-        if heirless:
-            self._hand_over([])
-
-    def _lead(self, group: list[Ticket[Q, A]]) -> None:
-        try:
-            self._settle(group)
-        finally:
-            self._hand_over(group[1:])  # the leader itself, the first of its group, is awake
-
-    def _hand_over(self, settled: list[Ticket[Q, A]]) -> None:
-        """Wake the settled, one by the other, with the next leader in their midst."""
-        with self._mutex:
-            chain = [ticket for ticket in settled if not ticket.abandoned]
-            if not self._waiting:
-                self._leading = False
-            else:
-                chain.insert(len(chain) // 2, self._waiting[0])
-            for ticket, after in pairwise(chain):
-                ticket.following = after.turn
-            for ticket in chain:
-                ticket.linked = True
-        if chain and chain[0].turn is not None:
-            chain[0].turn.release()
-
-    def _take(self) -> list[Ticket[Q, A]]:
-        with self._mutex:
-            group = self._waiting[: self._largest]
+            duty.leads = True
+            duty.group = self._waiting[: self._largest]
             del self._waiting[: self._largest]
-        return group
+
+    def _discharge(self, duty: Duty[Q, A]) -> None:
+        """Wake whoever counts on this thread. Can be repeated after an interrupt: a turn that was taken from the
+        iterator is released before an interrupt can come between."""
+        with self._mutex:
+            if duty.wakes is None:
+                duty.wakes = iter(self._wakes(duty))
+        for turn in duty.wakes:
+            turn.release()
+        duty.discharged = True
+
+    def _wakes(self, duty: Duty[Q, A]) -> list[threading.Lock]:
+        """The turns to release: who follows in the chain, and, if this thread led, the next chain, in which those
+        settled wake one another with the next leader in their midst."""
+        wakes = []
+        ticket = duty.ticket
+        if ticket is not None:
+            ticket.abandoned = True
+            if ticket in self._waiting:  # interrupted before its turn, or before it could lead
+                self._waiting.remove(ticket)
+                duty.leads = ticket.linked
+            if ticket.following is not None:
+                wakes.append(ticket.following)
+        if duty.leads:
+            _fail(duty.group, _interrupted())
+            chain = [settled for settled in duty.group if not settled.abandoned]
+            self._leading = bool(self._waiting)
+            if self._leading:
+                chain.insert(len(chain) // 2, self._waiting[0])
+            for one, after in pairwise(chain):
+                one.following = after.turn
+            for one in chain:
+                one.linked = True
+            if chain and chain[0].turn is not None:
+                wakes.append(chain[0].turn)
+        return wakes
 
     def _settle(self, group: list[Ticket[Q, A]]) -> None:
         try:
@@ -189,10 +199,15 @@ class GroupCommit(Generic[Q, A]):
                 self._worker.start()
         self._wake.release()
 
+    def _taken(self) -> list[Ticket[Q, A]]:
+        duty: Duty[Q, A] = Duty()
+        self._take(duty)
+        return duty.group
+
     def _work(self) -> None:
         while True:
             self._wake.acquire()
-            while group := self._take():
+            while group := self._taken():
                 self._settle(group)
                 _tell(group)
             with self._mutex:
@@ -213,7 +228,7 @@ class GroupCommit(Generic[Q, A]):
         self._wake.release()
         if self._worker is not None:
             self._worker.join(timeout=30)
-        left = [] if self._leading else self._take()
+        left = [] if self._leading else self._taken()
         _fail(left, _was_closed())
         _tell(left)
 
@@ -242,7 +257,7 @@ def _tell(group: list[Ticket[Q, A]]) -> None:
         if ticket.future is not None:
             loops.setdefault(ticket.future.get_loop(), []).append(ticket)
     for loop, tickets in loops.items():
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed: nobody there will ever ask
             loop.call_soon_threadsafe(_resolve, tickets)
 
 

@@ -122,6 +122,9 @@ class Writing:
         except Exception:  # noqa: BLE001 - each append has its own outcome, found below
             self.appender.forget()
             outcomes = [self._outcome(ticket.request) for ticket in tickets]
+        except BaseException:
+            self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
+            raise
         reach("append.committed")
         self._bell.ring()
         for ticket, outcome in zip(tickets, outcomes, strict=True):
