@@ -132,6 +132,10 @@ class GroupCommit(Generic[Q, A]):
         """Wake whoever counts on this thread. Can be repeated after an interrupt: a turn that was taken from the
         iterator is released before an interrupt can come between."""
         with self._mutex:
+            if duty.ticket is None and not self._waiting and duty.wakes is None:  # a lone writer owes nothing
+                self._leading = self._leading and not duty.leads
+                duty.discharged = True
+                return
             if duty.wakes is None:
                 duty.wakes = iter(self._wakes(duty))
         for turn in duty.wakes:
