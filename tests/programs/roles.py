@@ -8,28 +8,56 @@ import os
 import random
 import signal
 import sqlite3
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import holdfast
 from holdfast import crashpoints
 from holdfast.errors import HoldfastError, PositionConflict
 from holdfast.testing.crash import die_at
 
-from .children import pass_gate
+from .children import Gate, pass_gate
 from .ledger import write_one
 
 Say = Callable[[str], None]
 
 
-def open_first(say: Say, address: str, gate: str) -> None:
-    """Open a store that is not there yet, at the same moment as others."""
-    pass_gate(gate)
+def open_first(say: Say, addresses: list[str], gate: str, count: int) -> None:
+    """For each address, fork processes that open it at nearly the same moment; say the positions that they wrote."""
+    for address in addresses:
+        closed = Gate(Path(gate))
+        children = [_forked(lambda: _open_and_write(say, address, closed)) for _ in range(count)]  # noqa: B023
+        time.sleep(0.005)  # most of them wait at the gate by now; those who do not are late by a little
+        closed.open()
+        for child in children:
+            os.waitpid(child, 0)
+
+
+def _open_and_write(say: Say, address: str, gate: Gate) -> None:
+    gate.open()  # this process's part in keeping it shut
+    pass_gate(gate.path)
+    time.sleep(random.Random(os.getpid()).uniform(0, 0.002))
     with holdfast.open(address) as store:
         say(str(store.session("a").append("opened").position))
+
+
+def _forked(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:  # noqa: BLE001 - the test reads it
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+    return child
 
 
 def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:

@@ -66,12 +66,15 @@ class Owners:
 
     async def load(self, refs: Iterable[bytes | None]) -> dict[bytes | None, Owner]:
         """The owners of these references; erased ones are left out."""
+        found: dict[bytes | None, Owner] = {}
         for ref in refs:
-            if ref is not None and ref not in self._by_ref:
+            owner = self._by_ref.get(ref)
+            if owner is None and ref is not None:
                 row = await self._store.subject_by_ref(self._workspace, ref)
-                if row is not None:
-                    self._remember(row)
-        return self._by_ref
+                owner = self._remember(row) if row is not None else None
+            if owner is not None:
+                found[ref] = owner
+        return found
 
     def _remember(self, row: SubjectRow) -> Owner:
         data_key = self.keyring.unwrap(self._workspace, row)

@@ -23,6 +23,11 @@ def watch(store: Any) -> None:
     _open.add(store)
 
 
+def unwatch(store: Any) -> None:
+    """The store was closed: children have nothing to do with it."""
+    _open.discard(store)
+
+
 def forked() -> ForkedHandle:
     """What a child is told that uses a handle of its parent."""
     return ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")

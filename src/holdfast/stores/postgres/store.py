@@ -35,7 +35,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
-from ..forking import forked, watch
+from ..forking import forked, unwatch, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
 from .appending import (
@@ -377,6 +377,7 @@ class PostgresStore:
         self._refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
         self._pool.close(timeout=5)
+        unwatch(self)
         self._bell.ring()
 
 

@@ -32,7 +32,7 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime
-from ..forking import forked, inherited, refuse_inherited, watch
+from ..forking import forked, inherited, refuse_inherited, unwatch, watch
 from ..group import GroupCommit
 from ..queries import refuse_outdated
 from ..rowcheck import checksum
@@ -320,6 +320,7 @@ class SqliteStore:
         with suppress(apsw.Error):
             self._watcher.close()
         self._writing.close()
+        unwatch(self)
         self._bell.ring()
 
     def _close_idle(self) -> None:
