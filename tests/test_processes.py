@@ -68,7 +68,7 @@ def test_processes_may_open_a_new_store_at_the_same_moment(
     fresh_address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     """On SQLite over many files, because the moments that matter are short."""
-    addresses = [fresh_address] if "://" in fresh_address else [f"{fresh_address}.{index}" for index in range(15)]
+    addresses = [fresh_address] if "://" in fresh_address else [f"{fresh_address}.{index}" for index in range(8)]
     child = nursery.start("roles:open_first", addresses=addresses, gate=str(tmp_path / "gate"), count=6)
     wrote = [int(line) for line in child.finish()]
     assert sorted(wrote) == sorted([1, 2, 3, 4, 5, 6] * len(addresses)), child.complaint()
@@ -90,7 +90,7 @@ def test_writers_in_several_processes_make_one_order(address: str, nursery: Nurs
 
 @pytest.mark.promise("J7", "B2")
 def test_a_key_used_by_several_processes_at_once_is_stored_once(address: str, nursery: Nursery, gate: Gate) -> None:
-    keys = [f"k{index}" for index in range(15)]
+    keys = [f"k{index}" for index in range(8)]
     children = [nursery.start("roles:use_keys", address=address, gate=gate.path, keys=keys) for _ in range(4)]
     gate.open()
     answers: dict[str, set[str]] = {}

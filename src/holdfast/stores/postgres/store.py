@@ -382,8 +382,9 @@ class PostgresStore:
 
 
 def _passing(error: BaseException) -> bool:
-    """Whether waiting may help: a server that restarts, not a password that is wrong."""
-    return not isinstance(error, (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName))
+    """Whether waiting may help: a server that restarts, not a password that is wrong or a disk that is full."""
+    lasting = (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName, pg.DiskFull)
+    return not isinstance(error, lasting)
 
 
 def _write_lease(connection: Connection, place: tuple[str, str], lease: LeaseRow) -> LeaseRow:

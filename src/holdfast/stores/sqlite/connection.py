@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -153,13 +154,26 @@ def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
     if tables and ("holdfast_meta",) not in tables:  # before a pragma could change a byte of it
         raise NotAStore(f"{settings.path} is a database of another program", hint="give holdfast a file of its own")
     if not settings.readonly:
-        if connection.pragma("journal_mode", "wal") != "wal":
+        if _use_wal(connection, settings.timeout) != "wal":
             raise StoreUnavailable(f"{settings.path} is on a file system without shared memory or locks")
         connection.pragma("synchronous", "full")
         connection.pragma("secure_delete", "on")
         connection.pragma("wal_autocheckpoint", 2000)
     connection.pragma("temp_store", "memory")
     connection.pragma("trusted_schema", "off")
+
+
+def _use_wal(connection: apsw.Connection, timeout: float) -> Any:
+    """Switch to a write-ahead log. While several processes open a new file at once, SQLite refuses this without
+    waiting, so wait here."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.002)
 
 
 def schema_version(connection: apsw.Connection) -> int:

@@ -90,14 +90,15 @@ class Writing:
         reach("append.begun")
         try:
             with self._mutex, self._lock:
-                done = self.appender.one_quickly(request)
-                if done is None:
-                    done = self._committed(lambda _: self._apply_one(request))
-        except BaseException as error:
-            self.appender.forget()
-            if isinstance(error, _BROKEN):
-                raise explain(error, self._path) from error
-            raise
+                try:
+                    done = self.appender.one_quickly(request)
+                    if done is None:
+                        done = self._committed(lambda _: self._apply_one(request))
+                except BaseException:
+                    self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
+                    raise
+        except _BROKEN as error:
+            raise explain(error, self._path) from error
         reach("append.committed")
         self._bell.ring()
         return done
@@ -114,17 +115,17 @@ class Writing:
         reach("append.begun")
         try:
             with self._mutex, self._lock:
-                quick = self.appender.quickly([ticket.request for ticket in tickets])
-                outcomes = quick or self._committed(lambda _: self._apply(tickets))
+                try:
+                    quick = self.appender.quickly([ticket.request for ticket in tickets])
+                    outcomes = quick or self._committed(lambda _: self._apply(tickets))
+                except BaseException:
+                    self.appender.forget()  # as above
+                    raise
         except (StoreBusy, apsw.BusyError) as error:
             busy = explain(error, self._path)
             outcomes = [busy] * len(tickets) if isinstance(busy, StoreBusy) else []  # all of them have waited
         except Exception:  # noqa: BLE001 - each append has its own outcome, found below
-            self.appender.forget()
             outcomes = [self._outcome(ticket.request) for ticket in tickets]
-        except BaseException:
-            self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
-            raise
         reach("append.committed")
         self._bell.ring()
         for ticket, outcome in zip(tickets, outcomes, strict=True):
