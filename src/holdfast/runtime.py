@@ -37,7 +37,7 @@ class Bell:
             waiting, self._waiting = self._waiting, []
             self._condition.notify_all()
         for loop, future in waiting:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop was closed: nobody there waits any more
                 loop.call_soon_threadsafe(_settle, future)
 
     def wait_blocking(self, seen: int, timeout: float) -> bool:
