@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, a fresh database for each test that asks for one."""
+"""One PostgreSQL for the whole run, a fresh database for each test that asks; and child processes that end with it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from programs.children import Nursery
 
 from holdfast.testing.postgres import PostgresServer
 
@@ -39,3 +40,15 @@ def _database_at(url: str) -> str:
 @pytest.fixture
 def postgres_url(_new_database: Callable[[], str]) -> str:
     return _new_database()
+
+
+@pytest.fixture(scope="module")
+def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    with Nursery(tmp_path_factory.mktemp("children")) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def nursery(_nursery: Nursery) -> Iterator[Nursery]:
+    yield _nursery
+    _nursery.kill_all()

@@ -31,18 +31,6 @@ VISITS = range(1, 11)
 """Kills in one run: 2 stores x (42 random + 4 x 10 in an append + 3 x 2 in an erasure + 8 groups + 5 of many) = 202."""
 
 
-@pytest.fixture(scope="module")
-def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("children")) as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def nursery(_nursery: Nursery) -> Iterator[Nursery]:
-    yield _nursery
-    _nursery.kill_all()
-
-
 @pytest.fixture(params=STORES)
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":

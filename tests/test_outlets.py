@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,6 @@ from programs.outlets import FileOutlet
 from programs.proxy import CuttingProxy
 
 import holdfast
-
-
-@pytest.fixture(scope="module")
-def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("children")) as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def nursery(_nursery: Nursery) -> Iterator[Nursery]:
-    yield _nursery
-    _nursery.kill_all()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

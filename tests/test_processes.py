@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,18 +21,6 @@ from programs.ledger import Ledger, verified
 
 import holdfast
 from holdfast.errors import HoldfastError, StoreBusy, StoreClosed
-
-
-@pytest.fixture(scope="module")
-def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("children")) as nursery:
-        yield nursery
-
-
-@pytest.fixture
-def nursery(_nursery: Nursery) -> Iterator[Nursery]:
-    yield _nursery
-    _nursery.kill_all()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
