@@ -5,6 +5,12 @@
     session.append("note", {"text": "aisle seat"}) # durable when it returns
     for event in session.events(): ...             # verified against the hash chain
 
+    @holdfast.step                                 # intent before, outcome after
+    def book(flight, *, key): ...
+    @holdfast.task
+    def trip(request): return book(request)
+    hf.run(trip, "NYC tomorrow", id="trip-456")    # starts it, or resumes it, or returns its result
+
 Names are imported when they are first used: importing holdfast costs next to nothing.
 """
 
@@ -15,8 +21,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors as errors
-    from .aio import AsyncHoldfast, AsyncLease, AsyncSession, aopen
+    from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, aopen
+    from .aio_runs import AsyncRunHandle
     from .errors import HoldfastError
+    from .execution.definitions import CannotTell, Happened, RateLimited, Retry, step, task
+    from .execution.runs import RunInfo, RunStatus
+    from .execution.schedules import Schedule
+    from .execution.state import AsyncSharedState, Versioned
+    from .execution.waits import (
+        NoAnswer,
+        ask,
+        emit,
+        patched,
+        receive,
+        remember,
+        report,
+        reported,
+        sleep,
+        sleep_until,
+        transaction,
+    )
+    from .execution.worker import Queue
     from .journal.codec import Unregistered
     from .journal.events import Draft, Event, Standing
     from .journal.journal import ErasureReport
@@ -24,53 +49,110 @@ if TYPE_CHECKING:
     from .journal.registry import register
     from .journal.sealing import new_key
     from .journal.verifying import Problem, Verification
-    from .sync import Holdfast, Lease, Session, open
+    from .sync import Holdfast, Lease, Session, SessionView, open
+    from .sync_runs import RunHandle, SharedState
 
 __version__ = "0.1.0"
 
 _HOME = {
     "AsyncHoldfast": "aio",
     "AsyncLease": "aio",
+    "AsyncRunHandle": "aio_runs",
     "AsyncSession": "aio",
+    "AsyncSessionView": "aio",
+    "AsyncSharedState": "execution.state",
+    "CannotTell": "execution.definitions",
     "Draft": "journal.events",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
+    "Happened": "execution.definitions",
     "Holdfast": "sync",
     "HoldfastError": "errors",
     "Lease": "sync",
+    "NoAnswer": "execution.waits",
     "Problem": "journal.verifying",
+    "Queue": "execution.worker",
+    "RateLimited": "execution.definitions",
     "Redactor": "journal.redaction",
+    "Retry": "execution.definitions",
+    "RunHandle": "sync_runs",
+    "RunInfo": "execution.runs",
+    "RunStatus": "execution.runs",
+    "Schedule": "execution.schedules",
     "Session": "sync",
+    "SessionView": "sync",
+    "SharedState": "sync_runs",
     "Standing": "journal.events",
     "Unregistered": "journal.codec",
     "Verification": "journal.verifying",
+    "Versioned": "execution.state",
     "aopen": "aio",
+    "ask": "execution.waits",
+    "emit": "execution.waits",
     "new_key": "journal.sealing",
     "open": "sync",
+    "patched": "execution.waits",
+    "receive": "execution.waits",
     "register": "journal.registry",
+    "remember": "execution.waits",
+    "report": "execution.waits",
+    "reported": "execution.waits",
+    "sleep": "execution.waits",
+    "sleep_until": "execution.waits",
+    "step": "execution.definitions",
+    "task": "execution.definitions",
+    "transaction": "execution.waits",
 }
 
 __all__ = [
     "AsyncHoldfast",
     "AsyncLease",
+    "AsyncRunHandle",
     "AsyncSession",
+    "AsyncSessionView",
+    "AsyncSharedState",
+    "CannotTell",
     "Draft",
     "ErasureReport",
     "Event",
+    "Happened",
     "Holdfast",
     "HoldfastError",
     "Lease",
+    "NoAnswer",
     "Problem",
+    "Queue",
+    "RateLimited",
     "Redactor",
+    "Retry",
+    "RunHandle",
+    "RunInfo",
+    "RunStatus",
+    "Schedule",
     "Session",
+    "SessionView",
+    "SharedState",
     "Standing",
     "Unregistered",
     "Verification",
+    "Versioned",
     "aopen",
+    "ask",
+    "emit",
     "errors",
     "new_key",
     "open",
+    "patched",
+    "receive",
     "register",
+    "remember",
+    "report",
+    "reported",
+    "sleep",
+    "sleep_until",
+    "step",
+    "task",
+    "transaction",
 ]
 
 

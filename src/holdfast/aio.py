@@ -7,6 +7,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+from .aio_runs import AsyncRuns
 from .errors import InvalidInput
 from .journal.events import Draft, Event, Standing, check_name, check_types
 from .journal.journal import ErasureReport, Journal
@@ -66,14 +67,11 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
     except BaseException:
         await store.close()
         raise
-    return AsyncHoldfast(journal)
+    return AsyncHoldfast(journal, runtime)
 
 
-class AsyncHoldfast:
+class AsyncHoldfast(AsyncRuns):
     """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
 
     @property
     def workspace(self) -> str:
@@ -110,6 +108,7 @@ class AsyncHoldfast:
 
     async def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
+        self._close_runs()
         await self._journal.store.close()
 
     async def __aenter__(self) -> Self:
@@ -193,6 +192,10 @@ class AsyncSession:
         """Whether to start, attach, wait, recover or leave this session alone."""
         return await self._journal.standing(self.id)
 
+    def at(self, position: int) -> AsyncSessionView:
+        """The session as it stood at a position, to be read."""
+        return AsyncSessionView(self, _whole("position", position, 0))
+
     async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
         """A new session that shares this one's events up to `at`; this one is untouched."""
         await self._journal.fork(self.id, session, at)
@@ -206,6 +209,27 @@ class AsyncSession:
         """Own this session for a while; None if somebody else does. Write with the lease's fence."""
         taken = await self._journal.acquire(self.id, owner, seconds)
         return None if taken is None else AsyncLease(self._journal, self.id, taken)
+
+
+class AsyncSessionView:
+    """A session up to a position: what was known then."""
+
+    def __init__(self, session: AsyncSession, position: int) -> None:
+        self._session = session
+        self.position = position
+
+    def events(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[Event, None]:
+        """The events that there were."""
+        options["stop"] = _earlier(self.position, options.get("stop"))
+        return self._session.events(**options)
+
+    async def fork(self, session: str) -> AsyncSession:
+        """A new session that goes on from here."""
+        return await self._session.fork(session, at=self.position)
+
+
+def _earlier(position: int, stop: int | None) -> int:
+    return position if stop is None else min(position, _whole("stop", stop, 0))
 
 
 class AsyncLease:

@@ -11,6 +11,19 @@ HoldfastError
 │   ├── UnknownSession      no such session in this workspace
 │   ├── SessionExists       the id of a fork is taken
 │   └── JournalDamaged      an event does not match its hash, or is missing
+├── RunError                a run cannot go on, or not like this
+│   ├── RunActive           another run is open in the same session, or somebody executes this one now
+│   ├── UnknownRun          no such run in this workspace
+│   ├── UnknownTask         the run's task, or its version of it, is not in this process
+│   ├── RunParked           the run waits for a person or a signal
+│   ├── RunFailed           the run ended with an error
+│   ├── RunCancelled        the run was cancelled
+│   ├── StepsChanged        the code asks for other steps than the journal holds
+│   ├── StepInDoubt         a step may have happened, and nothing can tell
+│   ├── StepTimeout         a step took longer than it may
+│   ├── StepFailed          a step failed earlier, with an error whose class is not here
+│   ├── DeadlineExceeded    the run took longer than it may
+│   └── StateConflict       shared state was changed by somebody else
 ├── StoreError              the place where the journal lives said no
 │   ├── StoreUnavailable    cannot be reached
 │   ├── StoreBusy           somebody else held the write lock for too long
@@ -149,6 +162,130 @@ class JournalDamaged(JournalError):
         self.session = session
         self.position = position
         self.reason = reason
+
+
+class RunError(HoldfastError):
+    """A run cannot go on, or not like this."""
+
+
+class RunActive(RunError):
+    """Another run is open in the session, or somebody executes this one."""
+
+    def __init__(self, run: str, session: str, why: str) -> None:
+        super().__init__(f"run {run!r} is open in session {session!r}{why}", hint="wait for it, or cancel it")
+        self.run = run
+        self.session = session
+
+
+class UnknownRun(RunError):
+    """No run of that id in this workspace."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            f"there is no run {run!r} in this workspace", hint="list them with hf.runs() or `holdfast runs`"
+        )
+        self.run = run
+
+
+class UnknownTask(RunError):
+    """The task that a run needs is not in this process."""
+
+    def __init__(self, run: str, task: str, version: str | None) -> None:
+        which = f"{task!r}" if version is None else f"{task!r} in version {version!r}"
+        super().__init__(
+            f"run {run!r} needs the task {which}, which is not here",
+            hint="import its module, or pass the task; keep an old version until its runs have ended",
+        )
+        self.run = run
+        self.task = task
+        self.version = version
+
+
+class RunParked(RunError):
+    """The run waits. ``waiting`` says what for; nothing is lost, and it goes on once that has come."""
+
+    def __init__(self, run: str, waiting: str) -> None:
+        super().__init__(
+            f"run {run!r} waits: {waiting}",
+            hint="answer it, signal it or settle it (hf.answer, hf.signal, hf.settle), then hf.resume",
+        )
+        self.run = run
+        self.waiting = waiting
+
+
+class RunFailed(RunError):
+    """The run ended with an error earlier. ``kind`` is the name of the error's class."""
+
+    def __init__(self, run: str, kind: str, message: str) -> None:
+        super().__init__(f"run {run!r} failed with {kind}: {message}")
+        self.run = run
+        self.kind = kind
+
+
+class RunCancelled(RunError):
+    """The run was cancelled."""
+
+    def __init__(self, run: str, reason: str | None) -> None:
+        super().__init__(f"run {run!r} was cancelled" + (f": {reason}" if reason else ""))
+        self.run = run
+        self.reason = reason
+
+
+class StepsChanged(RunError):
+    """The code asks for other steps than the journal holds. Nothing was run."""
+
+    def __init__(self, run: str, wanted: str, recorded: list[str]) -> None:
+        listed = ", ".join(recorded[:5])
+        super().__init__(
+            f"run {run!r} comes to {wanted}, but the journal goes on with {listed}",
+            hint="the task was changed: keep the old code for old runs with version=, or guard the new part with "
+            "holdfast.patched(name)",
+        )
+        self.run = run
+        self.wanted = wanted
+        self.recorded = recorded
+
+
+class StepInDoubt(RunError):
+    """A step may have happened, and it is declared to fail rather than to repeat."""
+
+    def __init__(self, run: str, step: str, why: str) -> None:
+        super().__init__(f"step {step!r} of run {run!r} may have happened: {why}", hint="find out, and settle it")
+        self.run = run
+        self.step = step
+
+
+class StepTimeout(RunError):
+    """A step took longer than its timeout."""
+
+    def __init__(self, step: str, seconds: float) -> None:
+        super().__init__(f"step {step!r} took longer than {seconds:g} s")
+        self.step = step
+        self.seconds = seconds
+
+
+class StepFailed(RunError):
+    """A step failed before a restart; its error's class cannot be found, so this stands for it."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+class DeadlineExceeded(RunError):
+    """The run took longer than it may."""
+
+
+class StateConflict(RunError):
+    """Shared state is not at the version that the writer saw."""
+
+    def __init__(self, key: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"state {key!r} is at version {actual}, not {expected}", hint="read it again, or use update() with a merge"
+        )
+        self.key = key
+        self.expected = expected
+        self.actual = actual
 
 
 class StoreError(HoldfastError):

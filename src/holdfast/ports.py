@@ -62,11 +62,70 @@ class Blob(NamedTuple):
     body: bytes
 
 
+class RunRow(NamedTuple):
+    """A run in the catalog: what `runs`, workers and waiters ask for, without reading its journal.
+
+    `status` is "open", "done", "failed" or "cancelled". `wake` is when somebody may take an open run up: None while
+    it waits for something that has no time. It stays while the run is executed: then the lease keeps others away,
+    and a run whose owner died is due again by itself. `waiting` says what for. `nudges` counts what happened to the
+    run from outside, so that its owner does not put it to sleep over something it has not seen.
+    """
+
+    run: str
+    session: str
+    task: str
+    version: str | None
+    status: str
+    waiting: str | None
+    wake: int | None
+    created: int
+    started: int | None
+    updated: int
+    ended: int | None
+    parent: str | None
+    queue: str | None
+    queue_key: str | None
+    priority: int
+    nudges: int
+    origin: int
+
+
+class RunChange(NamedTuple):
+    """A change to a run's row in the transaction of an append: from the row as it stands (None: there is none) to
+    the row to store (None: as it was). Called inside the transaction, perhaps twice; raising refuses the append."""
+
+    run: str
+    change: Callable[[RunRow | None], RunRow | None]
+
+
+class RunQuery(NamedTuple):
+    """Which runs to list; `before` is the (created, run) of the last one seen."""
+
+    status: tuple[str, ...] | None = None
+    task: str | None = None
+    queue: str | None = None
+    parent: str | None = None
+    session: str | None = None
+    before: tuple[int, str] | None = None
+    limit: int = 100
+
+
+class Limits(NamedTuple):
+    """What a queue allows: runs at the same time, and starts in a period of microseconds; each over all of the queue
+    and for each key in it."""
+
+    concurrency: int | None = None
+    key_concurrency: int | None = None
+    rate: tuple[int, int] | None = None
+    key_rate: tuple[int, int] | None = None
+
+
 class Append(NamedTuple):
     """A batch of events for one session, with everything that must hold for it to land.
 
     `place` is called inside the store's transaction with the current head and gives the records
-    to insert; called again with the same head it gives the same records.
+    to insert; called again with the same head it gives the same records. `release` gives the lease of `fence` back
+    in the same transaction.
     """
 
     workspace: str
@@ -79,6 +138,8 @@ class Append(NamedTuple):
     now: int = 0
     subject: bytes | None = None
     blobs: Sequence[Blob] = ()
+    changes: Sequence[RunChange] = ()
+    release: bool = False
 
 
 class Appended(NamedTuple):
@@ -158,6 +219,27 @@ class FeedItem(NamedTuple):
     record: Record
 
 
+class Transaction(Protocol):
+    """The store's own connection inside a transaction. All methods block and belong to one thread."""
+
+    @property
+    def connection(self) -> Any:
+        """What the driver gives: an apsw or a psycopg connection."""
+        ...
+
+    def append(self, request: Append) -> Appended:
+        """As `Store.append`, inside this transaction."""
+        ...
+
+    def commit(self) -> None:
+        """Make all of it durable."""
+        ...
+
+    def roll_back(self) -> None:
+        """Nothing of it happened. Does nothing after `commit`."""
+        ...
+
+
 class SubjectGone(HoldfastError):
     """Between sealing and storing, the subject was erased: seal again under a new one."""
 
@@ -178,9 +260,9 @@ class Store(Protocol):
         In one transaction and in this order: a known `key` returns the records stored first
         (`request.size` of them); a `fence` that is not the session's current, unexpired one
         raises `LeaseLost`; an `expected` position that is not the head raises `PositionConflict`
-        with both; an erased `subject` raises `SubjectGone`. Then blobs that are not there yet and
-        the placed records are stored. The session is created by its first event. Concurrent appends
-        to one session are serial: no gap, no repeat.
+        with both; an erased `subject` raises `SubjectGone`; a new run in a session with an open one raises `RunActive`.
+        Then blobs that are not there yet, the placed records and the changed run rows are stored. The session is
+        created by its first event. Concurrent appends to one session are serial: no gap, no repeat.
         """
         ...
 
@@ -286,8 +368,37 @@ class Store(Protocol):
         """The lease as it stands, expired or not."""
         ...
 
-    async def mark(self) -> Any:
-        """A mark to give to `changed`. Taken before a read, nothing after that read is missed."""
+    async def run(self, workspace: str, run: str) -> RunRow | None:
+        """A run's row."""
+        ...
+
+    async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+        """Runs with the leases on their sessions, newest first; ended ones without."""
+        ...
+
+    async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
+        """Open runs that may be taken up now: `wake` has come and no lease holds. By priority, then by time; without
+        the first `skip` of them."""
+        ...
+
+    async def next_wake(self, workspace: str, now: int) -> int | None:
+        """The first time after `now` at which an open run wants to wake."""
+        ...
+
+    async def claim(
+        self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
+    ) -> LeaseRow | None:
+        """`acquire` the lease of an open run's session, if its queue's limits leave room; the first claim notes when
+        the run was started. With `only_due`, only if its time to wake has come. None if it cannot be had."""
+        ...
+
+    def begin(self) -> Transaction:
+        """Begin a transaction for the caller's own rows and an append. Blocks; other writers may wait until it ends."""
+        ...
+
+    async def mark(self, *, runs: bool = False) -> Any:
+        """A mark to give to `changed`. Taken before a read, nothing after that read is missed. With `runs`, only
+        changes of runs count."""
         ...
 
     async def changed(self, mark: Any, timeout: float) -> float:

@@ -1,7 +1,8 @@
 """How one core serves two faces: blocking work runs in place, or on threads beside an event loop.
 
 The core is written as coroutines. `Blocking` never suspends, so `drive` can step a coroutine by hand;
-`Looping` moves blocking work to a few threads and suspends until it is done.
+`Looping` moves blocking work to a few threads and suspends until it is done. Under `drive` it works in place too: plain
+code that runs beside an event loop, such as a step, reaches the same store.
 """
 
 from __future__ import annotations
@@ -10,12 +11,34 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 from .errors import SuspendedInSync
 
 T = TypeVar("T")
+
+
+class _Thread(threading.local):
+    driving = 0
+
+
+_thread = _Thread()
+
+
+def is_driven() -> bool:
+    """Whether this thread steps a coroutine by hand, which must not suspend."""
+    return _thread.driving > 0
+
+
+@contextmanager
+def on_a_loop() -> Iterator[None]:
+    """Inside, an event loop runs in this thread although it is driven: what runs there may suspend again."""
+    before, _thread.driving = _thread.driving, 0
+    try:
+        yield
+    finally:
+        _thread.driving = before
 
 
 class Bell:
@@ -116,9 +139,13 @@ class Looping:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="holdfast")
 
     async def run(self, work: Callable[[], T]) -> T:
+        if is_driven():
+            return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
+        if is_driven():
+            return bell.wait_blocking(seen, timeout)
         return await bell.wait_looping(seen, timeout)
 
     def close(self) -> None:
@@ -127,11 +154,14 @@ class Looping:
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends and return its result."""
+    _thread.driving += 1
     try:
         coroutine.send(None)
     except StopIteration as finished:
         result: T = finished.value
         return result
+    finally:
+        _thread.driving -= 1
     coroutine.close()
     raise SuspendedInSync("a store suspended in the blocking face", hint="report this: it is a bug in the store")
 

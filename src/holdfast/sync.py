@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from .aio import AppendOptions, AsyncHoldfast, AsyncLease, AsyncSession, ReadOptions, open_face
+from .aio import AppendOptions, AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, ReadOptions, open_face
 from .journal.events import Draft, Event, Standing
 from .journal.journal import ErasureReport
 from .journal.sealing import KeySource
@@ -14,6 +14,7 @@ from .journal.verifying import Verification
 from .opening import Address, Settings
 from .ports import Head, Outlet, SessionRow
 from .runtime import Blocking, drive, drive_each
+from .sync_runs import Runs
 
 
 def open(address: Address, **settings: Unpack[Settings]) -> Holdfast:
@@ -21,11 +22,11 @@ def open(address: Address, **settings: Unpack[Settings]) -> Holdfast:
     return Holdfast(drive(open_face(address, settings, Blocking())))
 
 
-class Holdfast:
+class Holdfast(Runs):
     """A handle on a workspace in a store. Share it between threads; close it at the end."""
 
     def __init__(self, core: AsyncHoldfast) -> None:
-        self._core = core
+        self._core: AsyncHoldfast = core
 
     @property
     def workspace(self) -> str:
@@ -119,6 +120,10 @@ class Session:
         """Whether to start, attach, wait, recover or leave this session alone."""
         return drive(self._core.standing())
 
+    def at(self, position: int) -> SessionView:
+        """The session as it stood at a position, to be read."""
+        return SessionView(self._core.at(position))
+
     def fork(self, session: str, *, at: int | None = None) -> Session:
         """A new session that shares this one's events up to `at`; this one is untouched."""
         return Session(drive(self._core.fork(session, at=at)))
@@ -131,6 +136,22 @@ class Session:
         """Own this session for a while; None if somebody else does. Write with the lease's fence."""
         taken = drive(self._core.lease(owner, seconds=seconds))
         return None if taken is None else Lease(taken)
+
+
+class SessionView:
+    """A session up to a position: what was known then."""
+
+    def __init__(self, core: AsyncSessionView) -> None:
+        self._core = core
+        self.position = core.position
+
+    def events(self, **options: Unpack[ReadOptions]) -> Iterator[Event]:
+        """The events that there were."""
+        return drive_each(self._core.events(**options))
+
+    def fork(self, session: str) -> Session:
+        """A new session that goes on from here."""
+        return Session(drive(self._core.fork(session)))
 
 
 class Lease:

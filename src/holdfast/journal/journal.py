@@ -10,6 +10,7 @@ from ..crashpoints import reach
 from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreReadOnly, UnknownSession
 from ..ports import (
     Append,
+    Appended,
     Blob,
     Clock,
     Erase,
@@ -19,9 +20,11 @@ from ..ports import (
     Outlet,
     Record,
     Rewrap,
+    RunChange,
     SessionRow,
     Store,
     SubjectGone,
+    Transaction,
 )
 from .chain import payload_digest
 from .codec import Codec
@@ -60,7 +63,8 @@ class Journal:
     ) -> None:
         self.store = store
         self.workspace = check_name("workspace", workspace)
-        self._clock = clock
+        self.clock = clock
+        self.ids = ids
         self._owners = Owners(store, workspace, keyring)
         self._plain = not keyring
         self._preparing = Preparing(codec, ids, workspace, max_payload)
@@ -86,7 +90,7 @@ class Journal:
         prepared = self._preparing.draft(draft, NOBODY)
         if prepared.parts:
             return (await self.append(session, [draft]))[0]
-        now = self._clock.now()
+        now = self.clock.now()
         place = self._preparing.placing_plain(session, prepared, now)
         reach("append.encoded")
         request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
@@ -123,7 +127,7 @@ class Journal:
                 if item.parts:
                     blobs = await self._new_blobs(prepared, owner)
                     break
-            now = self._clock.now()
+            now = self.clock.now()
             place = self._preparing.placing(session, prepared, owner, key, now)
             reach("append.encoded")
             request = Append(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, blobs)
@@ -135,6 +139,40 @@ class Journal:
             if repeated_here:
                 return await self._stored(session, records, len(prepared))
             return self._answer(session, prepared, owner, records)
+
+    async def owner(self, subject: str | None) -> Owner:
+        """The owner of what is about a subject, for `prepare`."""
+        return NOBODY if subject is None and self._plain else await self._owners.of(subject)
+
+    def prepare(self, draft: Draft, owner: Owner) -> Prepared:
+        """Encode an event now, to be appended later; its `data` is what reading will give back."""
+        return self._preparing.draft(draft, owner)
+
+    async def append_prepared(
+        self,
+        session: str,
+        prepared: list[Prepared],
+        owner: Owner,
+        *,
+        key: str | None = None,
+        fence: int | None = None,
+        changes: Sequence[RunChange] = (),
+        release: bool = False,
+        within: Transaction | None = None,
+    ) -> Appended:
+        """Store events that were prepared for this owner, with changes to runs; in a transaction, if one is given."""
+        blobs: Sequence[Blob] = ()
+        for item in prepared:
+            if item.parts:
+                blobs = await self._new_blobs(prepared, owner)
+                break
+        now = self.clock.now()
+        place = self._preparing.placing(session, prepared, owner, key, now)
+        reach("append.encoded")
+        request = Append(
+            self.workspace, session, len(prepared), place, key, None, fence, now, owner.ref, blobs, changes, release
+        )
+        return await self.store.append(request) if within is None else within.append(request)
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
@@ -205,7 +243,7 @@ class Journal:
         point = head if at == head.position else Head(at, await self.reading.hash_at(session, at))
         if (await self.reading.head(new)).position:
             raise SessionExists(new)
-        await self.store.fork(self.workspace, session, point, new, self._clock.now())
+        await self.store.fork(self.workspace, session, point, new, self.clock.now())
 
     async def sessions(self) -> AsyncGenerator[SessionRow, None]:
         """All sessions of the workspace, by id."""
@@ -228,20 +266,20 @@ class Journal:
                     last = page[0].type
                     break
         lease = await self.store.lease(self.workspace, session)
-        owned = lease is not None and lease.expires > self._clock.now()
+        owned = lease is not None and lease.expires > self.clock.now()
         any_event = last is not None or (await self.reading.head(session)).position > 0
         return standing(last, any_event, owned)
 
     async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
         """Take the session's lease for a while; None if somebody else holds it."""
-        now = self._clock.now()
+        now = self.clock.now()
         check_name("session", session)
         check_name("owner", owner)
         return await self.store.acquire(self.workspace, session, owner, now, _until(now, seconds))
 
     async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
         """Keep the lease for a while longer; raises `LeaseLost`."""
-        now = self._clock.now()
+        now = self.clock.now()
         return await self.store.renew(self.workspace, session, fence, now, _until(now, seconds))
 
     async def deliver(self, outlet: Outlet) -> int:
@@ -273,7 +311,7 @@ class Journal:
         if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
             await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
             return ErasureReport(subject, 0, 0, 0, False, [])
-        owner, now = await self._owners.of(None), self._clock.now()
+        owner, now = await self._owners.of(None), self.clock.now()
 
         def tombstone(session: str, head: Head, count: int) -> Record:
             note = Draft("subject.erased", {"ref": row.ref.hex(), "payloads": count}, actor="holdfast")

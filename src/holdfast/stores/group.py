@@ -4,7 +4,8 @@ Whoever arrives while nobody commits becomes the leader and commits all that is 
 meanwhile wait and are the next group. A lone writer therefore pays for no hand-over, and many writers share
 one sync. Threads of a group wake one another in a chain: woken all at once they would only fight for the interpreter.
 The next leader sits in the middle of the chain, so that its sync overlaps with what the others do next. Under an
-event loop the leader is a thread, and one wake-up tells a whole group its outcomes.
+event loop the leader is a thread, and one wake-up tells a whole group its outcomes; plain code beside the loop waits
+for the same thread.
 """
 
 from __future__ import annotations
@@ -192,6 +193,18 @@ class GroupCommit(Generic[Q, A]):
         assert ticket.future is not None
         return await ticket.future
 
+    def commit_beside(self, request: Q) -> A:
+        """Block until the request is settled, among those of event loops: the same thread writes for all."""
+        ticket: Ticket[Q, A] = Ticket(request)
+        ticket.turn = turn = threading.Lock()
+        turn.acquire()
+        with self._mutex:
+            self._refuse_if_closed()
+            self._waiting.append(ticket)
+        self._kick()
+        turn.acquire()
+        return ticket.outcome()
+
     def _kick(self) -> None:
         with self._mutex:
             self._kicked_by = None
@@ -260,6 +273,8 @@ def _tell(group: list[Ticket[Q, A]]) -> None:
     for ticket in group:
         if ticket.future is not None:
             loops.setdefault(ticket.future.get_loop(), []).append(ticket)
+        elif ticket.turn is not None:
+            ticket.turn.release()
     for loop, tickets in loops.items():
         with suppress(RuntimeError):  # the loop was closed: nobody there will ever ask
             loop.call_soon_threadsafe(_resolve, tickets)

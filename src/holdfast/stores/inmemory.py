@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import LeaseLost, PositionConflict, SessionExists, StoreClosed, StoreError
+from ..errors import InvalidInput, LeaseLost, PositionConflict, RunActive, SessionExists, StoreClosed, StoreError
 from ..ports import (
     GENESIS,
     Append,
@@ -23,11 +23,15 @@ from ..ports import (
     FeedItem,
     Head,
     LeaseRow,
+    Limits,
     Record,
     Rewrap,
+    RunQuery,
+    RunRow,
     SessionRow,
     SubjectGone,
     SubjectRow,
+    Transaction,
 )
 from ..runtime import Bell, Runtime
 from .forking import forked, watch
@@ -59,6 +63,7 @@ class _Workspace:
     subjects: dict[bytes, SubjectRow] = field(default_factory=dict)
     leases: dict[str, LeaseRow] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, RunRow] = field(default_factory=dict)
 
     def subject(self, name: str) -> SubjectRow | None:
         return next((row for row in self.subjects.values() if row.name == name), None)
@@ -80,7 +85,7 @@ class InMemoryStore:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._bell = Bell()
+        self._bell, self._runs_bell = Bell(), Bell()
         self._spaces: dict[str, _Workspace] = {}
         self._refusal: StoreError | None = None
         watch(self)
@@ -97,6 +102,8 @@ class InMemoryStore:
     async def append(self, request: Append) -> Appended:
         done = await self._do(request.workspace, lambda space: _append(space, request))
         self._bell.ring()
+        if request.changes:
+            self._runs_bell.ring()
         return done
 
     async def head(self, workspace: str, session: str) -> Head | None:
@@ -242,16 +249,67 @@ class InMemoryStore:
                 space.leases[session] = lease._replace(expires=0)
 
         await self._do(workspace, work)
+        self._runs_bell.ring()
 
     async def lease(self, workspace: str, session: str) -> LeaseRow | None:
         return await self._do(workspace, lambda space: space.leases.get(session))
 
-    async def mark(self) -> int:
-        return self._bell.rings
+    async def run(self, workspace: str, run: str) -> RunRow | None:
+        return await self._do(workspace, lambda space: space.runs.get(run))
 
-    async def changed(self, mark: int, timeout: float) -> float:
+    async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+        def work(space: _Workspace) -> list[tuple[RunRow, LeaseRow | None]]:
+            rows = sorted(space.runs.values(), key=lambda row: (row.created, row.run), reverse=True)
+            found = [row for row in rows if _wanted(row, query)][: query.limit]
+            return [(row, space.leases.get(row.session) if row.status == "open" else None) for row in found]
+
+        return await self._do(workspace, work)
+
+    async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
+        def work(space: _Workspace) -> list[RunRow]:
+            due = [row for row in space.runs.values() if row.wake is not None and row.wake <= now]
+            free = [row for row in due if not _is_held(space, row.session, now)]
+            return sorted(free, key=lambda row: (-row.priority, row.wake, row.run))[skip : skip + limit]
+
+        return await self._do(workspace, work)
+
+    async def next_wake(self, workspace: str, now: int) -> int | None:
+        def work(space: _Workspace) -> int | None:
+            return min(
+                (row.wake for row in space.runs.values() if row.wake is not None and row.wake > now), default=None
+            )
+
+        return await self._do(workspace, work)
+
+    async def claim(
+        self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
+    ) -> LeaseRow | None:
+        def work(space: _Workspace) -> LeaseRow | None:
+            row = space.runs.get(run)
+            if row is None or row.status != "open" or (only_due and (row.wake is None or row.wake > now)):
+                return None
+            lease = space.leases.get(row.session)
+            if lease is not None and lease.expires > now and lease.owner != owner:
+                return None
+            if limits is not None and not _has_room(space, row, now, limits):
+                return None
+            space.leases[row.session] = LeaseRow(owner, lease.fence + 1 if lease else 1, expires)
+            if row.started is None:
+                space.runs[run] = row._replace(started=now)
+            return space.leases[row.session]
+
+        return await self._do(workspace, work)
+
+    def begin(self) -> Transaction:
+        raise InvalidInput("the in-memory store has no transactions", hint="open a file, or postgresql://…")
+
+    async def mark(self, *, runs: bool = False) -> tuple[Bell, int]:
+        bell = self._runs_bell if runs else self._bell
+        return bell, bell.rings
+
+    async def changed(self, mark: tuple[Bell, int], timeout: float) -> float:
         began = time.monotonic()
-        await self._runtime.wait(self._bell, mark, timeout)
+        await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
 
     async def damage(self) -> list[str]:
@@ -260,6 +318,7 @@ class InMemoryStore:
     async def close(self) -> None:
         self._refusal = self._refusal or StoreClosed("the in-memory store was closed", hint="open a new one")
         self._bell.ring()
+        self._runs_bell.ring()
         self._runtime.close()
 
 
@@ -277,7 +336,11 @@ def _append(space: _Workspace, request: Append) -> Appended:
         raise PositionConflict(request.session, request.expected, head.position)
     if request.subject is not None and request.subject not in space.subjects:
         raise SubjectGone("the subject was erased")
+    rows = _changed_runs(space, request)
     records = request.place(head)
+    space.runs.update((row.run, row) for row in rows)
+    if request.release:
+        space.leases[request.session] = space.leases[request.session]._replace(expires=0)
     if session is None:
         space.sessions[request.session] = _Session(request.now, None, head)
     for blob in request.blobs:
@@ -285,6 +348,53 @@ def _append(space: _Workspace, request: Append) -> Appended:
     for record in records:
         space.add(request.session, record)
     return Appended(records, False)
+
+
+def _changed_runs(space: _Workspace, request: Append) -> list[RunRow]:
+    rows = []
+    for run, change in request.changes:
+        before = space.runs.get(run)
+        after = change(before)
+        if after is None:
+            continue
+        if before is None:
+            for row in space.runs.values():
+                if row.session == after.session and row.status == "open":
+                    raise RunActive(row.run, row.session, "")
+        rows.append(after)
+    return rows
+
+
+def _wanted(row: RunRow, query: RunQuery) -> bool:
+    asked = ((query.task, row.task), (query.queue, row.queue), (query.parent, row.parent), (query.session, row.session))
+    return (
+        (query.status is None or row.status in query.status)
+        and all(wanted is None or wanted == found for wanted, found in asked)
+        and (query.before is None or (row.created, row.run) < query.before)
+    )
+
+
+def _is_held(space: _Workspace, session: str, now: int) -> bool:
+    lease = space.leases.get(session)
+    return lease is not None and lease.expires > now
+
+
+def _has_room(space: _Workspace, row: RunRow, now: int, limits: Limits) -> bool:
+    queue = [other for other in space.runs.values() if other.queue == row.queue and other.run != row.run]
+    active = [other for other in queue if other.status == "open" and _is_held(space, other.session, now)]
+    for limit, others in ((limits.concurrency, active), (limits.key_concurrency, _of_key(active, row))):
+        if limit is not None and len(others) >= limit:
+            return False
+    if row.started is not None:
+        return True
+    for rate, others in ((limits.rate, queue), (limits.key_rate, _of_key(queue, row))):
+        if rate is not None and sum(1 for one in others if one.started and one.started > now - rate[1]) >= rate[0]:
+            return False
+    return True
+
+
+def _of_key(rows: list[RunRow], row: RunRow) -> list[RunRow]:
+    return [other for other in rows if other.queue_key == row.queue_key]
 
 
 def _find(space: _Workspace, session: str, key: str) -> int | None:

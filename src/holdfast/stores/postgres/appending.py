@@ -11,19 +11,18 @@ that is still running on the server is waited for, and one that arrives later no
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...crashpoints import reach
-from ...errors import JournalDamaged, LeaseLost, PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
+from ...errors import JournalDamaged, PositionConflict
+from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone
 from ..group import Ticket
-from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
 from .connection import Connection
+from .leases import Place, check_fence, read_lease, write_lease
+from .runs import changed_runs, write_run
+from .sql import Q
 
-Q = load_queries(Path(__file__).parent / "queries.sql")
-Place = tuple[str, str]
 Waiting = Ticket[Append, Appended]
 _REMEMBERED = 100_000
 
@@ -52,7 +51,7 @@ class Appender:
             place = (request.workspace, request.session)
             head = self.heads.get(place)
             known = head is not None and request.expected in (None, head.position)
-            if head is None or not known or place in taken or request.blobs:
+            if head is None or not known or place in taken or request.blobs or request.changes:
                 slow.append(ticket)
             else:
                 fast.append(Attempt(ticket, head, request.place(head)))
@@ -83,14 +82,15 @@ class Appender:
         self.heads.pop(place, None)
         with connection.transaction():
             reach("append.begun")
-            done = self._locked(connection, request, tried)
+            done = self.locked(connection, request, tried)
             reach("append.inserted")
         reach("append.committed")
         if not done.repeated:
             self.remember(place, done.records[-1])
         return done
 
-    def _locked(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+    def locked(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+        """The append inside a transaction that is open."""
         workspace, session = place = (request.workspace, request.session)
         # Locks first, in the store's order: lease, subject, session. What they say is asked in the port's order.
         lease = read_lease(connection, place, lock=True) if request.fence is not None else None
@@ -115,8 +115,15 @@ class Appender:
         if head is None:
             head = Head(0, GENESIS)
             if not add_session(connection, place, request.now, None, head):
-                return self._locked(connection, request, tried)  # another process was first: on top of it
+                return self.locked(connection, request, tried)  # another process was first: on top of it
+        rows = changed_runs(connection, workspace, request.changes)
         records = request.place(head)
+        if request.release and lease is not None:
+            write_lease(connection, place, lease._replace(expires=0))
+        for row in rows:
+            write_run(connection, workspace, row)
+        if rows:
+            connection.execute(Q.tell_runs)
         for blob in request.blobs:
             connection.execute(Q.add_blob, (workspace, *blob))
         add_records(connection, place, records)
@@ -247,20 +254,3 @@ def add_session(connection: Connection, place: Place, now: int, parent: str | No
     check = checksum(*place, now, parent, head.position, head.hash)
     values = (*place, now, parent, head.position, head.hash, head.position, head.hash, check)
     return connection.execute(Q.add_session, values).fetchone() is not None
-
-
-def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow | None:
-    """The lease as it stands, checked."""
-    row = connection.execute(Q.lock_lease if lock else Q.read_lease, place, binary=True).fetchone()
-    if row is None:
-        return None
-    owner, fence, expires, check = row
-    expect_intact(f"the lease on {place[1]!r}", check, *place, owner, fence, expires)
-    return LeaseRow(owner, fence, expires)
-
-
-def check_fence(lease: LeaseRow | None, session: str, fence: int, now: int) -> LeaseRow:
-    """The lease, if it is held under `fence`; raises `LeaseLost` if it is another's or has run out."""
-    if lease is None or lease.fence != fence or lease.expires <= now:
-        raise LeaseLost(session, fence, lease.fence if lease else None)
-    return lease

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...ports import Head, SessionRow, SubjectRow
 from ..rowcheck import expect_intact, mismatches
-from .appending import Q
 from .connection import Connection
+from .sql import Q
 
 
 def find_session(connection: Connection, workspace: str, session: str) -> tuple[SessionRow, Head] | None:
@@ -78,6 +78,7 @@ def damage(connection: Connection) -> list[str]:
         ("subject", Q.all_subjects),
         ("lease", Q.all_leases),
         ("cursor", Q.all_cursors),
+        ("run", Q.all_runs),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

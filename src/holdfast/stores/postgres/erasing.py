@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ...crashpoints import reach
 from ...ports import Erase, Erasure, Record
-from .appending import Q, add_records, lock_head, read_records
+from .appending import add_records, lock_head, read_records
 from .connection import Connection
+from .sql import Q
 
 
 def is_committed(connection: Connection, workspace: str, erased: Erasure) -> bool:

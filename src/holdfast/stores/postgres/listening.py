@@ -14,9 +14,10 @@ class Listener:
     """Started by the first follower. Lost connections are made again; each time the bell rings, because
     something may have been missed."""
 
-    def __init__(self, settings: PostgresSettings, bell: Bell) -> None:
+    def __init__(self, settings: PostgresSettings, bell: Bell, runs_bell: Bell) -> None:
         self._settings = settings
         self._bell = bell
+        self._runs_bell = runs_bell
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -34,14 +35,17 @@ class Listener:
                 with connect(self._settings) as connection:
                     connection.execute("LISTEN holdfast")
                     self._bell.ring()
+                    self._runs_bell.ring()
                     self._hear(connection)
             except psycopg.Error:
                 self._stopping.wait(0.2)
 
     def _hear(self, connection: Connection) -> None:
         while not self._stopping.is_set():
-            for _ in connection.notifies(timeout=0.5, stop_after=1):
+            for told in connection.notifies(timeout=0.5, stop_after=1):
                 self._bell.ring()
+                if told.payload == "runs":
+                    self._runs_bell.ring()
 
     def stop(self) -> None:
         """End the thread and its connection."""

@@ -301,3 +301,79 @@ SELECT 1 FROM holdfast.blobs b WHERE owner IS NOT NULL AND NOT EXISTS (
 SELECT 1 FROM holdfast.events a JOIN holdfast.events b
     ON b.workspace = a.workspace AND b.session = a.session AND b.position = a.position + 1
 WHERE (b.tx, b.seq) < (a.tx, a.seq) LIMIT 1;
+
+-- name: read_run
+-- A run's row.
+SELECT run, session, task, version, status, waiting, wake, created, started, updated, ended, parent, queue, queue_key,
+    priority, nudges, origin, checksum FROM holdfast.runs WHERE workspace = %s AND run = %s;
+
+-- name: open_run_in
+-- The open run of a session.
+SELECT run FROM holdfast.runs WHERE workspace = %s AND session = %s AND status = 'open' LIMIT 1;
+
+-- name: write_run
+-- A run's row from now on.
+INSERT INTO holdfast.runs (workspace, run, session, task, version, status, waiting, wake, created, started, updated,
+    ended, parent, queue, queue_key, priority, nudges, origin, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (workspace, run) DO UPDATE
+SET session = excluded.session, task = excluded.task, version = excluded.version, status = excluded.status, waiting =
+    excluded.waiting, wake = excluded.wake, created = excluded.created, started = excluded.started, updated =
+    excluded.updated, ended = excluded.ended, parent = excluded.parent, queue = excluded.queue, queue_key =
+    excluded.queue_key, priority = excluded.priority, nudges = excluded.nudges, origin = excluded.origin, checksum =
+    excluded.checksum;
+
+-- name: list_runs
+-- Runs, newest first, with the lease on the session of those that are open.
+SELECT r.run, r.session, r.task, r.version, r.status, r.waiting, r.wake, r.created, r.started, r.updated, r.ended,
+    r.parent, r.queue, r.queue_key, r.priority, r.nudges, r.origin, r.checksum, l.owner, l.fence, l.expires,
+    l.checksum
+FROM holdfast.runs r LEFT JOIN holdfast.leases l ON l.workspace = r.workspace AND l.session = r.session AND r.status =
+    'open'
+WHERE r.workspace = %(workspace)s AND (%(status)s::text[] IS NULL OR r.status = ANY(%(status)s))
+  AND (%(task)s::text IS NULL OR r.task = %(task)s) AND (%(queue)s::text IS NULL OR r.queue = %(queue)s) AND
+      (%(parent)s::text IS NULL OR r.parent = %(parent)s) AND (%(session)s::text IS NULL OR r.session = %(session)s)
+  AND (%(created)s::bigint IS NULL OR (r.created, r.run) < (%(created)s, %(run)s))
+ORDER BY r.created DESC, r.run DESC LIMIT %(limit)s;
+
+-- name: due_runs
+-- Open runs that may be taken up: their time has come and no lease holds.
+SELECT r.run, r.session, r.task, r.version, r.status, r.waiting, r.wake, r.created, r.started, r.updated, r.ended,
+    r.parent, r.queue, r.queue_key, r.priority, r.nudges, r.origin, r.checksum
+FROM holdfast.runs r LEFT JOIN holdfast.leases l ON l.workspace = r.workspace AND l.session = r.session
+WHERE r.workspace = %(workspace)s AND r.wake <= %(now)s AND (l.expires IS NULL OR l.expires <= %(now)s)
+ORDER BY r.priority DESC, r.wake, r.run LIMIT %(limit)s OFFSET %(skip)s;
+
+-- name: next_wake
+-- When the next run wants to wake.
+SELECT min(wake) FROM holdfast.runs WHERE workspace = %s AND wake > %s;
+
+-- name: queue_load
+-- How many runs of a queue are being executed, all and of one key.
+SELECT count(*), count(*) FILTER (WHERE r.queue_key IS NOT DISTINCT FROM %(queue_key)s::text)
+FROM holdfast.runs r JOIN holdfast.leases l ON l.workspace = r.workspace AND l.session = r.session
+WHERE r.workspace = %(workspace)s AND r.queue = %(queue)s AND r.status = 'open' AND l.expires > %(now)s
+  AND r.run <> %(run)s;
+
+-- name: queue_starts
+-- How many runs of a queue were started since a time, all and of one key.
+SELECT count(*), count(*) FILTER (WHERE queue_key IS NOT DISTINCT FROM %(queue_key)s::text)
+FROM holdfast.runs WHERE workspace = %(workspace)s AND queue = %(queue)s AND started > %(since)s;
+
+-- name: all_runs
+-- Every run, for the integrity check.
+SELECT run, checksum, workspace, run, session, task, version, status, waiting, wake, created, started, updated, ended,
+    parent, queue, queue_key, priority, nudges, origin FROM holdfast.runs;
+
+-- name: lock_run
+-- A run's row, kept from others until the transaction ends.
+SELECT run, session, task, version, status, waiting, wake, created, started, updated, ended, parent, queue, queue_key,
+    priority, nudges, origin, checksum FROM holdfast.runs WHERE workspace = %s AND run = %s FOR UPDATE;
+
+-- name: lock_queue
+-- Claims in one queue come one after the other, so that its limits hold.
+SELECT pg_advisory_xact_lock(hashtextextended(%s, 7));
+
+-- name: tell_runs
+-- Wake the workers and waiters when this transaction commits.
+SELECT pg_notify('holdfast', 'runs');

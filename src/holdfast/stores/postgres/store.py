@@ -29,28 +29,27 @@ from ...ports import (
     FeedItem,
     Head,
     LeaseRow,
+    Limits,
     Record,
     Rewrap,
+    RunQuery,
+    RunRow,
     SessionRow,
     SubjectRow,
 )
-from ...runtime import Bell, Runtime
+from ...runtime import Bell, Runtime, is_driven
 from ..forking import forked, unwatch, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
-from .appending import (
-    Appender,
-    Q,
-    add_session,
-    check_fence,
-    read_lease,
-    read_records,
-    to_record,
-)
+from .appending import Appender, add_session, read_records, to_record
 from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, open_pool, translated
 from .erasing import erase, is_committed
+from .leases import check_fence, read_lease, write_lease
 from .listening import Listener
+from .runs import claim, due_runs, list_runs, read_run
+from .sql import Q
+from .transacting import PostgresTransaction
 
 T = TypeVar("T")
 _LANES = 4
@@ -66,8 +65,8 @@ class PostgresStore:
         self._settings = settings
         self._runtime = runtime
         self._refusal: StoreError | None = None
-        self._bell = Bell()
-        self._listener = Listener(settings, self._bell)
+        self._bell, self._runs_bell = Bell(), Bell()
+        self._listener = Listener(settings, self._bell, self._runs_bell)
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
         self._pool = open_pool(settings)
@@ -130,9 +129,11 @@ class PostgresStore:
     async def append(self, request: Append) -> Appended:
         self._check()
         lane = self._lanes[hash((request.workspace, request.session)) % len(self._lanes)]
-        if self._runtime.looping:
-            return await lane.commit_looping(request)
-        return lane.commit(request)
+        if not self._runtime.looping:
+            return lane.commit(request)
+        if is_driven():
+            return lane.commit_beside(request)
+        return await lane.commit_looping(request)
 
     def _flush(self, appender: Appender, tickets: list[Ticket[Append, Appended]]) -> None:
         fast, slow = appender.attempt(tickets)
@@ -322,7 +323,7 @@ class PostgresStore:
                 return None
             if again and lease.owner == owner and lease.expires == expires:
                 return lease  # taken at the first try, of which only the answer was lost
-            return _write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
+            return write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
 
         return await self._write(work)
 
@@ -331,7 +332,7 @@ class PostgresStore:
 
         def work(connection: Connection) -> LeaseRow:
             lease = check_fence(read_lease(connection, place, lock=True), session, fence, now)
-            return _write_lease(connection, place, lease._replace(expires=expires))
+            return write_lease(connection, place, lease._replace(expires=expires))
 
         return await self._write(work)
 
@@ -341,23 +342,58 @@ class PostgresStore:
         def work(connection: Connection) -> None:
             lease = read_lease(connection, place, lock=True)
             if lease is not None and lease.fence == fence:
-                _write_lease(connection, place, lease._replace(expires=0))
+                write_lease(connection, place, lease._replace(expires=0))
+                connection.execute(Q.tell_runs)
 
         await self._write(work)
 
     async def lease(self, workspace: str, session: str) -> LeaseRow | None:
         return await self._do(lambda connection: read_lease(connection, (workspace, session), lock=False))
 
+    # -- runs
+
+    async def run(self, workspace: str, run: str) -> RunRow | None:
+        return await self._do(lambda connection: read_run(connection, workspace, run, lock=False))
+
+    async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+        return await self._do(lambda connection: list_runs(connection, workspace, query))
+
+    async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
+        return await self._do(lambda connection: due_runs(connection, workspace, now, limit, skip))
+
+    async def next_wake(self, workspace: str, now: int) -> int | None:
+        def work(connection: Connection) -> int | None:
+            row = connection.execute(Q.next_wake, (workspace, now)).fetchone()
+            return row[0] if row else None
+
+        return await self._do(work)
+
+    async def claim(
+        self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
+    ) -> LeaseRow | None:
+        tries = count(1)
+
+        def work(connection: Connection) -> LeaseRow | None:
+            again = next(tries) > 1
+            return claim(connection, workspace, run, owner, now, expires, limits, only_due, again)
+
+        return await self._write(work)
+
+    def begin(self) -> PostgresTransaction:
+        self._check()
+        return PostgresTransaction(self._pool, self._settings.shown)
+
     # -- following
 
-    async def mark(self) -> int:
+    async def mark(self, *, runs: bool = False) -> tuple[Bell, int]:
         self._check()
         self._listener.start()
-        return self._bell.rings
+        bell = self._runs_bell if runs else self._bell
+        return bell, bell.rings
 
-    async def changed(self, mark: int, timeout: float) -> float:
+    async def changed(self, mark: tuple[Bell, int], timeout: float) -> float:
         began = time.monotonic()
-        await self._runtime.wait(self._bell, mark, timeout)
+        await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
 
     # -- looking after the database
@@ -379,14 +415,10 @@ class PostgresStore:
         self._pool.close(timeout=5)
         unwatch(self)
         self._bell.ring()
+        self._runs_bell.ring()
 
 
 def _passing(error: BaseException) -> bool:
     """Whether waiting may help: a server that restarts, not a password that is wrong or a disk that is full."""
     lasting = (pg.InvalidAuthorizationSpecification, pg.InvalidPassword, pg.InvalidCatalogName, pg.DiskFull)
     return not isinstance(error, lasting)
-
-
-def _write_lease(connection: Connection, place: tuple[str, str], lease: LeaseRow) -> LeaseRow:
-    connection.execute(Q.write_lease, (*lease, checksum(*place, *lease), *place))
-    return lease

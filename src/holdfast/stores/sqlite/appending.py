@@ -7,23 +7,30 @@ version tells. An append that is a single statement relies on the unique indexes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import apsw
 
-from ...errors import LeaseLost, PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
-from ..queries import load_queries
+from ...errors import PositionConflict
+from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone
 from ..rowcheck import checksum, expect_intact
+from .leases import check_fence, release_lease
+from .runs import changed_runs, write_run
+from .sql import Q
 
-Q = load_queries(Path(__file__).parent / "queries.sql")
 _REMEMBERED = 100_000
 _COLUMNS = 11
 _MOST_ROWS = 64
 _ROW = Q.add_event[Q.add_event.rindex("(") :]
 _INSERTS = [Q.add_event + f", {_ROW}" * more for more in range(_MOST_ROWS)]
 """The insert of one event, of two, three, …: one call to SQLite for many events."""
+_FENCED_ROWS = 8
+_INTO = Q.add_event[: Q.add_event.upper().rindex("VALUES")]
+_FENCED_INSERTS = [
+    f"{_INTO}SELECT * FROM (VALUES {', '.join([_ROW] * (more + 1))}) WHERE EXISTS ({Q.good_fence})"
+    for more in range(_FENCED_ROWS)
+]
+"""The same for an owner's events, if its lease still holds."""
 
 
 class Appender:
@@ -72,9 +79,14 @@ class Appender:
             raise PositionConflict(session, request.expected, head.position)
         if request.subject is not None:
             self._check_subject(workspace, request.subject)
+        rows = changed_runs(self._connection, workspace, request.changes) if request.changes else ()
         records = request.place(head)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)
+        if request.release:
+            release_lease(self._connection, workspace, session)
+        for row in rows:
+            write_run(self._connection, workspace, row)
         for blob in request.blobs:
             self._connection.execute(Q.add_blob, (workspace, *blob))
         for record in records:
@@ -109,12 +121,16 @@ class Appender:
 
     def one_quickly(self, request: Append) -> Appended | None:
         """`quickly` for a lone writer's single event, where every microsecond counts."""
-        workspace, session, size, place, _, expected, fence, _, subject, blobs = request
+        workspace, session, size, place, _, expected, fence, _, subject, blobs, changes, _ = request
         sid = self._sids.get((workspace, session))
-        if sid is None or size != 1 or fence is not None or subject is not None or blobs:
+        if sid is None or subject is not None or blobs or changes:
             return None
         head = self._heads[sid]
         if expected is not None and expected != head.position:
+            return None
+        if fence is not None:
+            return self._fenced(request, sid, head) if size <= _FENCED_ROWS else None
+        if size != 1:
             return None
         records = place(head)
         record = records[0]
@@ -124,6 +140,25 @@ class Appender:
             self.forget()
             return None
         self._heads[sid] = Head(record[0], record[9])
+        return Appended(records, False)
+
+    def _fenced(self, request: Append, sid: int, head: Head) -> Appended | None:
+        """An owner's events, if the statement finds the lease as it must be."""
+        records = request.place(head)
+        values: list[Any] = []
+        for record in records:
+            values.append(sid)
+            values += record
+        values += (request.workspace, request.session, request.fence, request.now)
+        try:
+            self._connection.execute(_FENCED_INSERTS[len(records) - 1], values)
+        except apsw.ConstraintError:
+            self.forget()
+            return None
+        if not self._connection.changes():
+            return None  # the lease is lost: the long way says how
+        last = records[-1]
+        self._heads[sid] = Head(last[0], last[9])
         return Appended(records, False)
 
     def _inserted(self, count: int, rows: Sequence[Any], moved: dict[int, Head]) -> bool:
@@ -193,6 +228,7 @@ def _is_plain(request: Append, head: Head) -> bool:
         request.fence is None
         and request.subject is None
         and not request.blobs
+        and not request.changes
         and (request.expected is None or request.expected == head.position)
     )
 
@@ -217,27 +253,3 @@ def read_records(connection: apsw.Connection, sid: int, start: int, stop: int) -
     """A range of a session's own events."""
     rows: Any = connection.execute(Q.read_events, (sid, start, stop))
     return list(map(Record._make, rows))
-
-
-def read_lease(connection: apsw.Connection, workspace: str, session: str) -> LeaseRow | None:
-    """The lease as it stands, checked."""
-    row: Any = connection.execute(Q.read_lease, (workspace, session)).fetchone()
-    if row is None:
-        return None
-    owner, fence, expires, check = row
-    expect_intact(f"the lease on {session!r}", check, workspace, session, owner, fence, expires)
-    return LeaseRow(owner, fence, expires)
-
-
-def write_lease(connection: apsw.Connection, workspace: str, session: str, lease: LeaseRow) -> None:
-    """Store a lease."""
-    check = checksum(workspace, session, *lease)
-    connection.execute(Q.write_lease, (workspace, session, *lease, check))
-
-
-def check_fence(connection: apsw.Connection, workspace: str, session: str, fence: int, now: int) -> LeaseRow:
-    """The lease held under `fence`; raises `LeaseLost` if it is another's or has run out."""
-    lease = read_lease(connection, workspace, session)
-    if lease is None or lease.fence != fence or lease.expires <= now:
-        raise LeaseLost(session, fence, lease.fence if lease else None)
-    return lease

@@ -8,7 +8,8 @@ import apsw
 
 from ...ports import Erase, Erasure, SessionRow, SubjectRow
 from ..rowcheck import expect_intact, mismatches
-from .appending import Appender, Q, find_session, head_of
+from .appending import Appender, find_session, head_of
+from .sql import Q
 
 
 def column(connection: apsw.Connection, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
@@ -104,6 +105,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("subject", Q.all_subjects),
         ("lease", Q.all_leases),
         ("cursor", Q.all_cursors),
+        ("run", Q.all_runs),
     ):
         rows: Any = connection.execute(query)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

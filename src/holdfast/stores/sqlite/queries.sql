@@ -110,6 +110,10 @@ UPDATE holdfast_events SET payload = NULL, payload_hash = ? WHERE seq = ?;
 -- A subject's blobs.
 DELETE FROM holdfast_blobs WHERE owner = ? AND workspace = ? RETURNING length(body);
 
+-- name: good_fence
+-- Whether a lease is held under a fence.
+SELECT 1 FROM holdfast_leases WHERE workspace = ? AND session = ? AND fence = ? AND expires > ?;
+
 -- name: read_lease
 -- Who owns a session.
 SELECT owner, fence, expires, checksum FROM holdfast_leases WHERE workspace = ? AND session = ?;
@@ -163,3 +167,66 @@ WHERE b.seq < a.seq LIMIT 1;
 -- Whether rows were taken out: events are numbered without gap from 1.
 SELECT 1 FROM (SELECT count(*) AS rows, min(seq) AS first, max(seq) AS last FROM holdfast_events)
 WHERE rows > 0 AND (first <> 1 OR last <> rows);
+
+-- name: read_run
+-- A run's row.
+SELECT run, session, task, version, status, waiting, wake, created, started, updated, ended, parent, queue, queue_key,
+    priority, nudges, origin, checksum FROM holdfast_runs WHERE workspace = ? AND run = ?;
+
+-- name: open_run_in
+-- The open run of a session.
+SELECT run FROM holdfast_runs WHERE workspace = ? AND session = ? AND status = 'open' LIMIT 1;
+
+-- name: write_run
+-- A run's row from now on.
+INSERT INTO holdfast_runs (workspace, run, session, task, version, status, waiting, wake, created, started, updated,
+    ended, parent, queue, queue_key, priority, nudges, origin, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (workspace, run) DO UPDATE
+SET session = excluded.session, task = excluded.task, version = excluded.version, status = excluded.status, waiting =
+    excluded.waiting, wake = excluded.wake, created = excluded.created, started = excluded.started, updated =
+    excluded.updated, ended = excluded.ended, parent = excluded.parent, queue = excluded.queue, queue_key =
+    excluded.queue_key, priority = excluded.priority, nudges = excluded.nudges, origin = excluded.origin, checksum =
+    excluded.checksum;
+
+-- name: list_runs
+-- Runs, newest first, with the lease on the session of those that are open.
+SELECT r.run, r.session, r.task, r.version, r.status, r.waiting, r.wake, r.created, r.started, r.updated, r.ended,
+    r.parent, r.queue, r.queue_key, r.priority, r.nudges, r.origin, r.checksum, l.owner, l.fence, l.expires,
+    l.checksum
+FROM holdfast_runs r LEFT JOIN holdfast_leases l ON l.workspace = r.workspace AND l.session = r.session AND r.status =
+    'open'
+WHERE r.workspace = :workspace AND (:status IS NULL OR instr(:status, ',' || r.status || ',') > 0)
+  AND (:task IS NULL OR r.task = :task) AND (:queue IS NULL OR r.queue = :queue) AND (:parent IS NULL OR r.parent =
+      :parent) AND (:session IS NULL OR r.session = :session)
+  AND (:created IS NULL OR (r.created, r.run) < (:created, :run))
+ORDER BY r.created DESC, r.run DESC LIMIT :limit;
+
+-- name: due_runs
+-- Open runs that may be taken up: their time has come and no lease holds.
+SELECT r.run, r.session, r.task, r.version, r.status, r.waiting, r.wake, r.created, r.started, r.updated, r.ended,
+    r.parent, r.queue, r.queue_key, r.priority, r.nudges, r.origin, r.checksum
+FROM holdfast_runs r LEFT JOIN holdfast_leases l ON l.workspace = r.workspace AND l.session = r.session
+WHERE r.workspace = :workspace AND r.wake <= :now AND (l.expires IS NULL OR l.expires <= :now)
+ORDER BY r.priority DESC, r.wake, r.run LIMIT :limit OFFSET :skip;
+
+-- name: next_wake
+-- When the next run wants to wake.
+SELECT min(wake) FROM holdfast_runs WHERE workspace = ? AND wake > ?;
+
+-- name: queue_load
+-- How many runs of a queue are being executed, all and of one key.
+SELECT count(*), count(*) FILTER (WHERE r.queue_key IS NOT DISTINCT FROM :queue_key)
+FROM holdfast_runs r JOIN holdfast_leases l ON l.workspace = r.workspace AND l.session = r.session
+WHERE r.workspace = :workspace AND r.queue = :queue AND r.status = 'open' AND l.expires > :now
+  AND r.run <> :run;
+
+-- name: queue_starts
+-- How many runs of a queue were started since a time, all and of one key.
+SELECT count(*), count(*) FILTER (WHERE queue_key IS NOT DISTINCT FROM :queue_key)
+FROM holdfast_runs WHERE workspace = :workspace AND queue = :queue AND started > :since;
+
+-- name: all_runs
+-- Every run, for the integrity check.
+SELECT run, checksum, workspace, run, session, task, version, status, waiting, wake, created, started, updated, ended,
+    parent, queue, queue_key, priority, nudges, origin FROM holdfast_runs;

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import apsw
 
 from ...crashpoints import reach
-from ...errors import SessionExists, StoreClosed, StoreError
+from ...errors import InvalidInput, SessionExists, StoreClosed, StoreError
 from ...ports import (
     Append,
     Appended,
@@ -26,27 +26,34 @@ from ...ports import (
     FeedItem,
     Head,
     LeaseRow,
+    Limits,
     Record,
     Rewrap,
+    RunQuery,
+    RunRow,
     SessionRow,
     SubjectRow,
 )
-from ...runtime import Bell, Runtime
+from ...runtime import Bell, Runtime, is_driven
 from ..forking import forked, inherited, refuse_inherited, unwatch, watch
 from ..group import GroupCommit
 from ..queries import refuse_outdated
 from ..rowcheck import checksum
-from .appending import Q, check_fence, find_session, head_of, read_lease, read_records, write_lease
+from .appending import find_session, head_of, read_records
 from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
-from .writing import Writing
+from .leases import check_fence, read_lease, write_lease
+from .runs import claim, due_runs, list_runs, read_run
+from .sql import Q
+from .writing import SqliteTransaction, Writing
 
 T = TypeVar("T")
 
 
 class Mark(NamedTuple):
-    """What a follower saw: rings of the handle's own bell, and the file's data version."""
+    """What a follower saw: a bell of the handle and its rings, and the file's data version."""
 
+    bell: Bell
     rings: int
     version: int
 
@@ -61,10 +68,10 @@ class SqliteStore:
         self._settings = settings
         self._runtime = runtime
         self._refusal: StoreError | None = None
-        self._bell = Bell()
+        self._bell, self._runs_bell = Bell(), Bell()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
-        self._writing = Writing(settings, self._bell)
+        self._writing = Writing(settings, self._bell, self._runs_bell)
         self._group: GroupCommit[Append, Appended] = GroupCommit(self._writing.settle, self._writing.append)
         try:
             self._watcher = connect(settings)
@@ -105,15 +112,26 @@ class SqliteStore:
             if self._refusal is not None:
                 self._close_idle()
 
-    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+    def _check_writable(self) -> None:
+        """A thread inside a transaction of its own would wait for itself."""
         self._check()
+        if self._writing.held_by is not None and self._writing.held_by == threading.get_ident():
+            raise InvalidInput(
+                "this step has a transaction open; nothing else can be written until it ends",
+                hint="write through the connection that holdfast.transaction() gave, or in another step",
+            )
+
+    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        self._check_writable()
         return await self._runtime.run(lambda: self._writing.transaction(work))
 
     async def append(self, request: Append) -> Appended:
-        self._check()
-        if self._runtime.looping:
-            return await self._group.commit_looping(request)
-        return self._group.commit(request)
+        self._check_writable()
+        if not self._runtime.looping:
+            return self._group.commit(request)
+        if is_driven():
+            return self._group.commit_beside(request)
+        return await self._group.commit_looping(request)
 
     # -- reading
 
@@ -275,15 +293,43 @@ class SqliteStore:
                 write_lease(connection, workspace, session, lease._replace(expires=0))
 
         await self._write(work)
+        self._runs_bell.ring()
 
     async def lease(self, workspace: str, session: str) -> LeaseRow | None:
         return await self._read(lambda connection: read_lease(connection, workspace, session))
 
+    # -- runs
+
+    async def run(self, workspace: str, run: str) -> RunRow | None:
+        return await self._read(lambda connection: read_run(connection, workspace, run))
+
+    async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+        return await self._read(lambda connection: list_runs(connection, workspace, query))
+
+    async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
+        return await self._read(lambda connection: due_runs(connection, workspace, now, limit, skip))
+
+    async def next_wake(self, workspace: str, now: int) -> int | None:
+        found = await self._read(lambda connection: column(connection, Q.next_wake, (workspace, now)))
+        return found[0] if found else None
+
+    async def claim(
+        self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
+    ) -> LeaseRow | None:
+        return await self._write(
+            lambda connection: claim(connection, workspace, run, owner, now, expires, limits, only_due)
+        )
+
+    def begin(self) -> SqliteTransaction:
+        self._check_writable()
+        return SqliteTransaction(self._writing)
+
     # -- following
 
-    async def mark(self) -> Mark:
+    async def mark(self, *, runs: bool = False) -> Mark:
         self._check()
-        return Mark(self._bell.rings, self._data_version())
+        bell = self._runs_bell if runs else self._bell
+        return Mark(bell, bell.rings, self._data_version())
 
     def _data_version(self) -> int:
         with self._watching, translated(self._settings.path):
@@ -294,7 +340,7 @@ class SqliteStore:
         # costs microseconds, so look often at first and then every 20 ms.
         began, pause = time.monotonic(), 0.001
         while (waited := time.monotonic() - began) < timeout:
-            if await self._runtime.wait(self._bell, mark.rings, min(pause, timeout - waited)):
+            if await self._runtime.wait(mark.bell, mark.rings, min(pause, timeout - waited)):
                 break
             self._check()
             if self._data_version() != mark.version:
@@ -322,6 +368,7 @@ class SqliteStore:
         self._writing.close()
         unwatch(self)
         self._bell.ring()
+        self._runs_bell.ring()
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 import apsw
 
 from ...crashpoints import reach
-from ...errors import HoldfastError, StoreBusy, StoreReadOnly
+from ...errors import HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ...ports import Append, Appended
 from ...runtime import Bell
 from ..group import Ticket
@@ -31,12 +31,15 @@ _BROKEN = (apsw.Error, UnicodeDecodeError)
 class Writing:
     """Writes for all threads of a handle. Rings the bell after each commit."""
 
-    def __init__(self, settings: SqliteSettings, bell: Bell) -> None:
+    def __init__(self, settings: SqliteSettings, bell: Bell, runs_bell: Bell) -> None:
         self._path = settings.path
         self._timeout = settings.timeout
         self._bell = bell
+        self._runs_bell = runs_bell
         self._mutex = threading.RLock()
         self._lock: WriteLock | nullcontext[None] = nullcontext()
+        self.held_by: int | None = None
+        """The thread that has a transaction of its own now."""
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -100,8 +103,15 @@ class Writing:
         except _BROKEN as error:
             raise explain(error, self._path) from error
         reach("append.committed")
-        self._bell.ring()
+        self._ring((request,))
         return done
+
+    def _ring(self, requests: Iterable[Append]) -> None:
+        self._bell.ring()
+        for request in requests:
+            if request.changes:
+                self._runs_bell.ring()
+                return
 
     def _apply_one(self, request: Append) -> Appended:
         done = self.appender.append(request)
@@ -127,7 +137,7 @@ class Writing:
         except Exception:  # noqa: BLE001 - each append has its own outcome, found below
             outcomes = [self._outcome(ticket.request) for ticket in tickets]
         reach("append.committed")
-        self._bell.ring()
+        self._ring(ticket.request for ticket in tickets)
         for ticket, outcome in zip(tickets, outcomes, strict=True):
             if isinstance(outcome, Appended):
                 ticket.answer = outcome
@@ -150,6 +160,54 @@ class Writing:
         self.appender.insert_staged()
         reach("append.inserted")
         return outcomes
+
+    def begin(self) -> None:
+        """Begin a transaction that `commit` or `roll_back` ends, in the same thread."""
+        self._mutex.acquire()
+        try:
+            with translated(self._path):
+                self._lock.__enter__()
+                try:
+                    self.connection.execute("BEGIN IMMEDIATE")
+                    self.appender.refresh()
+                except BaseException:
+                    self._leave()
+                    raise
+        except BaseException:
+            self._mutex.release()
+            raise
+        self.held_by = threading.get_ident()
+
+    def commit(self) -> None:
+        """End the transaction; durable on return."""
+        try:
+            with translated(self._path):
+                self.connection.execute("COMMIT")
+        finally:
+            self._end()
+        self._bell.ring()
+        self._runs_bell.ring()
+
+    def roll_back(self) -> None:
+        """End the transaction: nothing of it happened."""
+        self._end()
+
+    def _end(self) -> None:
+        self.held_by = None
+        try:
+            if self.connection.in_transaction:
+                self._roll_back()
+            self._leave()
+        finally:
+            self._mutex.release()
+
+    def _leave(self) -> None:
+        self._lock.__exit__(None, None, None)
+
+    def apply(self, request: Append) -> Appended:
+        """An append inside the transaction that was begun."""
+        with translated(self._path):
+            return self._apply_one(request)
 
     def purge_log(self) -> None:
         """Empty the write-ahead log, which still holds erased pages."""
@@ -177,3 +235,30 @@ class Writing:
             with suppress(apsw.Error):
                 self.connection.close()
             self.let_go()
+
+
+class SqliteTransaction:
+    """A transaction for a step's own rows and its outcome. Everybody else who writes waits until it ends."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._open = True
+        writing.begin()
+        self.connection = writing.connection
+
+    def append(self, request: Append) -> Appended:
+        return self._writing.apply(request)
+
+    def commit(self) -> None:
+        if not self.connection.in_transaction:
+            self.roll_back()
+            raise InvalidInput(
+                "the step ended the transaction that it was given", hint="leave COMMIT and ROLLBACK to holdfast"
+            )
+        self._open = False
+        self._writing.commit()
+
+    def roll_back(self) -> None:
+        if self._open:
+            self._open = False
+            self._writing.roll_back()

@@ -1,0 +1,1 @@
+"""Runs that go on where they stopped: tasks, steps, doubt, waits, workers."""

@@ -1,0 +1,348 @@
+"""A run while it is executed: which step comes next, what of it is journaled, what has to be written.
+
+Order of writes: a step's intent is durable before the step begins. Its outcome may wait for the next intent, so that a
+row of steps costs one flush each; the keeper writes what has waited for a moment. Nothing is written out of order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext, suppress
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DeadlineExceeded, HoldfastError, InvalidInput, RunError, StepsChanged
+from ..journal.events import Draft
+from ..journal.journal import Journal
+from ..journal.owners import Owner
+from ..journal.writing import Prepared
+from ..ports import RunChange, RunRow, SubjectGone, Transaction
+from ..runtime import drive, is_driven
+from .definitions import Kind, Step, Task
+from .faults import from_data
+from .history import History, State, StepRecord
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Suspend(BaseException):
+    """The run cannot go on now: unwind the task. `due`: when it can by itself; `outside`: it needs somebody."""
+
+    def __init__(self, due: int | None, waiting: str, outside: bool) -> None:
+        super().__init__(waiting)
+        self.due = due
+        self.waiting = waiting
+        self.outside = outside
+
+
+class Stop(BaseException):
+    """The run was cancelled: unwind the task, then undo."""
+
+
+class RunContext:
+    """What a task's code meets when it calls a step."""
+
+    def __init__(
+        self, engine: Engine, row: RunRow, history: History, task: Task[Any, Any], fence: int | None, owner: Owner
+    ) -> None:
+        self.engine = engine
+        self.journal: Journal = engine.journal
+        self.row = row
+        self.history = history
+        self.task = task
+        self.fence = fence
+        self.readonly = fence is None
+        self.owner = owner
+        self.position = history.position
+        self.nudges = row.nudges
+        self.broken: BaseException | None = None
+        self.suspended: list[Suspend] = []
+        self.undoing = False
+        self.undoable: list[tuple[int, Step[..., Any], str, Any]] = []
+        self.pending: list[Prepared] = []
+        self.pending_since: float | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._counts: Counter[str] = Counter()
+        self._unvisited = dict.fromkeys(name for name in history.steps if not name.startswith("@patch"))
+        self._mutex = threading.Lock()
+        # In a plain task, the keeper's thread writes too: one after the other. Coroutines take turns.
+        self._writing: Any = threading.RLock() if self.plain else nullcontext()
+        self._turn: asyncio.Lock | None = None
+        self._active = 0
+        self._idle: asyncio.Event | None = None
+        self._finished = 0
+        self._quiet = False
+
+    @property
+    def plain(self) -> bool:
+        return self.task.kind is Kind.PLAIN
+
+    def enter(self) -> None:
+        """The task begins, in this thread."""
+        self._thread = threading.get_ident()
+        if not self.plain:
+            self.loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
+
+    def deliver(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Work for the task's code: its result in a plain task, something to await in an async one."""
+        if not self.plain:
+            return work
+        if threading.get_ident() != self._thread:
+            work.close()
+            raise InvalidInput(
+                f"a step of run {self.row.run!r} was called from another thread",
+                hint="call steps from the task's own thread; in an async task, use asyncio.gather",
+            )
+        return drive(work)
+
+    # -- knowing steps again
+
+    def identify(self, name: str, key: str | None = None) -> str:
+        """What this call is known by: its name and number, or its name and the caller's key."""
+        if key is not None:
+            return f"{name}:{key}"
+        self._counts[name] += 1
+        return f"{name}#{self._counts[name]}"
+
+    def key_of(self, identity: str) -> str:
+        """The idempotency key of a step: the same in every attempt and process, another in every run."""
+        return blake2b(f"{self.history.root}/{identity}".encode(), digest_size=16).hexdigest()
+
+    def visit(self, identity: str) -> StepRecord | None:
+        """What the journal knows of the step that the code has come to. Raises `StepsChanged` if it knows others."""
+        if self.broken is not None:
+            raise self.broken
+        record = self.history.steps.get(identity)
+        expected = next(iter(self._unvisited), identity) if not self.history.overlapped else identity
+        if expected != identity and (record is None or identity in self._unvisited):
+            self._diverge(identity)
+        self._unvisited.pop(identity, None)
+        if record is None and self._unvisited and self.history.cancelling is not None:
+            raise Stop
+        return record
+
+    def _diverge(self, identity: str) -> None:
+        left = list(self._unvisited)
+        if left[0].startswith("@undo") and not identity.startswith("@undo"):
+            raise Stop  # cancelled here, and partly undone
+        self.broken = StepsChanged(self.row.run, identity, left)
+        raise self.broken
+
+    def forgotten(self) -> list[str]:
+        """Steps that the journal holds and the code did not come to."""
+        return list(self._unvisited)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the journal still knows what comes next."""
+        return bool(self._unvisited)
+
+    # -- calling a step
+
+    def call(self, step: Step[..., Any], key: str | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of a step in the task's code."""
+        from .stepping import perform
+
+        if step.kind is Kind.ASYNC and self.plain:
+            raise InvalidInput(
+                f"the async step {step.name!r} was called in the plain task {self.task.name!r}",
+                hint="make the task async as well",
+            )
+        identity = self.identify(step.name, key)
+        if step.takes_key:
+            kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
+        work = perform(self, step, identity, args, kwargs)
+        if step.kind is Kind.PLAIN and not self.plain:
+            return drive(work)  # a plain function in an async task blocks its loop, as any plain function does
+        return self.deliver(work)
+
+    def call_child(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of another task in the task's code: a run of its own, executed here."""
+        from .children import call_child
+
+        return self.deliver(call_child(self, task, self.identify(f"@run {task.name}"), args, kwargs))
+
+    def start_child(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """A child run for workers to take up."""
+        from .children import start_child
+
+        return self.deliver(start_child(self, task, self.identify(f"@start {task.name}"), args, kwargs))
+
+    def replayed(self, record: StepRecord) -> Any:
+        """The outcome of a step that has one."""
+        if record.state is State.FAILED and record.error is not None:
+            raise from_data(record.error)
+        return record.value
+
+    # -- writing
+
+    def prepare(self, draft: Draft) -> Prepared:
+        """Encode an event of this run."""
+        return self.journal.prepare(draft, self.owner)
+
+    def note(self, kind: str, data: dict[str, Any]) -> Prepared:
+        """Add an event to what is written next."""
+        prepared = self.prepare(Draft(kind, data))
+        self.add([prepared])
+        return prepared
+
+    def add(self, prepared: list[Prepared]) -> None:
+        """Add encoded events to what is written next."""
+        with self._mutex:
+            self.pending += prepared
+            if self.pending_since is None:
+                self.pending_since = time.monotonic()
+
+    async def flush(
+        self,
+        *,
+        key: str | None = None,
+        changes: Sequence[RunChange] = (),
+        release: bool = False,
+        within: Transaction | None = None,
+    ) -> None:
+        """Make what was noted durable, in order."""
+        turn = self._turn
+        if turn is None or (is_driven() and turn.locked()):
+            await self._write(key, changes, release, within)
+            return
+        async with turn:
+            await self._write(key, changes, release, within)
+
+    async def _write(
+        self, key: str | None, changes: Sequence[RunChange], release: bool, within: Transaction | None
+    ) -> None:
+        if self.broken is not None:
+            raise self.broken
+        with self._writing:
+            with self._mutex:
+                batch, self.pending, self.pending_since = self.pending, [], None
+            if not batch:
+                return
+            if self.readonly:
+                raise StepsChanged(self.row.run, "something new", ["its end"])
+            try:
+                done = await self.journal.append_prepared(
+                    self.row.session,
+                    batch,
+                    self.owner,
+                    key=key,
+                    fence=self.fence,
+                    changes=changes,
+                    release=release,
+                    within=within,
+                )
+            except SubjectGone as error:
+                self.broken = RunError(f"the subject of run {self.row.run!r} was erased", hint="start a new run")
+                raise self.broken from error
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                self.broken = error  # whether it landed is open: the journal knows, this execution does not
+                raise
+        first, last = done.records[0].position, done.records[-1].position
+        before, self.position = self.position, max(last, self.position)
+        if first > before + 1:
+            await self._catch_up(before + 1, first - 1)
+
+    async def _catch_up(self, start: int, stop: int) -> None:
+        """Take in what others wrote meanwhile: signals, a cancellation."""
+        for event in await self.journal.reading.events(self.row.session, start, stop, None):
+            if event.type in OUTSIDE:
+                position = self.history.position
+                self.history.add(event)
+                self.history.position = max(position, event.position)
+                self.nudges += 1
+
+    def keep_quiet(self, quiet: bool) -> None:
+        """While a step has a transaction, the keeper does not write: each would wait for the other."""
+        with self._writing:
+            self._quiet = quiet
+
+    def flush_from(self) -> None:
+        """For the keeper, in its own thread: write what has waited."""
+        if self.plain:
+            with suppress(Exception), self._writing:
+                if not self._quiet:
+                    drive(self.flush())
+        elif self.loop is not None:
+            with suppress(RuntimeError):
+                asyncio.run_coroutine_threadsafe(self._flush_quietly(), self.loop)
+
+    async def _flush_quietly(self) -> None:
+        with suppress(HoldfastError):
+            await self.flush()
+
+    # -- waiting and ending
+
+    def boundary(self) -> None:
+        """Between steps: a run that is stopped, parked or over its deadline begins nothing new."""
+        if self.history.cancelling is not None and not self.undoing:
+            raise Stop
+        if self.suspended and not self.undoing:
+            raise Suspend(None, "another branch of the run waits", False)
+        if self.deadline is not None and self.now() >= self.deadline and not self.undoing:
+            raise DeadlineExceeded(
+                f"run {self.row.run!r} is past its deadline", hint="give it a longer one, or start it again"
+            )
+
+    @property
+    def deadline(self) -> int | None:
+        """When the run must have ended."""
+        due: int | None = self.history.input.get("deadline")
+        return due
+
+    def now(self) -> int:
+        return self.journal.clock.now()
+
+    def suspend(self, due: int | None, waiting: str, *, outside: bool) -> Suspend:
+        """The exception that unwinds the task until `due`, or until something happens."""
+        suspension = Suspend(due, waiting, outside)
+        self.suspended.append(suspension)
+        return suspension
+
+    async def pause_until(self, due: int, waiting: str) -> None:
+        """Wait here if it is short; else unwind."""
+        if due <= self.now():
+            return
+        await self.flush()
+        if due - self.now() > self.engine.patience * 1e6 or self.readonly:
+            raise self.suspend(due, waiting, outside=False)
+        while (left := due - self.now()) > 0:
+            seconds = min(left / 1e6, 0.2)
+            if is_driven():
+                time.sleep(seconds)
+            else:
+                await asyncio.sleep(seconds)
+
+    def begin_work(self) -> None:
+        """A step is under way."""
+        self._active += 1
+
+    def end_work(self) -> None:
+        """It no longer is."""
+        self._active -= 1
+        if self._active == 0 and self._idle is not None:
+            self._idle.set()
+
+    async def drain(self) -> None:
+        """Wait until no branch of an async task is inside a step."""
+        if self._active and not is_driven():
+            self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    def finished(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
+        """A step is done: remember how to undo it."""
+        if step.undo is not None:
+            self._finished += 1
+            self.undoable.append((position or 2**62 + self._finished, step, identity, value))
+
+
+OUTSIDE = frozenset({"signal.sent", "run.cancelling", "step.settled"})
+"""Events that others than the owner write into a run."""

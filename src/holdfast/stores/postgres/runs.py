@@ -1,0 +1,132 @@
+"""Runs as rows: read, changed with an append, listed, claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import RunActive
+from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
+from ..rowcheck import checksum, expect_intact
+from .connection import Connection
+from .leases import read_lease, write_lease
+from .sql import Q
+
+
+def read_run(connection: Connection, workspace: str, run: str, *, lock: bool) -> RunRow | None:
+    """A run's row, checked."""
+    row = connection.execute(Q.lock_run if lock else Q.read_run, (workspace, run), binary=True).fetchone()
+    return None if row is None else _checked(workspace, row)
+
+
+def _checked(workspace: str, row: Sequence[Any]) -> RunRow:
+    *fields, check = row
+    expect_intact(f"run {fields[0]!r}", check, workspace, *fields)
+    return RunRow(*fields)
+
+
+def write_run(connection: Connection, workspace: str, row: RunRow) -> None:
+    """Store a run's row."""
+    connection.execute(Q.write_run, (workspace, *row, checksum(workspace, *row)))
+
+
+def changed_runs(connection: Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
+    """The rows that an append's changes lead to, locked by id. Raises before anything is written."""
+    rows = []
+    for run, change in sorted(changes, key=lambda change: change.run):
+        before = read_run(connection, workspace, run, lock=True)
+        after = change(before)
+        if after is None:
+            continue
+        if before is None:  # the session's row is locked: nobody else can start one here
+            other = connection.execute(Q.open_run_in, (workspace, after.session)).fetchone()
+            if other is not None:
+                raise RunActive(other[0], after.session, "")
+        rows.append(after)
+    return rows
+
+
+def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+    """Runs by filters, newest first, with the leases on their sessions."""
+    created, run = query.before or (None, None)
+    values = {
+        "workspace": workspace,
+        "status": None if query.status is None else list(query.status),
+        "task": query.task,
+        "queue": query.queue,
+        "parent": query.parent,
+        "session": query.session,
+        "created": created,
+        "run": run,
+        "limit": query.limit,
+    }
+    found = []
+    for *fields, owner, fence, expires, lease_check in connection.execute(Q.list_runs, values, binary=True):
+        row = _checked(workspace, fields)
+        lease = None
+        if owner is not None:
+            expect_intact(f"the lease on {row.session!r}", lease_check, workspace, row.session, owner, fence, expires)
+            lease = LeaseRow(owner, fence, expires)
+        found.append((row, lease))
+    return found
+
+
+def due_runs(connection: Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
+    """Runs that may be taken up."""
+    values = {"workspace": workspace, "now": now, "limit": limit, "skip": skip}
+    return [_checked(workspace, row) for row in connection.execute(Q.due_runs, values, binary=True)]
+
+
+def claim(
+    connection: Connection,
+    workspace: str,
+    run: str,
+    owner: str,
+    now: int,
+    expires: int,
+    limits: Limits | None,
+    only_due: bool,
+    again: bool,
+) -> LeaseRow | None:
+    """Take an open run's lease, if its queue has room. Locks: the queue, the lease, the run. `again`: an earlier try
+    may have been committed, and only its answer lost."""
+    seen = read_run(connection, workspace, run, lock=False)
+    if seen is None:
+        return None
+    if limits is not None:
+        connection.execute(Q.lock_queue, (f"{workspace}\n{seen.queue}",))
+    place, free = (workspace, seen.session), LeaseRow(owner, 0, 0)
+    connection.execute(Q.add_lease, (*place, *free, checksum(*place, *free)))
+    lease = read_lease(connection, place, lock=True) or free
+    row = read_run(connection, workspace, run, lock=True)
+    if row is None or row.status != "open" or (only_due and (row.wake is None or row.wake > now)):
+        return None
+    if again and lease.owner == owner and lease.expires == expires:
+        return lease
+    if lease.expires > now and lease.owner != owner:
+        return None
+    if limits is not None and not _has_room(connection, workspace, row, now, limits):
+        return None
+    if row.started is None:
+        write_run(connection, workspace, row._replace(started=now))
+    return write_lease(connection, place, LeaseRow(owner, lease.fence + 1, expires))
+
+
+def _has_room(connection: Connection, workspace: str, row: RunRow, now: int, limits: Limits) -> bool:
+    asked = {"workspace": workspace, "queue": row.queue, "queue_key": row.queue_key}
+    if limits.concurrency is not None or limits.key_concurrency is not None:
+        load: Any = connection.execute(Q.queue_load, asked | {"now": now, "run": row.run}).fetchone()
+        if _reached(load[0], limits.concurrency) or _reached(load[1], limits.key_concurrency):
+            return False
+    if row.started is not None:
+        return True  # a rate counts starts, and this one was counted
+    for which, rate in enumerate((limits.rate, limits.key_rate)):
+        if rate is not None:
+            starts: Any = connection.execute(Q.queue_starts, asked | {"since": now - rate[1]}).fetchone()
+            if _reached(starts[which], rate[0]):
+                return False
+    return True
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit

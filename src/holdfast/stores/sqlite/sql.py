@@ -1,0 +1,7 @@
+"""The queries of this store."""
+
+from pathlib import Path
+
+from ..queries import load_queries
+
+Q = load_queries(Path(__file__).parent / "queries.sql")
