@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from programs.children import Nursery
+from programs.faroff import Far
 
+import holdfast
 from holdfast.testing.postgres import PostgresServer
 
 
@@ -40,6 +43,27 @@ def _database_at(url: str) -> str:
 @pytest.fixture
 def postgres_url(_new_database: Callable[[], str]) -> str:
     return _new_database()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def any_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of each store in turn."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
+
+
+@pytest.fixture
+def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
+    """A handle on each store in turn, on which runs wait by unwinding."""
+    with holdfast.open(any_address) as opened:
+        opened._core._engine.patience = 0
+        yield opened
+
+
+@pytest.fixture
+def far() -> Far:
+    return Far()
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from holdfast.testing.clock import FakeClock, FakeIds
 KEY = bytes(range(32))
 FLIPS = 200
 WORKSPACES = ("main", "other")
-TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors")
+TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs")
 
 
 class Outlet:
@@ -35,6 +35,11 @@ class Outlet:
 
     def apply(self, events: Any) -> None:
         """Takes all."""
+
+
+@holdfast.task(version="1")
+def errand(count: int) -> int:
+    return count
 
 
 def populate(address: str) -> None:
@@ -58,6 +63,8 @@ def populate(address: str) -> None:
         hf.deliver(Outlet())
         hf.session("b").append("note", "not delivered yet")
         hf.session("a").append("note", "the last of a")
+        hf.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
+        hf.run(errand, 4, id="errand-2")
     with holdfast.open(address, workspace="other", clock=clock, ids=ids) as hf:
         hf.session("x").append("note", 1, subject="bob")
         hf.session("x").append("note", 2)
@@ -68,7 +75,7 @@ def answers(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for workspace in WORKSPACES:
         journal = open_journal(store, {"workspace": workspace, "key": KEY, "clock": FakeClock()})
-        hf = Holdfast(AsyncHoldfast(journal))
+        hf = Holdfast(AsyncHoldfast(journal, Blocking()))
         found[f"{workspace} sessions"] = attempt(lambda hf=hf: list(hf.sessions()))
         for session in ("a", "b", "twig", "bare", "x"):
             found[f"{workspace}/{session}"] = attempt(lambda hf=hf, session=session: read(hf, session))
@@ -80,6 +87,8 @@ def answers(store: Store) -> dict[str, Any]:
             items = attempt(lambda journal=journal, items=items: drive(journal.reading.opened_feed(items)))
         found[f"{workspace} feed"] = items
         found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
+        found[f"{workspace} runs"] = attempt(lambda hf=hf: [hf.runs(), hf.runs(status="queued", queue="errands")])
+        found[f"{workspace} due"] = attempt(lambda workspace=workspace: drive(store.due(workspace, 2**60, 9)))
         found[f"{workspace} verify"] = attempt(hf.verify)
     found["workspaces"] = attempt(lambda: drive(store.workspaces()))
     return found

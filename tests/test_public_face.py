@@ -156,6 +156,17 @@ MADE: dict[str, HoldfastError] = {
     "SessionExists": errors.SessionExists("s"),
     "JournalDamaged": errors.JournalDamaged("s", 3, "it does not match its hash"),
     "StoreTooNew": errors.StoreTooNew("agent.db", 9, 2),
+    "RunActive": errors.RunActive("r", "s", ""),
+    "UnknownRun": errors.UnknownRun("r"),
+    "UnknownTask": errors.UnknownTask("r", "trip", "2"),
+    "RunParked": errors.RunParked("r", "an answer"),
+    "RunFailed": errors.RunFailed("r", "ValueError", "no"),
+    "RunCancelled": errors.RunCancelled("r", "enough"),
+    "StepsChanged": errors.StepsChanged("r", "book#1", ["search#1"]),
+    "StepInDoubt": errors.StepInDoubt("r", "book#1", "the process ended inside it"),
+    "StepTimeout": errors.StepTimeout("book", 2.0),
+    "StepFailed": errors.StepFailed("BookingError", "no seats"),
+    "StateConflict": errors.StateConflict("plan", 3, 4),
 }
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .execution.schedules import Schedule
     from .execution.state import AsyncSharedState, Versioned
     from .execution.waits import (
-        NoAnswer,
         ask,
         emit,
         patched,
@@ -69,7 +68,6 @@ _HOME = {
     "Holdfast": "sync",
     "HoldfastError": "errors",
     "Lease": "sync",
-    "NoAnswer": "execution.waits",
     "Problem": "journal.verifying",
     "Queue": "execution.worker",
     "RateLimited": "execution.definitions",
@@ -119,7 +117,6 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Lease",
-    "NoAnswer",
     "Problem",
     "Queue",
     "RateLimited",

@@ -156,9 +156,9 @@ class AsyncRuns:
         """Send a signal to an open run; it is kept until the run receives it. With a `key` it can be sent again."""
         await self._outside.signal(id, name, payload, actor, key)
 
-    async def answer(self, id: str, value: Any, *, actor: str | None = None) -> None:
-        """Answer the question that a run has asked with `holdfast.ask`."""
-        await self._outside.answer(id, value, actor)
+    async def answer(self, id: str, value: Any, *, question: str | None = None, actor: str | None = None) -> None:
+        """Answer what a run has asked with `holdfast.ask`: its first open question, or the one of that text."""
+        await self._outside.answer(id, value, question, actor)
 
     async def settle(
         self, id: str, verdict: Verdict, value: Any = None, *, step: str | None = None, actor: str | None = None

@@ -23,6 +23,7 @@ HoldfastError
 │   ├── StepTimeout         a step took longer than it may
 │   ├── StepFailed          a step failed earlier, with an error whose class is not here
 │   ├── DeadlineExceeded    the run took longer than it may
+│   ├── NoAnswer            a signal or an answer did not come in time
 │   └── StateConflict       shared state was changed by somebody else
 ├── StoreError              the place where the journal lives said no
 │   ├── StoreUnavailable    cannot be reached
@@ -217,7 +218,10 @@ class RunFailed(RunError):
     """The run ended with an error earlier. ``kind`` is the name of the error's class."""
 
     def __init__(self, run: str, kind: str, message: str) -> None:
-        super().__init__(f"run {run!r} failed with {kind}: {message}")
+        super().__init__(
+            f"run {run!r} failed with {kind}: {message}",
+            hint="look at it with hf.run_info(id); hf.fork_run tries again",
+        )
         self.run = run
         self.kind = kind
 
@@ -226,7 +230,8 @@ class RunCancelled(RunError):
     """The run was cancelled."""
 
     def __init__(self, run: str, reason: str | None) -> None:
-        super().__init__(f"run {run!r} was cancelled" + (f": {reason}" if reason else ""))
+        why = f": {reason}" if reason else ""
+        super().__init__(f"run {run!r} was cancelled{why}", hint="start a new one under another id")
         self.run = run
         self.reason = reason
 
@@ -259,7 +264,9 @@ class StepTimeout(RunError):
     """A step took longer than its timeout."""
 
     def __init__(self, step: str, seconds: float) -> None:
-        super().__init__(f"step {step!r} took longer than {seconds:g} s")
+        super().__init__(
+            f"step {step!r} took longer than {seconds:g} s", hint="give it a longer timeout, or retry= to try again"
+        )
         self.step = step
         self.seconds = seconds
 
@@ -268,12 +275,16 @@ class StepFailed(RunError):
     """A step failed before a restart; its error's class cannot be found, so this stands for it."""
 
     def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}")
+        super().__init__(f"{kind}: {message}", hint="import the module of that error to catch it by its class")
         self.kind = kind
 
 
 class DeadlineExceeded(RunError):
     """The run took longer than it may."""
+
+
+class NoAnswer(RunError):
+    """A signal or an answer did not come in time, and there is no default."""
 
 
 class StateConflict(RunError):

@@ -57,9 +57,9 @@ class Runs:
         """Send a signal to an open run; it is kept until the run receives it."""
         drive(self._core.signal(id, name, payload, actor=actor, key=key))
 
-    def answer(self, id: str, value: Any, *, actor: str | None = None) -> None:
+    def answer(self, id: str, value: Any, *, question: str | None = None, actor: str | None = None) -> None:
         """Answer the question that a run has asked."""
-        drive(self._core.answer(id, value, actor=actor))
+        drive(self._core.answer(id, value, question=question, actor=actor))
 
     def settle(
         self, id: str, verdict: Verdict, value: Any = None, *, step: str | None = None, actor: str | None = None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import RunFailed, StepsChanged
+from ..journal.events import Event
 from .context import RunContext, Suspend
 from .definitions import Task
 from .faults import from_data, to_data
@@ -15,22 +16,43 @@ async def call_child(
     run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """The result of a child run that is executed in place."""
-    record = run.visit(identity)
+    record = await run.visit(identity)
     if record is not None and record.finished:
         return run.replayed(record)
+    _expect_writable(run, identity)
     child = _child_id(run, identity)
-    if record is None:
-        _expect_writable(run, identity)
-        run.boundary()
-        run.note("step.started", {"step": identity, "child": child})
-        await run.flush()
-    run.begin_work()
-    try:
+    run.children.append(child)
+    with run.working():
+        if record is None:
+            await run.gate()
+            run.note("step.started", {"step": identity, "child": child})
+            await run.flush()
         await run.engine.start(task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name)
-        suspension = await run.engine.attempt(child, task)
-        return await _deliver(run, identity, child, suspension)
-    finally:
-        run.end_work()
+        while True:
+            suspension = await _attempt(run, child, task)
+            outcome = await run.engine.outcome(child)
+            if outcome is not None:
+                return _delivered(run, identity, child, outcome)
+            await _wait(run, child, suspension)
+
+
+async def _attempt(run: RunContext, child: str, task: Task[..., Any]) -> Suspend | None:
+    """Execute the child. What it fails with is in its outcome; what kept it from going on keeps the parent as well."""
+    try:
+        return await run.engine.attempt(child, task)
+    except Exception as error:
+        if await run.engine.outcome(child) is None:
+            run.broken = run.broken or error
+            raise
+    return None
+
+
+async def _wait(run: RunContext, child: str, suspension: Suspend | None) -> None:
+    if suspension is not None and suspension.outside:
+        waiting = f"the run {child!r}, which waits for {suspension.waiting}"
+        await run.wait_for(suspension.due, waiting, outside=True)
+        return
+    await run.wait_for(suspension.due if suspension is not None else None, f"the run {child!r}", outside=False)
 
 
 async def start_child(
@@ -38,12 +60,12 @@ async def start_child(
 ) -> ChildHandle:
     """Start a child run for workers to take up."""
     child = _child_id(run, identity)
-    record = run.visit(identity)
-    if record is None:
+    if await run.visit(identity) is None:
         _expect_writable(run, identity)
-        run.boundary()
+        await run.gate()
         await run.engine.start(task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name)
         run.note("step.done", {"step": identity, "value": child})
+    run.children.append(child)
     return ChildHandle(run, child)
 
 
@@ -60,24 +82,24 @@ class ChildHandle:
 
     async def _result(self, identity: str) -> Any:
         run = self._run
-        record = run.visit(identity)
+        record = await run.visit(identity)
         if record is not None and record.finished:
             return run.replayed(record)
-        if record is None:
-            _expect_writable(run, identity)
-            run.boundary()
-            run.note("step.started", {"step": identity, "child": self.id})
-            await run.flush()
-        return await _deliver(run, identity, self.id, None)
+        _expect_writable(run, identity)
+        with run.working():
+            if record is None:
+                await run.gate()
+                run.note("step.started", {"step": identity, "child": self.id})
+                await run.flush()
+            while True:
+                outcome = await run.engine.outcome(self.id)
+                if outcome is not None:
+                    return _delivered(run, identity, self.id, outcome)
+                await _wait(run, self.id, None)
 
 
-async def _deliver(run: RunContext, identity: str, child: str, suspension: Suspend | None) -> Any:
+def _delivered(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
     """The child's outcome as the parent's own: what failed there fails here."""
-    outcome = await run.engine.outcome(child)
-    if outcome is None:
-        if suspension is not None and suspension.outside:
-            raise run.suspend(None, f"the run {child!r}, which waits for {suspension.waiting}", outside=True)
-        raise run.suspend(None, f"the run {child!r}", outside=False)
     if outcome.type == "run.finished":
         return run.note("step.done", {"step": identity, "value": outcome.data.get("value")}).data.get("value")
     if outcome.type == "run.failed":

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter
-from collections.abc import Coroutine, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from contextvars import copy_context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from ..journal.owners import Owner
 from ..journal.writing import Prepared
 from ..ports import RunChange, RunRow, SubjectGone, Transaction
 from ..runtime import drive, is_driven
+from .ambient import BRANCH, RUN, STEP, Branch, branch_of
 from .definitions import Kind, Step, Task
 from .faults import from_data
 from .history import History, State, StepRecord
@@ -68,14 +69,24 @@ class RunContext:
         self.pending_since: float | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._counts: Counter[str] = Counter()
-        self._unvisited = dict.fromkeys(name for name in history.steps if not name.startswith("@patch"))
+        self.trunk = Branch()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.stirred: asyncio.Event | None = None
+        self.unwinding = False
+        self.stopping = False
+        self.under_way: dict[str, asyncio.Future[None]] = {}
+        self.children: list[str] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._unvisited: dict[str | None, dict[str, None]] = {}
+        for name in history.steps:
+            if not name.startswith("@patch"):
+                self._unvisited.setdefault(branch_of(name), {})[name] = None
         self._mutex = threading.Lock()
         # In a plain task, the keeper's thread writes too: one after the other. Coroutines take turns.
         self._writing: Any = threading.RLock() if self.plain else nullcontext()
         self._turn: asyncio.Lock | None = None
         self._active = 0
-        self._idle: asyncio.Event | None = None
+        self.activity = 0
         self._finished = 0
         self._quiet = False
 
@@ -87,61 +98,64 @@ class RunContext:
         """The task begins, in this thread."""
         self._thread = threading.get_ident()
         if not self.plain:
-            self.loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
+            self.loop, self._turn, self.stirred = asyncio.get_running_loop(), asyncio.Lock(), asyncio.Event()
+            count_branches(self.loop)
 
     def deliver(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Work for the task's code: its result in a plain task, something to await in an async one."""
-        if not self.plain:
-            return work
+        return drive(work) if self.plain else work
+
+    def _expect_own_thread(self) -> None:
         if threading.get_ident() != self._thread:
-            work.close()
             raise InvalidInput(
                 f"a step of run {self.row.run!r} was called from another thread",
                 hint="call steps from the task's own thread; in an async task, use asyncio.gather",
             )
-        return drive(work)
 
     # -- knowing steps again
 
     def identify(self, name: str, key: str | None = None) -> str:
-        """What this call is known by: its name and number, or its name and the caller's key."""
+        """What this call is known by: its name and number on its branch, or its name and the caller's key."""
+        self._expect_own_thread()
         if key is not None:
             return f"{name}:{key}"
-        self._counts[name] += 1
-        return f"{name}#{self._counts[name]}"
+        return f"{name}#{(BRANCH.get() or self.trunk).number(name)}"
 
     def key_of(self, identity: str) -> str:
         """The idempotency key of a step: the same in every attempt and process, another in every run."""
         return blake2b(f"{self.history.root}/{identity}".encode(), digest_size=16).hexdigest()
 
-    def visit(self, identity: str) -> StepRecord | None:
+    async def visit(self, identity: str) -> StepRecord | None:
         """What the journal knows of the step that the code has come to. Raises `StepsChanged` if it knows others."""
-        if self.broken is not None:
-            raise self.broken
-        record = self.history.steps.get(identity)
-        expected = next(iter(self._unvisited), identity) if not self.history.overlapped else identity
-        if expected != identity and (record is None or identity in self._unvisited):
-            self._diverge(identity)
-        self._unvisited.pop(identity, None)
-        if record is None and self._unvisited and self.history.cancelling is not None:
-            raise Stop
+        record, stopped = self.look(identity)
+        if stopped:
+            await self._stop()
         return record
 
-    def _diverge(self, identity: str) -> None:
-        left = list(self._unvisited)
-        if left[0].startswith("@undo") and not identity.startswith("@undo"):
-            raise Stop  # cancelled here, and partly undone
-        self.broken = StepsChanged(self.row.run, identity, left)
-        raise self.broken
+    def look(self, identity: str) -> tuple[StepRecord | None, bool]:
+        """The same; and whether the run was stopped here."""
+        if self.broken is not None:
+            raise self.broken
+        record, branch = self.history.steps.get(identity), branch_of(identity)
+        left = self._unvisited.get(branch, {}) if branch is not None else {}
+        expected = next(iter(left), identity) if branch not in self.history.overlapped else identity
+        if expected != identity and (record is None or identity in left):
+            if expected.startswith("@undo") and not identity.startswith("@undo"):
+                return None, True  # cancelled here, and partly undone
+            self.broken = StepsChanged(self.row.run, identity, self.forgotten())
+            raise self.broken
+        self._unvisited.get(branch, {}).pop(identity, None)
+        return record, record is None and self.history.cancelling is not None and not self.undoing
 
     def forgotten(self) -> list[str]:
         """Steps that the journal holds and the code did not come to."""
-        return list(self._unvisited)
+        return [name for names in self._unvisited.values() for name in names]
 
     @property
     def replaying(self) -> bool:
-        """Whether the journal still knows what comes next."""
-        return bool(self._unvisited)
+        """Whether the journal still knows what comes next on this branch."""
+        branch = BRANCH.get() or self.trunk
+        return bool(self._unvisited.get(branch.path.rstrip("."), {}))
 
     # -- calling a step
 
@@ -246,10 +260,10 @@ class RunContext:
             except BaseException as error:
                 self.broken = error  # whether it landed is open: the journal knows, this execution does not
                 raise
-        first, last = done.records[0].position, done.records[-1].position
-        before, self.position = self.position, max(last, self.position)
-        if first > before + 1:
-            await self._catch_up(before + 1, first - 1)
+            first, last = done.records[0].position, done.records[-1].position
+            before, self.position = self.position, max(last, self.position)
+            if first > before + 1:
+                await self._catch_up(before + 1, first - 1)
 
     async def _catch_up(self, start: int, stop: int) -> None:
         """Take in what others wrote meanwhile: signals, a cancellation."""
@@ -259,6 +273,8 @@ class RunContext:
                 self.history.add(event)
                 self.history.position = max(position, event.position)
                 self.nudges += 1
+        for news in self._waiters:
+            _settle(news)
 
     def keep_quiet(self, quiet: bool) -> None:
         """While a step has a transaction, the keeper does not write: each would wait for the other."""
@@ -281,16 +297,28 @@ class RunContext:
 
     # -- waiting and ending
 
-    def boundary(self) -> None:
-        """Between steps: a run that is stopped, parked or over its deadline begins nothing new."""
-        if self.history.cancelling is not None and not self.undoing:
-            raise Stop
-        if self.suspended and not self.undoing:
-            raise Suspend(None, "another branch of the run waits", False)
-        if self.deadline is not None and self.now() >= self.deadline and not self.undoing:
+    async def gate(self) -> None:
+        """Between steps: a run that is stopped or over its deadline begins nothing new."""
+        if self.undoing:
+            return
+        if self.unwinding:
+            raise asyncio.CancelledError
+        if self.suspended and self.plain:
+            raise self.suspended[-1]  # the task's code caught what should have unwound it
+        if self.history.cancelling is not None:
+            await self._stop()
+        if self.deadline is not None and self.now() >= self.deadline:
             raise DeadlineExceeded(
                 f"run {self.row.run!r} is past its deadline", hint="give it a longer one, or start it again"
             )
+
+    async def _stop(self) -> None:
+        """Go no further. Beside others, a branch waits until all of them have come to a step."""
+        self.stopping = True
+        if self.plain or is_driven():
+            raise Stop
+        self._stir()
+        await asyncio.get_running_loop().create_future()
 
     @property
     def deadline(self) -> int | None:
@@ -301,47 +329,97 @@ class RunContext:
     def now(self) -> int:
         return self.journal.clock.now()
 
-    def suspend(self, due: int | None, waiting: str, *, outside: bool) -> Suspend:
-        """The exception that unwinds the task until `due`, or until something happens."""
+    async def wait_for(self, due: int | None, waiting: str, *, outside: bool) -> None:
+        """Wait for a time, or for something to happen. A plain task is unwound. A branch of an async one waits here
+        while the others go on, and returns when there may be news; once all of them wait, all are unwound."""
+        await self.gate()
         suspension = Suspend(due, waiting, outside)
         self.suspended.append(suspension)
-        return suspension
+        if self.plain or self.readonly or is_driven():
+            raise suspension
+        loop = asyncio.get_running_loop()
+        news: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(news)
+        timer = None if due is None else loop.call_later(max(0.0, (due - self.now()) / 1e6), _settle, news)
+        self._active -= 1
+        self._stir()
+        try:
+            await news
+        finally:
+            self._active += 1
+            self._waiters.remove(news)
+            if timer is not None:
+                timer.cancel()
+            if not self.unwinding:
+                self.suspended.remove(suspension)
+
+    def _stir(self) -> None:
+        if self.stirred is not None:
+            self.stirred.set()
 
     async def pause_until(self, due: int, waiting: str) -> None:
-        """Wait here if it is short; else unwind."""
-        if due <= self.now():
-            return
-        await self.flush()
-        if due - self.now() > self.engine.patience * 1e6 or self.readonly:
-            raise self.suspend(due, waiting, outside=False)
-        while (left := due - self.now()) > 0:
-            seconds = min(left / 1e6, 0.2)
+        """Wait for a time: in place if it is short."""
+        while due > self.now():
+            await self.flush()
+            if due - self.now() > self.engine.patience * 1e6 or self.readonly:
+                await self.wait_for(due, waiting, outside=False)
+                continue
+            seconds = min((due - self.now()) / 1e6, 0.2)
             if is_driven():
-                time.sleep(seconds)
+                time.sleep(max(0.0, seconds))
             else:
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(max(0.0, seconds))
 
-    def begin_work(self) -> None:
+    @contextmanager
+    def working(self) -> Iterator[None]:
         """A step is under way."""
         self._active += 1
+        self.activity += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+            self.activity += 1
 
-    def end_work(self) -> None:
-        """It no longer is."""
-        self._active -= 1
-        if self._active == 0 and self._idle is not None:
-            self._idle.set()
-
-    async def drain(self) -> None:
-        """Wait until no branch of an async task is inside a step."""
-        if self._active and not is_driven():
-            self._idle = asyncio.Event()
-            await self._idle.wait()
+    @property
+    def quiet(self) -> bool:
+        """Whether no branch is inside a step."""
+        return self._active == 0
 
     def finished(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
         """A step is done: remember how to undo it."""
         if step.undo is not None:
             self._finished += 1
             self.undoable.append((position or 2**62 + self._finished, step, identity, value))
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def count_branches(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every coroutine that a run's code starts beside itself have a branch of its own, numbered in the order in
+    which they are started. Other tasks of the loop are made as before."""
+    before = loop.get_task_factory()
+    if getattr(before, "counts_branches", False):
+        return
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        run = RUN.get()
+        beside = run is not None and run.loop is loop and STEP.get() is None
+        if beside and run is not None:
+            context = options.pop("context", None) or copy_context()
+            context.run(BRANCH.set, (BRANCH.get() or run.trunk).fork())
+            options["context"] = context
+        task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)
+        if beside and run is not None and isinstance(task, asyncio.Task):
+            run.tasks.add(task)
+            task.add_done_callback(run.tasks.discard)
+        return task
+
+    make.counts_branches = True  # type: ignore[attr-defined]
+    loop.set_task_factory(make)
 
 
 OUTSIDE = frozenset({"signal.sent", "run.cancelling", "step.settled"})

@@ -112,7 +112,7 @@ class Step(Generic[P, R]):
         self.timeout = timeout
         self.retry = Retry(attempts=retry) if isinstance(retry, int) else retry
         parameter = inspect.signature(function).parameters.get("key")
-        self.takes_key = parameter is not None and parameter.kind is not parameter.POSITIONAL_ONLY
+        self.takes_key = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
         self._refuse_nonsense()
         update_wrapper(self, function)

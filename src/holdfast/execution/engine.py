@@ -165,7 +165,7 @@ class Engine:
             async for page in pages:
                 for event in page:
                     history.add(event)
-                    if history.ended is not None and row.ended is not None:
+                    if history.ended is event and row.ended is not None and event.session == row.session:
                         return history
         return history
 

@@ -13,7 +13,7 @@ from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, RunError, StepsChanged, UnknownTask
 from ..ports import LeaseRow, RunChange, RunRow
 from ..runtime import Runtime, is_driven, on_a_loop
-from .ambient import RUN, STEP
+from .ambient import BRANCH, RUN, STEP
 from .context import RunContext, Stop, Suspend
 from .definitions import Kind, Task, same_code
 from .faults import to_data
@@ -28,7 +28,7 @@ log = logging.getLogger("holdfast")
 
 
 class Execution:
-    """The owner of a lease, at work."""
+    """The owner of a lease, at work. `row` was read before the claim: what happened since is looked at again."""
 
     def __init__(self, engine: Engine, row: RunRow, lease: LeaseRow, task: Task[..., Any] | None) -> None:
         self._engine = engine
@@ -63,9 +63,10 @@ class Execution:
             raise RunError(f"the input of run {row.run!r} was erased with its subject", hint="start a new run")
         if task is None or task.name != row.task or task.version != row.version:
             raise UnknownTask(row.run, row.task, row.version)
+        if task.kind is Kind.ASYNC and is_driven():
+            _refuse_running_loop(task)
         owner = await journal.owner(history.subject)
-        fresh = await journal.store.run(journal.workspace, row.run) or row
-        run = RunContext(self._engine, fresh, history, task, self._lease.fence, owner)
+        run = RunContext(self._engine, row, history, task, self._lease.fence, owner)
         if row.started is not None:
             run.note("run.resumed", {"owner": self._lease.owner, "fence": self._lease.fence})
         if not same_code(history.input.get("code"), task.code):
@@ -77,20 +78,18 @@ class Execution:
         given = run.history.input
         try:
             value = await self._engine.invoking(run, given.get("args", ()), given.get("kwargs", {}))
-            await run.drain()
-            if run.suspended:
+            if run.broken is not None:
+                raise run.broken
+            if run.suspended and run.plain:
                 return await self._park(run)
-            if run.forgotten() and run.broken is None:
+            if run.forgotten():
                 raise StepsChanged(run.row.run, "its end", run.forgotten())
             await self._finish(run, value)
         except Suspend:
-            await run.drain()
             return await self._park(run)
         except Stop:
-            await run.drain()
             await self._cancel(run)
-        except Exception as error:
-            await run.drain()
+        except (Exception, SystemExit) as error:  # a task that leaves the process by itself has failed
             if run.broken is not None:
                 raise run.broken from (None if error is run.broken else error)
             if isinstance(error, StepsChanged):
@@ -103,22 +102,22 @@ class Execution:
         run.note("run.finished", {} if value is None else {"value": value})
         await self._end(run, "done")
 
-    async def _fail(self, run: RunContext, error: Exception) -> None:
+    async def _fail(self, run: RunContext, error: Exception | SystemExit) -> None:
         stuck = await compensate(run)
         data: dict[str, Any] = {"error": to_data(error)}
-        run.note("run.failed", data | ({"not_undone": stuck} if stuck else {}))
+        run.note("run.failed", data | _if_any("not_undone", stuck))
         await self._end(run, "failed")
 
     async def _cancel(self, run: RunContext) -> None:
         from .outside import Outside
 
-        for record in list(run.history.steps.values()):
-            child = record.details.get("child") or (record.value if record.step.startswith("@start") else None)
-            if child is not None:
+        for child in dict.fromkeys(run.children):
+            if await self._engine.journal.store.run(self._engine.journal.workspace, child) is not None:
                 await Outside(self._engine).cancel(child, run.history.cancelling or None, f"run {run.row.run}")
         stuck = await compensate(run)
         data: dict[str, Any] = {"reason": run.history.cancelling} if run.history.cancelling else {}
-        run.note("run.cancelled", data | ({"not_undone": stuck} if stuck else {}))
+        doubt = [one.step for one in run.history.in_doubt()]
+        run.note("run.cancelled", data | _if_any("not_undone", stuck) | _if_any("in_doubt", doubt))
         await self._end(run, "cancelled")
 
     async def _end(self, run: RunContext, status: str) -> None:
@@ -155,6 +154,7 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
         def plain() -> Any:
             RUN.set(run)
             STEP.set(None)
+            BRANCH.set(run.trunk)
             run.enter()
             return task.function(*args, **kwargs)
 
@@ -163,20 +163,71 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
         return await _on_thread(lambda: copy_context().run(plain))
 
     async def on_loop() -> Any:
-        RUN.set(run)
-        STEP.set(None)
-        run.enter()
         return await task.function(*args, **kwargs)
 
     if is_driven():
-        _refuse_running_loop(task)
         with on_a_loop():
-            return asyncio.run(_unwrapped(on_loop))
-    return await asyncio.create_task(on_loop())
+            return asyncio.run(supervise(run, on_loop))
+    return await supervise(run, on_loop)
 
 
-async def _unwrapped(work: Callable[[], Any]) -> Any:
-    return await work()
+_STILL = 0.01
+
+
+async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
+    """Run an async task with all its branches, until it ends or every branch waits: then all are unwound."""
+    run.enter()
+    root = _root(run, work)
+    assert run.stirred is not None
+    try:
+        while not root.done():
+            stirred = asyncio.ensure_future(run.stirred.wait())
+            await asyncio.wait({root, stirred}, return_when=asyncio.FIRST_COMPLETED)
+            stirred.cancel()
+            seen = run.activity
+            await asyncio.wait({root}, timeout=_STILL)
+            if root.done() or not run.quiet or seen != run.activity:
+                continue
+            if run.stopping or run.suspended:
+                await _unwind(run, root)
+                raise Stop if run.stopping else Suspend(None, "", False)
+            run.stirred.clear()
+        while not run.quiet:
+            await asyncio.sleep(_STILL)  # other branches are inside steps: what they do is to be recorded
+        return root.result()
+    finally:
+        await _unwind(run, root)
+
+
+def _root(run: RunContext, work: Callable[[], Any]) -> asyncio.Task[Any]:
+    """The task's own coroutine: no branch of the run that may have called it."""
+
+    async def body() -> Any:
+        RUN.set(run)
+        STEP.set(None)
+        BRANCH.set(run.trunk)
+        return await work()
+
+    token = RUN.set(None)
+    try:
+        return asyncio.get_running_loop().create_task(body())
+    finally:
+        RUN.reset(token)
+
+
+async def _unwind(run: RunContext, root: asyncio.Task[Any]) -> None:
+    """End all branches, and wait for it."""
+    left = {task for task in (root, *run.tasks) if not task.done()}
+    if not left:
+        return
+    run.unwinding = True
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left, timeout=10)
+
+
+def _if_any(name: str, values: list[str]) -> dict[str, Any]:
+    return {name: values} if values else {}
 
 
 def _refuse_running_loop(task: Task[..., Any]) -> None:

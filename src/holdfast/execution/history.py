@@ -1,11 +1,12 @@
 """What a run's events say: which steps are done, failed, waiting or in doubt. Pure: events in, facts out.
 
-Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … or `name:key`; sleeps,
-questions, signals, children and patches have names that begin with @. One set of events serves them all:
+Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … (`name#3.1` on the third line
+beside the task's own) or `name:key`; sleeps, questions, signals, children and patches have names that begin with @. One
+set of events serves them all:
 
     step.started    the intent; with `due` for what has a time, `attempt` from the second one on
     step.done       the outcome
-    step.failed     the outcome; with `due` if it will be tried again
+    step.failed     the outcome; with `due` if it will be tried again, `limited` if that does not count as an attempt
     step.settled    what was found out about a step in doubt: by its check, by a person, by its declaration
     step.skipped    it was about to begin when the run was stopped
     step.progress   what a long step reported; step.output what it streamed
@@ -14,11 +15,13 @@ questions, signals, children and patches have names that begin with @. One set o
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..journal.events import Event
+from .ambient import branch_of
 
 
 class State(enum.StrEnum):
@@ -43,10 +46,12 @@ class StepRecord:
     step: str
     state: State
     position: int
+    """Of its newest intent."""
     began: int
     ended: int | None = None
     finished_at: int | None = None
     attempt: int = 1
+    """The number of the last attempt, or of the next one while it is being retried."""
     due: int | None = None
     value: Any = None
     error: dict[str, Any] | None = None
@@ -71,7 +76,8 @@ class Signal:
 
 
 class History:
-    """The state of a run, folded from its events one by one."""
+    """The state of a run, folded from its events one by one. `overlapped` are the branches whose steps were under way
+    at the same time, so that their order means nothing."""
 
     def __init__(self) -> None:
         self.steps: dict[str, StepRecord] = {}
@@ -84,10 +90,10 @@ class History:
         self.cancelling: str | None = None
         self.aborted: str | None = None
         self.executions = 0
-        self.overlapped = False
+        self.overlapped: set[str | None] = set()
         self.position = 0
         self.erased = False
-        self._open = 0
+        self._open: Counter[str | None] = Counter()
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> History:
@@ -116,10 +122,14 @@ class History:
         """The first signal of that name which nobody took."""
         return next((one for one in self.signals if one.name == name and not one.taken), None)
 
-    def open_ask(self) -> StepRecord | None:
-        """The question that waits for an answer."""
-        asks = [one for one in self.steps.values() if one.step.startswith("@ask") and not one.finished]
-        return asks[0] if asks else None
+    def open_asks(self) -> list[StepRecord]:
+        """The questions that wait for an answer, and for which none is on its way."""
+        answered = {one.name for one in self.signals}
+        return [
+            one
+            for one in self.steps.values()
+            if one.step.startswith("@ask") and not one.finished and one.step not in answered
+        ]
 
     # -- one function for each event
 
@@ -133,7 +143,7 @@ class History:
 
     def _run_resumed(self, event: Event, data: dict[str, Any]) -> None:
         self.executions += 1
-        self._open = 0
+        self._open.clear()
 
     def _run_cancelling(self, event: Event, data: dict[str, Any]) -> None:
         self.cancelling = data.get("reason") or ""
@@ -150,8 +160,10 @@ class History:
         if known is None:
             known = self.steps[name] = StepRecord(name, State.STARTED, event.position, event.time)
             known.details = {key: value for key, value in data.items() if key not in ("step", "due", "attempt")}
-            self._open += 1
-            self.overlapped = self.overlapped or self._open > 1
+            branch = branch_of(name)
+            self._open[branch] += 1
+            if self._open[branch] > 1:
+                self.overlapped.add(branch)
         known.state, known.position = State.STARTED, event.position
         known.attempt, known.due = data.get("attempt", known.attempt), data.get("due")
 
@@ -160,7 +172,7 @@ class History:
         if known is None:
             known = self.steps[name] = StepRecord(name, state, event.position, event.time)
         else:
-            self._open -= not known.finished
+            self._open[branch_of(name)] -= not known.finished
         known.state, known.ended, known.finished_at = state, event.time, event.position
         return known
 
@@ -176,7 +188,7 @@ class History:
         known = self.steps.get(data["step"])
         if known is not None:
             known.state, known.due, known.error = State.RETRYING, data["due"], data["error"]
-            known.attempt = data.get("attempt", known.attempt)
+            known.attempt = data.get("attempt", 1) + (not data.get("limited"))
 
     def _step_settled(self, event: Event, data: dict[str, Any]) -> None:
         known = self.steps.get(data["step"])
@@ -194,7 +206,7 @@ class History:
 
     def _step_skipped(self, event: Event, data: dict[str, Any]) -> None:
         if self.steps.pop(data["step"], None) is not None:
-            self._open -= 1
+            self._open[branch_of(data["step"])] -= 1
 
     def _step_progress(self, event: Event, data: dict[str, Any]) -> None:
         if data["step"] in self.steps:

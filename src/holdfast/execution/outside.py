@@ -11,6 +11,7 @@ from .context import RunContext, Stop, Suspend
 from .definitions import Task, known_task
 from .engine import Engine
 from .history import StepRecord
+from .owner import is_held
 from .runs import RunInfo, created, ended, info_of, nudged
 
 Verdict = Literal["done", "retry", "abort"]
@@ -46,14 +47,15 @@ class Outside:
         data = {"name": name} if payload is None else {"name": name, "payload": payload}
         await self._tell(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
 
-    async def answer(self, run: str, value: Any, actor: str | None) -> None:
-        """Answer the question that a run has asked."""
+    async def answer(self, run: str, value: Any, question: str | None, actor: str | None) -> None:
+        """Answer the question that a run has asked: the first open one, or the one with that text or name."""
         row = await self._open(run)
-        question = (await self._engine.history(row)).open_ask()
-        if question is None:
-            raise RunError(f"run {run!r} has no open question", hint="look at it with hf.run_info(id)")
-        data = {"name": question.step, "payload": value}
-        await self._tell(row, "signal.sent", data, actor, f"answer:{run}:{question.step}")
+        asked = (await self._engine.history(row)).open_asks()
+        found = [one for one in asked if question in (None, one.step, one.details.get("question"))]
+        if not found:
+            raise RunError(f"run {run!r} has no such open question", hint="look at it with hf.run_info(id)")
+        data = {"name": found[0].step, "payload": value}
+        await self._tell(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
 
     async def settle(self, run: str, verdict: Verdict, value: Any, step: str | None, actor: str | None) -> None:
         """A person's word on a step in doubt."""
@@ -69,7 +71,7 @@ class Outside:
 
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
-        if lease is not None and lease.expires > self._engine.now():
+        if is_held(lease, self._engine.now()):
             raise RunError(f"run {row.run!r} is being executed now", hint="only a run that nobody executes has doubt")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
@@ -161,4 +163,5 @@ class Outside:
         try:
             return await self._engine.invoking(context, given.get("args", ()), given.get("kwargs", {}))
         except (Suspend, Stop) as stopped:
-            raise RunError(f"run {run!r} stops here: {stopped or 'cancelled'}") from None
+            why = f"waits for {stopped}" if isinstance(stopped, Suspend) else "was cancelled"
+            raise RunError(f"run {run!r} has no result: it {why}", hint="it has not ended") from None

@@ -8,6 +8,8 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 
+from ..ports import LeaseRow
+
 
 def new_owner() -> str:
     """A name for this process as owner of leases: where it runs, which process it is, and which handle."""
@@ -21,6 +23,11 @@ def is_dead(owner: str) -> bool:
         return False
     born = _birth(int(parts[1]))
     return born is None or ("0" not in (born, parts[2]) and born != parts[2])
+
+
+def is_held(lease: LeaseRow | None, now: int) -> bool:
+    """Whether a lease is good and its owner not known to be dead."""
+    return lease is not None and lease.expires > now and not is_dead(lease.owner)
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..ports import LeaseRow, RunChange, RunRow
 from .history import History, StepRecord
+from .owner import is_held
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -60,7 +61,7 @@ class RunInfo:
 
 def info_of(row: RunRow, lease: LeaseRow | None, now: int, history: History | None = None) -> RunInfo:
     """A run's row as people see it."""
-    held = lease is not None and lease.expires > now
+    held = is_held(lease, now)
     status = status_of(row, held, now)
     steps = [] if history is None else list(history.steps.values())
     doubt = [] if history is None or held or row.status != "open" else [one.step for one in history.in_doubt()]

@@ -17,6 +17,7 @@ from .definitions import Task
 from .engine import Engine
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_WINDOWS = (3600, 24 * 3600, 31 * 24 * 3600, 366 * 24 * 3600)
 _MOST = 1000
 """Missed ticks that are looked at in one go."""
 
@@ -57,6 +58,19 @@ class Schedule:
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise InvalidInput(f"{self.tz!r} is no time zone", hint="such as Europe/Berlin") from error
 
+    def nearly(self, tick: int, now: int) -> int:
+        """A time not before `tick` after which there is at least one tick up to now, if there is any, and not many."""
+        if self.every is not None:
+            period = int(self.every * 1e6)
+            return max(tick, tick + ((now - tick) // period - 1) * period)
+        for window in _WINDOWS:
+            start = now - window * 1_000_000
+            if start <= tick:
+                return tick
+            if next(self.after(start)) <= now:
+                return start
+        return tick
+
     def after(self, tick: int) -> Iterator[int]:
         """The ticks after one, in microseconds."""
         if self.every is not None:
@@ -79,7 +93,7 @@ async def tick(engine: Engine, schedule: Schedule) -> int:
         last = await _last_tick(engine, session) or now
     due: list[int] = []
     following = last
-    for following in schedule.after(last):
+    for following in schedule.after(last if schedule.missed == "all" else schedule.nearly(last, now)):
         if following > now or len(due) >= _MOST:
             break
         due.append(following)

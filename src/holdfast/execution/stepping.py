@@ -13,6 +13,7 @@ from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout
 from ..journal.events import Draft
 from ..ports import Transaction
+from ..runtime import is_driven
 from .ambient import STEP
 from .context import RunContext, Stop
 from .definitions import CannotTell, Happened, Kind, Step
@@ -34,13 +35,18 @@ class StepScope:
         self.outputs = 0
         self.progress: Any = None
         self.transaction: Transaction | None = None
+        self.over = False
 
-    def again(self) -> None:
-        """A new attempt: it streams from the beginning, and what was streamed before is not streamed again."""
-        self.outputs = max(self.outputs, self.emitted)
-        self.emitted = 0
-        self.attached.clear()
-        self.transaction = None
+    def again(self) -> StepScope:
+        """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""
+        following = StepScope(self.run, self.step, self.identity)
+        following.outputs, following.progress = max(self.outputs, self.emitted), self.progress
+        return following
+
+    def expect_open(self) -> None:
+        """An attempt that ran out of time may still act; what it says no longer counts."""
+        if self.over:
+            raise StepTimeout(self.step.name, self.step.timeout or 0)
 
     def begin(self) -> Any:
         """The store's connection, in a transaction that ends with the step."""
@@ -58,6 +64,7 @@ class StepScope:
         """The end of the transaction, if there is one still: nothing of it happened."""
         if self.transaction is not None:
             self.transaction.roll_back()
+        self.over = True
         self.run.keep_quiet(False)
 
 
@@ -65,31 +72,48 @@ async def perform(
     run: RunContext, step: Step[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """The outcome of a step: from the journal, or by doing it."""
-    record = run.visit(identity)
+    waiting = run.under_way.get(identity)
+    if waiting is not None:  # under a key of the caller's, on another branch
+        await waiting
+    record = await run.visit(identity)
     if record is not None and record.finished:
-        if record.state is State.DONE:
+        if record.state is State.DONE and waiting is None:
             run.finished(step, identity, record.value, record.finished_at)
         return run.replayed(record)
-    run.begin_work()
+    keyed = "#" not in identity.removeprefix(step.name)[:1]
+    done = asyncio.get_running_loop().create_future() if keyed and not run.plain and not is_driven() else None
+    if done is not None:
+        run.under_way[identity] = done
     try:
-        return await Performance(run, step, identity, args, kwargs).go(record)
+        with run.working():
+            return await Performance(run, step, identity, args, kwargs, keyed).go(record)
     except asyncio.CancelledError:
-        run.broken = run.broken or InvalidInput(
-            f"step {identity!r} was cancelled by the code around it, so whether it happened is open",
-            hint="declare timeout= on the step instead of cancelling it from outside",
-        )
+        if not run.unwinding:
+            run.broken = run.broken or InvalidInput(
+                f"step {identity!r} was cancelled by the code around it, so whether it happened is open",
+                hint="declare timeout= on the step instead of cancelling it from outside",
+            )
         raise
     finally:
-        run.end_work()
+        if done is not None:
+            del run.under_way[identity]
+            done.set_result(None)
 
 
 class Performance:
     """A step on its way from intent to outcome."""
 
     def __init__(
-        self, run: RunContext, step: Step[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        run: RunContext,
+        step: Step[..., Any],
+        identity: str,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keyed: bool,
     ) -> None:
         self._run = run
+        self._keyed = keyed
         self._step = step
         self._identity = identity
         self._args = args
@@ -109,14 +133,13 @@ class Performance:
                 self._note_failure(aborted, 1, None)
                 raise aborted
             if record.state is State.PARKED:
-                self._park(record.details.get("why", "nothing can tell whether it happened"))
+                await self._park("nothing can tell whether it happened")
             if record.state is State.STARTED:
                 found = await self._settle("the process ended inside it", StepInDoubt)
                 if found is not None:
                     return found.value
             elif record.state is State.RETRYING:
                 await run.pause_until(record.due or 0, f"{self._identity} to be tried again")
-                attempt += 1
         while True:
             await self._intend(attempt)
             try:
@@ -133,11 +156,11 @@ class Performance:
             if isinstance(outcome, Happened):
                 return outcome.value
             attempt = outcome
-            scope.again()
+            scope = self._scope = scope.again()
 
     async def _intend(self, attempt: int) -> None:
         run = self._run
-        run.boundary()
+        await run.gate()
         data: dict[str, Any] = {"step": self._identity}
         if attempt > 1:
             data["attempt"] = attempt
@@ -145,7 +168,7 @@ class Performance:
         await run.flush()
         reach("step.intended")
         try:
-            run.boundary()  # what came in while the intent was written counts too
+            await run.gate()  # what came in while the intent was written counts too
         except BaseException:
             run.note("step.skipped", {"step": self._identity})
             raise
@@ -210,10 +233,10 @@ class Performance:
             self._run.broken = self._run.broken or error
             raise
 
-    def _remember(self, state: State, value: Any) -> None:
+    def _remember(self, state: State, value: Any = None, error: dict[str, Any] | None = None) -> None:
         """Let a second call under the same key of the caller's find the outcome."""
-        if "#" not in self._identity:
-            record = StepRecord(self._identity, state, self._run.position, 0, value=value)
+        if self._keyed:
+            record = StepRecord(self._identity, state, self._run.position, 0, value=value, error=error)
             self._run.history.steps[self._identity] = record
 
     async def _failed(self, error: Exception, attempt: int) -> Happened | int:
@@ -228,7 +251,7 @@ class Performance:
             found = await self._settle(f"it ended with {type(error).__name__}", lambda *_: error)
             if found is not None:
                 return found
-        self._note_failure(error, attempt, due)
+        self._note_failure(error, attempt, due, limited=due is not None and following == attempt)
         if due is None:
             if step.irreversible or step.in_doubt != "rerun":
                 await run.flush()
@@ -247,12 +270,16 @@ class Performance:
         chance = int.from_bytes(run.journal.ids.random(4), "big") / 2**32
         return run.now() + int(retry.pause(attempt, chance) * 1e6), attempt + 1
 
-    def _note_failure(self, error: Exception, attempt: int, due: int | None) -> None:
+    def _note_failure(self, error: Exception, attempt: int, due: int | None, limited: bool = False) -> None:
         data: dict[str, Any] = {"step": self._identity, "error": to_data(error)}
         if attempt > 1:
             data["attempt"] = attempt
         if due is not None:
             data["due"] = due
+        else:
+            self._remember(State.FAILED, error=data["error"])
+        if limited:
+            data["limited"] = True
         self._run.note("step.failed", data)
 
     # -- doubt
@@ -261,7 +288,7 @@ class Performance:
         """Find out whether the step happened. None: it may be run (again)."""
         run, step = self._run, self._step
         if step.check is None:
-            self._by_declaration(why, failure)
+            await self._by_declaration(why, failure)
             return None
         answer = await self._ask_check(step.check)
         if isinstance(answer, CannotTell):
@@ -277,13 +304,13 @@ class Performance:
         run.finished(step, self._identity, found, None)
         return Happened(found)
 
-    def _by_declaration(self, why: str, failure: Callable[[str, str, str], Exception]) -> None:
+    async def _by_declaration(self, why: str, failure: Callable[[str, str, str], Exception]) -> None:
         run, step = self._run, self._step
         if step.in_doubt == "rerun":
             run.note("step.settled", {"step": self._identity, "by": "declaration", "verdict": "rerun"})
         elif step.in_doubt == "ask":
             run.note("step.settled", {"step": self._identity, "by": "declaration", "verdict": "cannot tell"})
-            self._park(why)
+            await self._park(why)
         else:
             error = failure(run.row.run, self._identity, why)
             self._note_failure(error, 1, None)
@@ -317,10 +344,11 @@ class Performance:
 
     async def _give_up(self, why: str) -> NoReturn:
         self._run.note("step.settled", {"step": self._identity, "by": "check", "verdict": "cannot tell", "why": why})
-        self._park(why)
+        await self._park(why)
 
-    def _park(self, why: str) -> NoReturn:
-        raise self._run.suspend(None, f"step {self._identity} is in doubt: {why}", outside=True)
+    async def _park(self, why: str) -> NoReturn:
+        while True:  # a person's word comes when nobody executes the run
+            await self._run.wait_for(None, f"step {self._identity} is in doubt: {why}", outside=True)
 
 
 def _within(seconds: float, name: str, work: Callable[[], Any]) -> Any:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from ..errors import InvalidInput, RunError
+from ..errors import InvalidInput, NoAnswer
 from ..journal.events import Draft, check_name
+from ..runtime import drive
 from .ambient import RUN, STEP, current
-from .context import RunContext
-from .history import StepRecord
+from .context import RunContext, Stop
+from .definitions import Kind
+from .faults import to_data
+from .history import State, StepRecord
 from .stepping import StepScope
 
 _NOTHING: Any = object()
-
-
-class NoAnswer(RunError):
-    """Nothing came in time, and there is no default."""
 
 
 def _run(what: str) -> RunContext:
@@ -34,6 +33,7 @@ def _step(what: str) -> StepScope:
     scope = STEP.get()
     if scope is None or RUN.get() is None:
         raise InvalidInput(f"holdfast.{what} was called outside a step", hint="call it in a step, inside a run")
+    scope.expect_open()
     return scope
 
 
@@ -56,20 +56,17 @@ def sleep_until(when: dt.datetime) -> Any:
 
 
 async def _sleep(run: RunContext, identity: str, due_at: Any) -> None:
-    record = run.visit(identity)
+    record = await run.visit(identity)
     if record is not None and record.finished:
         return
     due = record.due if record is not None and record.due is not None else due_at()
-    if record is None:
-        run.boundary()
-        run.note("step.started", {"step": identity, "due": due})
-    run.begin_work()
-    try:
+    with run.working():
+        await run.gate()
+        if record is None:
+            run.note("step.started", {"step": identity, "due": due})
         await run.pause_until(due, "asleep")
-        run.boundary()
-    finally:
-        run.end_work()
-    run.note("step.done", {"step": identity})
+        await run.gate()
+        run.note("step.done", {"step": identity})
 
 
 def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
@@ -100,30 +97,31 @@ async def _receive(
     default: Any,
     waiting: str,
 ) -> Any:
-    record = run.visit(identity)
+    record = await run.visit(identity)
     if record is not None and record.finished:
         return run.replayed(record)
     due = record.due if record is not None else None
-    if record is None:
-        run.boundary()
-        data: dict[str, Any] = {"step": identity, **details}
-        if timeout is not None:
-            due = data["due"] = run.now() + int(timeout * 1e6)
-        run.note("step.started", data)
-        await run.flush()
-    found = run.history.next_signal(signal)
-    if found is not None:
+    with run.working():
+        await run.gate()
+        if record is None:
+            data: dict[str, Any] = {"step": identity, **details}
+            if timeout is not None:
+                due = data["due"] = run.now() + int(timeout * 1e6)
+            run.note("step.started", data)
+            await run.flush()
+        while (found := run.history.next_signal(signal)) is None:
+            if due is not None and due <= run.now():
+                return _too_late(run, identity, default, waiting)
+            await run.wait_for(due, waiting, outside=True)
         found.taken = True
         data = {"step": identity, "signal": found.position, "value": found.payload}
         return run.note("step.done", data).data["value"]
-    if due is None or due > run.now():
-        run.boundary()
-        raise run.suspend(due, waiting, outside=True)
+
+
+def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
     if default is not _NOTHING:
         return run.note("step.done", {"step": identity, "value": default, "late": True}).data["value"]
     error = NoAnswer(f"{waiting} did not come in time", hint="give a default, or a longer timeout")
-    from .faults import to_data
-
     run.note("step.failed", {"step": identity, "error": to_data(error)})
     raise error
 
@@ -139,14 +137,8 @@ def patched(name: str) -> bool:
     if run.replaying:
         return False
     run.note("step.done", {"step": identity})
-    run.history.steps[identity] = StepRecord(identity, _done(), 0, 0)
+    run.history.steps[identity] = StepRecord(identity, State.DONE, 0, 0)
     return True
-
-
-def _done() -> Any:
-    from .history import State
-
-    return State.DONE
 
 
 def report(value: Any) -> Any:
@@ -165,9 +157,6 @@ async def _report(scope: StepScope, value: Any) -> None:
 
 
 def _awaited(scope: StepScope, work: Any) -> Any:
-    from ..runtime import drive
-    from .definitions import Kind
-
     return work if scope.step.kind is Kind.ASYNC else drive(work)
 
 
@@ -193,12 +182,15 @@ def remember(content: str, *, kind: str = "fact", **details: Any) -> None:
     data = {"content": content, "kind": kind, **details}
     scope = STEP.get()
     if scope is not None:
+        scope.expect_open()
         scope.attached.append(Draft("memory.added", data, cause=scope.run.position or None))
         return
     run = _run("remember()")
     identity = run.identify("@remember")
-    if run.visit(identity) is None:
-        run.boundary()
+    record, stopped = run.look(identity)
+    if stopped:
+        raise Stop
+    if record is None:
         run.note("memory.added", data)
         run.note("step.done", {"step": identity})
 

@@ -83,6 +83,7 @@ class Worker:
         self._mutex = threading.Lock()
         self._stopping = threading.Event()
         self._looked = 0.0
+        self._troubles: dict[str, tuple[int, float]] = {}
         self._executed = 0
 
     def stop(self) -> None:
@@ -141,14 +142,17 @@ class Worker:
     async def _take_up(self) -> tuple[int, bool]:
         """Claim what is due and begin it. Says how many, and whether a queue's limits kept something back."""
         journal, taken, skip = self._engine.journal, 0, 0
-        refused: set[tuple[str | None, str | None]] = set()
+        refused: set[tuple[str | None, str | None, bool]] = set()
         while self._busy < self._concurrency and not self._stopping.is_set():
             rows = await journal.store.due(journal.workspace, self._engine.now(), _PAGE, skip)
             for row in rows:
                 task = self._tasks.get((row.task, row.version))
+                if time.monotonic() < self._troubles.get(row.run, (0, 0.0))[1]:
+                    continue
                 if task is None or (row.queue is not None and row.queue not in self._queues):
                     continue
-                if (row.queue, row.queue_key) in refused or self._busy >= self._concurrency:
+                which = (row.queue, row.queue_key, row.started is None)  # a rate counts starts only
+                if which in refused or self._busy >= self._concurrency:
                     continue
                 limits = self._queues[row.queue].limits if row.queue is not None else None
                 lease = await self._engine.claim(row.run, limits, only_due=True)
@@ -156,7 +160,7 @@ class Worker:
                     taken += 1
                     self._begin(row, lease, task)
                 elif limits is not None:
-                    refused.add((row.queue, row.queue_key))
+                    refused.add(which)
             if len(rows) < _PAGE or taken:
                 break
             skip += len(rows)
@@ -172,13 +176,25 @@ class Worker:
     async def _execute(self, row: RunRow, execution: Execution) -> None:
         try:
             await execution.go()
-        except HoldfastError as error:
-            log.warning("run %s: %s", row.run, error.message)
-        except Exception as error:  # noqa: BLE001 - the run has failed and says so; the worker goes on
+            self._troubles.pop(row.run, None)
+        except (HoldfastError, KeyboardInterrupt) as error:
+            log.warning("run %s cannot go on: %s", row.run, error)
+            self._put_off(row.run)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker goes on
             log.info("run %s failed: %s", row.run, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # the task's own idea of an end: the run is as open as after a kill
+            log.exception("run %s was interrupted", row.run)
+            self._put_off(row.run)
         finally:
             with self._mutex:
                 self._busy -= 1
+
+    def _put_off(self, run: str) -> None:
+        """Try again later, and later each time: what is wrong with it may need somebody."""
+        count = self._troubles.get(run, (0, 0.0))[0]
+        self._troubles[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
 
 
 _running: set[asyncio.Task[None]] = set()

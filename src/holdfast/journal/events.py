@@ -87,6 +87,15 @@ def standing(last_run_event: str | None, any_event: bool, owned: bool) -> Standi
     return Standing.LIVE if stands is Standing.CRASHED and owned else stands
 
 
+def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> Standing:
+    """How a session stands whose last run is in the catalog."""
+    if status != "open":
+        return Standing.FINISHED
+    if owned:
+        return Standing.LIVE
+    return Standing.PARKED if wake is None or wake > now else Standing.CRASHED
+
+
 def check_name(what: str, name: object) -> str:
     """`name`, if it can be one: text, not empty, not too long, no NUL."""
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or "\0" in name:

@@ -21,6 +21,7 @@ from ..ports import (
     Record,
     Rewrap,
     RunChange,
+    RunQuery,
     SessionRow,
     Store,
     SubjectGone,
@@ -28,7 +29,7 @@ from ..ports import (
 )
 from .chain import payload_digest
 from .codec import Codec
-from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing
+from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import PAGE, Reading
 from .sealing import Keyring, KeySource, master_keys
@@ -258,6 +259,12 @@ class Journal:
 
     async def standing(self, session: str) -> Standing:
         """Whether to start, attach, wait, recover or leave a session alone."""
+        lease = await self.store.lease(self.workspace, session)
+        now = self.clock.now()
+        owned = lease is not None and lease.expires > now
+        rows = await self.store.runs(self.workspace, RunQuery(session=session, limit=1))
+        if rows:
+            return standing_of_run(rows[0][0].status, rows[0][0].wake, owned, now)
         types = frozenset(RUN_EVENTS)
         last: str | None = None
         async with aclosing(self.reading.pages_backwards(session, 1, None, types, PAGE)) as pages:
@@ -265,8 +272,6 @@ class Journal:
                 if page:
                     last = page[0].type
                     break
-        lease = await self.store.lease(self.workspace, session)
-        owned = lease is not None and lease.expires > self.clock.now()
         any_event = last is not None or (await self.reading.head(session)).position > 0
         return standing(last, any_event, owned)
 

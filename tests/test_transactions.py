@@ -1,0 +1,213 @@
+"""Steps whose rows commit with their outcome, and state that several agents share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.faroff import Far, Killed, killed
+
+import holdfast
+from holdfast import Holdfast, Retry, crashpoints
+from holdfast.errors import InvalidInput, StateConflict
+
+STORES = ["sqlite", "postgres"]
+
+
+@pytest.fixture(params=STORES)
+def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+    with holdfast.open(address) as opened:
+        opened.run(set_up, id="set-up")
+        yield opened
+
+
+@holdfast.step
+def create() -> None:
+    holdfast.transaction().execute("CREATE TABLE accounts (name text PRIMARY KEY, amount integer)")
+
+
+@holdfast.task
+def set_up() -> None:
+    create()
+
+
+def insert(name: str, amount: int) -> Any:
+    connection = holdfast.transaction()
+    connection.execute(f"INSERT INTO accounts VALUES ('{name}', {amount})")
+    return connection
+
+
+@holdfast.step
+def count() -> int:
+    row = holdfast.transaction().execute("SELECT count(*) FROM accounts").fetchone()
+    return int(row[0])
+
+
+@holdfast.task
+def rows() -> int:
+    return count()
+
+
+@pytest.mark.promise("X10", "X11")
+@pytest.mark.parametrize("point", ["step.intended", "step.acted", "step.transacted", "step.recorded", None])
+def test_rows_memory_and_outcome_are_there_together_or_not_at_all(hf: Holdfast, far: Far, point: str | None) -> None:
+    @holdfast.step
+    def pay() -> str:
+        insert("ada", 5)
+        holdfast.remember("Ada has paid")
+        return far.do("pay")
+
+    @holdfast.task
+    def job() -> str:
+        return pay()
+
+    def die(reached: str) -> None:
+        if reached == point:
+            crashpoints.listen(None)
+            raise Killed
+
+    if point is not None:
+        crashpoints.listen(die)
+        try:
+            killed(hf, job, id="r")
+        finally:
+            crashpoints.listen(None)
+        events = [event.type for event in hf.session("r").events()]
+        together = point == "step.recorded"
+        assert (hf.run(rows), events.count("step.done"), events.count("memory.added")) == (together,) * 3
+    assert hf.run(job, id="r") == "pay done"
+    assert hf.run(rows) == 1
+    assert [event.data["content"] for event in hf.session("r").events(types="memory.added")] == ["Ada has paid"]
+
+
+def test_a_failed_attempt_leaves_no_rows(hf: Holdfast, far: Far) -> None:
+    @holdfast.step(retry=Retry(attempts=2, first=0))
+    def pay() -> None:
+        insert("ada", 5)
+        far.do("try")
+        if far.times("try") == 1:
+            raise TimeoutError("half way")
+
+    @holdfast.task
+    def job() -> None:
+        pay()
+
+    hf.run(job, id="r")
+    assert hf.run(rows) == 1
+    assert far.times("try") == 2
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_step_may_not_end_the_transaction_itself(hf: Holdfast, end: str) -> None:
+    @holdfast.step
+    def pay() -> None:
+        insert("ada", 5).execute(end)
+
+    @holdfast.task
+    def job() -> None:
+        pay()
+
+    with pytest.raises(InvalidInput, match="ended the transaction"):
+        hf.run(job, id="r")
+
+
+def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(hf: Holdfast) -> None:
+    refused = []
+
+    @holdfast.step
+    def pay() -> None:
+        insert("ada", 5)
+        for use in (lambda: hf.session("other").append("note"), lambda: holdfast.report(1)):
+            try:
+                use()
+            except InvalidInput as error:
+                refused.append(error.message)
+
+    @holdfast.step(timeout=5)
+    def slow() -> None:
+        holdfast.transaction()
+
+    @holdfast.task
+    def job() -> None:
+        pay()
+        slow()
+
+    with pytest.raises(InvalidInput, match="cannot have a transaction"):
+        hf.run(job, id="r")
+    assert len(refused) == (2 if hf._core._journal.store.name == "sqlite" else 1)
+    assert hf.run(rows) == 1
+    with pytest.raises(InvalidInput, match="outside a step"):
+        holdfast.transaction()
+
+
+def test_transactions_of_several_runs_follow_one_another(hf: Holdfast) -> None:
+    @holdfast.step
+    def add() -> None:
+        connection = holdfast.transaction()
+        if hf._core._journal.store.name == "postgres":
+            connection.execute("LOCK TABLE accounts")
+        current = connection.execute("SELECT coalesce(max(amount), 0) FROM accounts").fetchone()[0]
+        connection.execute(f"INSERT INTO accounts VALUES ('n{current}', {current + 1})")
+
+    @holdfast.task
+    def job() -> None:
+        for _ in range(5):
+            add()
+
+    for number in range(6):
+        hf.start(job, id=f"r{number}")
+    hf.serve([job], until_idle=True, concurrency=6)
+    assert {one.status for one in hf.runs(task="job")} == {"done"}
+    assert hf.run(rows) == 30
+
+
+# -- shared state
+
+
+@pytest.mark.promise("M1", "M3")
+def test_a_late_update_is_refused_not_lost(hf: Holdfast) -> None:
+    plan = hf.state("plan")
+    assert plan.get("none yet") == ("none yet", 0)
+    assert plan.set({"city": "NYC"}, expected=0, actor="one") == 1
+    value, version = plan.get()
+    plan.set({"city": "LAX"}, expected=version, actor="two")
+    with pytest.raises(StateConflict) as conflict:
+        plan.set({"city": "SFO"}, expected=version, actor="one")
+    assert (conflict.value.expected, conflict.value.actual) == (1, 2)
+    assert plan.get() == ({"city": "LAX"}, 2)
+    assert plan.at(1) == value
+    assert plan.set({"city": "LAX"}, expected=2, key="once") == plan.set({"city": "LAX"}, expected=2, key="once")
+    assert [event.actor for event in hf.session("state:plan").events()][:2] == ["one", "two"]
+
+
+@pytest.mark.promise("M1")
+def test_agents_that_count_together_lose_nothing(hf: Holdfast) -> None:
+    def agent() -> None:
+        for _ in range(10):
+            hf.state("count").update(lambda value: value + 1, default=0)
+
+    together([agent] * 4)
+    assert hf.state("count").get().value == 40
+
+
+@pytest.mark.promise("M1")
+def test_a_merge_decides_between_two_versions(hf: Holdfast) -> None:
+    todo = hf.state("todo")
+    todo.set({"a"}, expected=0)
+    base = todo.get()
+    todo.set({"a", "b"}, expected=base.version)
+    merged = todo.merge({"a", "c"}, base, lambda old, theirs, mine: theirs | mine)
+    assert merged.value == {"a", "b", "c"} == todo.get().value
+    assert todo.merge({"x"}, todo.get(), lambda *_: pytest.fail("nobody was quicker")).value == {"x"}
+
+
+def together(work: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

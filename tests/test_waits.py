@@ -1,0 +1,398 @@
+"""Sleeping, signals, questions, rate limits and deadlines, with a clock that the test owns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from programs.faroff import Far, killed, types
+
+import holdfast
+from holdfast import Holdfast, RateLimited, Retry, RunStatus
+from holdfast.errors import DeadlineExceeded, InvalidInput, NoAnswer, RunError, RunParked
+from holdfast.testing.clock import FakeClock
+
+WEEK = 7 * 24 * 3600.0
+Open = Callable[[], Holdfast]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
+    """Opens handles, as new processes would; the in-memory store has only one."""
+    opened: list[Holdfast] = []
+
+    def open_one() -> Holdfast:
+        if not opened or any_address != "memory:":
+            opened.append(holdfast.open(any_address, clock=clock))
+            opened[-1]._core._engine.patience = 0
+        return opened[-1]
+
+    yield open_one
+    for hf in opened:
+        hf.close()
+
+
+@holdfast.task
+def nap(seconds: float) -> str:
+    holdfast.sleep(seconds)
+    return "awake"
+
+
+@pytest.mark.promise("X14", "C7")
+def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    hf.start(nap, WEEK, id="r")
+    assert hf.serve([nap], until_idle=True) == 1
+    assert not [one for one in threading.enumerate() if one.name == "holdfast-run"]
+    info = hf.run_info("r")
+    assert (info.status, info.waiting) == (RunStatus.SLEEPING, "asleep")
+    assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
+    clock.advance(WEEK - 1)
+    assert open_one().serve([nap], until_idle=True) == 0
+    clock.advance(3 * WEEK)  # nobody was there when it should have woken
+    late = open_one()
+    assert late.serve([nap], until_idle=True) == 1
+    assert late.serve([nap], until_idle=True) == 0
+    assert late.resume("r") == "awake"
+    assert types(late, "r").count("run.resumed") == 1
+
+
+def test_a_short_sleep_is_waited_for_in_place(open_one: Open) -> None:
+    hf = open_one()
+    hf._core._engine.patience = 5
+    hf._core._journal.clock = _Real()
+    assert hf.run(nap, 0.01, id="r") == "awake"
+    assert types(hf, "r") == ["run.started", "step.started", "step.done", "run.finished"]
+
+
+class _Real:
+    def now(self) -> int:
+        return int(dt.datetime.now(dt.UTC).timestamp() * 1e6)
+
+
+def test_sleep_until_takes_a_time_with_a_zone(open_one: Open, clock: FakeClock) -> None:
+    when = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(hours=1)
+
+    @holdfast.task
+    def wait(when: dt.datetime) -> str:
+        holdfast.sleep_until(when)
+        return "awake"
+
+    hf = open_one()
+    hf.start(wait, when, id="r")
+    hf.serve([wait], until_idle=True)
+    assert hf.run_info("r").wake == when
+    clock.advance(3600)
+    assert hf.resume("r") == "awake"
+    hf.start(wait, when.replace(tzinfo=None), id="naive")
+    with pytest.raises(InvalidInput, match="zone"):
+        hf.resume("naive")
+
+
+# -- signals and questions
+
+
+@holdfast.task
+def listener(count: int, timeout: float | None = None) -> list[Any]:
+    return [holdfast.receive("news", timeout=timeout, default="nothing") for _ in range(count)]
+
+
+@pytest.mark.promise("X15")
+def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -> None:
+    hf = open_one()
+    hf.start(listener, 3, id="r")
+    hf.signal("r", "news", 1)
+    hf.signal("r", "other", "not for it")
+    hf.signal("r", "news", 2, key="same")
+    hf.signal("r", "news", 2, key="same")
+    hf.serve([listener], until_idle=True)
+    assert hf.run_info("r").status is RunStatus.WAITING
+    later = open_one()
+    later.signal("r", "news", 3)
+    assert later.serve([listener], until_idle=True) == 1
+    assert later.resume("r") == [1, 2, 3]
+    with pytest.raises(RunError, match="has ended"):
+        later.signal("r", "news", 4)
+
+
+def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> None:
+    hf = open_one()
+    engine = hf._core._engine
+    hf.start(listener, 1, id="r")
+    write = engine.journal.append_prepared
+
+    async def late(session: str, prepared: Any, *args: Any, **options: Any) -> Any:
+        if any(one.draft.type == "run.parked" for one in prepared):
+            engine.journal.append_prepared = write  # type: ignore[method-assign]
+            await hf._core.signal("r", "news", "just in time")
+        return await write(session, prepared, *args, **options)
+
+    engine.journal.append_prepared = late  # type: ignore[method-assign]
+    hf.serve([listener], until_idle=True)
+    assert hf.resume("r") == ["just in time"]
+
+
+def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    with pytest.raises(RunParked):
+        hf.run(listener, 1, 60, id="r")
+    clock.advance(61)
+    assert open_one().resume("r") == ["nothing"]
+
+    @holdfast.task
+    def strict() -> str:
+        try:
+            return str(holdfast.receive("news", timeout=1))
+        except NoAnswer:
+            return "gave up"
+
+    with pytest.raises(RunParked):
+        hf.run(strict, id="s")
+    clock.advance(2)
+    assert open_one().resume("s") == "gave up"
+
+
+@pytest.mark.promise("X15")
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, far: Far, answer: bool) -> None:
+    @holdfast.step
+    def book(flight: str) -> str:
+        return far.do(flight)
+
+    @holdfast.task
+    def trip() -> str:
+        if not holdfast.ask("Book it?", {"flight": "LH400"}):
+            return "cancelled"
+        if not holdfast.ask("Really?"):
+            return "not really"
+        return book("LH400")
+
+    hf = open_one()
+    with pytest.raises(RunParked, match="Book it"):
+        hf.run(trip, id="r")
+    question = hf.run_info("r").steps[-1]
+    assert question.details == {"question": "Book it?", "payload": {"flight": "LH400"}}
+    later = open_one()
+    later.answer("r", answer, actor="ada")
+    with pytest.raises(RunError, match="no such open question"):
+        later.answer("r", not answer)  # a second click, which must not answer the next question
+    if answer:
+        with pytest.raises(RunParked, match="Really"):
+            later.resume("r")
+        later.answer("r", True)
+    assert later.resume("r") == ("LH400 done" if answer else "cancelled")
+    assert far.times("LH400") == answer
+    with pytest.raises(RunError):
+        later.answer("r", True)
+
+
+def test_a_question_can_have_a_default(open_one: Open, clock: FakeClock) -> None:
+    @holdfast.task
+    def polite() -> Any:
+        return holdfast.ask("Tea?", timeout=3600, default="coffee")
+
+    hf = open_one()
+    with pytest.raises(RunParked):
+        hf.run(polite, id="r")
+    clock.advance(3601)
+    assert hf.serve([polite], until_idle=True) == 1
+    assert hf.resume("r") == "coffee"
+
+
+# -- retries, rate limits, deadlines
+
+
+class TooMany(Exception):
+    """As HTTP clients raise it."""
+
+    def __init__(self, after: str) -> None:
+        super().__init__("429 Too Many Requests")
+        self.response = SimpleNamespace(status_code=429, headers={"retry-after": after})
+
+
+@pytest.mark.promise("X13")
+@pytest.mark.parametrize("how", ["error", "header", "date"])
+def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: FakeClock, far: Far, how: str) -> None:
+    later = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(seconds=90)
+    errors = {"error": RateLimited(90), "header": TooMany("90"), "date": TooMany(format_datetime(later, usegmt=True))}
+
+    @holdfast.step
+    def call() -> str:
+        if far.times("call") < 2:
+            far.do("call")
+            raise errors[how]
+        return far.do("call")
+
+    @holdfast.task
+    def job() -> str:
+        return call()
+
+    hf = open_one()
+    hf.start(job, id="r")
+    hf.serve([job], until_idle=True)
+    assert hf.run_info("r").status is RunStatus.SLEEPING
+    clock.advance(80)
+    assert open_one().serve([job], until_idle=True) == 0
+    clock.advance(11)
+    assert open_one().serve([job], until_idle=True) == 1
+    clock.advance(91)
+    assert open_one().resume("r") == "call done"
+    assert far.times("call") == 3
+
+
+@pytest.mark.promise("X12")
+def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock, far: Far) -> None:
+    @holdfast.step(retry=Retry(attempts=3, first=10, factor=2, jitter=0))
+    def flaky() -> None:
+        far.do("flaky")
+        raise TimeoutError("slow")
+
+    @holdfast.task
+    def job() -> None:
+        flaky()
+
+    hf = open_one()
+    hf.start(job, id="r")
+    for pause in (10, 20):
+        assert open_one().serve([job], until_idle=True) == 1
+        clock.advance(pause - 1)
+        assert open_one().serve([job], until_idle=True) == 0
+        clock.advance(2)
+    assert open_one().serve([job], until_idle=True) == 1
+    assert far.times("flaky") == 3
+    with pytest.raises(TimeoutError):
+        hf.resume("r")
+
+
+def test_a_deadline_ends_a_run_that_sleeps_too_long(open_one: Open, clock: FakeClock) -> None:
+    @holdfast.task(deadline=60)
+    def late() -> None:
+        holdfast.sleep(WEEK)
+
+    hf = open_one()
+    hf.start(late, id="r")
+    hf.serve([late], until_idle=True)
+    assert hf.run_info("r").status is RunStatus.SLEEPING
+    clock.advance(61)
+    assert hf.serve([late], until_idle=True) == 1
+    assert hf.run_info("r").status is RunStatus.FAILED
+    with pytest.raises(DeadlineExceeded):
+        hf.resume("r")
+
+
+@pytest.mark.promise("X18")
+def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, far: Far) -> None:
+    @holdfast.step
+    def work(part: int, day: int) -> str:
+        return far.do(f"part {part} day {day}")
+
+    @holdfast.task
+    def part(number: int) -> list[str]:
+        done = []
+        for day in range(3):
+            done.append(work(number, day))
+            holdfast.sleep(24 * 3600)
+        return done
+
+    @holdfast.task
+    def project() -> list[list[str]]:
+        return [part(number) for number in range(4)]
+
+    hf = open_one()
+    hf.start(project, id="r")
+    far.die = "after part 1 day 1"
+    restarts = 0
+    for _ in range(40):
+        hf = open_one()
+        try:
+            hf.serve([project, part], until_idle=True)
+        except BaseException:  # noqa: BLE001 - the killed one
+            restarts += 1
+        clock.advance(24 * 3600 + 1)
+        if hf.run_info("r").status is RunStatus.DONE:
+            break
+    assert hf.resume("r") == [[f"part {part} day {day} done" for day in range(3)] for part in range(4)]
+    assert len({one.session for one in hf.runs()}) == 5
+    assert all(far.times(what) == 1 for what, _ in far.done if what != "part 1 day 1")
+
+
+@pytest.mark.promise("X26")
+def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far: Far) -> None:
+    @holdfast.step
+    def act(what: str) -> str:
+        return far.do(what)
+
+    @holdfast.task
+    def child(what: str) -> str:
+        if what == "bad":
+            raise ValueError("a child failed")
+        return act(what)
+
+    @holdfast.task
+    def parent() -> list[str]:
+        got = [child("good")]
+        try:
+            child("bad")
+        except ValueError as error:
+            got.append(str(error))
+        got.append(act("after"))
+        return got
+
+    hf = open_one()
+    far.die = "after good"
+    killed(hf, parent, id="r")
+    statuses = {one.id: one.status for one in hf.runs()}
+    assert len(statuses) == 2
+    far.die = "before after"
+    killed(open_one(), parent, id="r")
+    assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
+    assert far.times("good") == 2, "in doubt and declared to rerun: under the same key"
+    children = hf.runs(parent="r")
+    assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
+
+
+@pytest.mark.promise("X26", "M2")
+def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
+    @holdfast.task
+    def square(number: int) -> int:
+        return number * number
+
+    @holdfast.task
+    def total(numbers: list[int]) -> int:
+        children = [square.start(number) for number in numbers]
+        return sum(child.result() for child in children)
+
+    hf = open_one()
+    hf.start(total, [1, 2, 3], id="r")
+    hf.serve([total, square], until_idle=True)
+    assert hf.resume("r") == 14
+    assert [one.parent for one in hf.runs(task="square")] == ["r"] * 3
+
+
+def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
+    @holdfast.task
+    def wait() -> Any:
+        return holdfast.receive("go")
+
+    @holdfast.task
+    def family() -> Any:
+        beside = wait.start()
+        wait()
+        return beside.result()
+
+    hf = open_one()
+    hf.start(family, id="r")
+    hf.serve([family, wait], until_idle=True)
+    hf.cancel("r", "enough")
+    hf.serve([family, wait], until_idle=True)
+    assert {one.status for one in hf.runs()} == {RunStatus.CANCELLED}

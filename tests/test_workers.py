@@ -1,0 +1,303 @@
+"""Workers: taking up, taking over, queues with limits, and schedules."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from programs.children import until
+from programs.faroff import Far
+
+import holdfast
+from holdfast import Holdfast, Queue, RunStatus, Schedule
+from holdfast.errors import InvalidInput, LeaseLost
+from holdfast.testing.clock import FakeClock
+
+Open = Callable[[], Holdfast]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_one(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Open]:
+    """Opens handles, as new processes would."""
+    address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
+    opened: list[Holdfast] = []
+
+    def open_one() -> Holdfast:
+        opened.append(holdfast.open(address, clock=clock))
+        opened[-1]._core._engine.patience = 0
+        return opened[-1]
+
+    yield open_one
+    for hf in opened:
+        hf.close()
+
+
+@holdfast.task
+def echo(value: int) -> int:
+    return value
+
+
+class Serving:
+    """A worker on a thread."""
+
+    def __init__(self, hf: Holdfast, *tasks: object, **options: object) -> None:
+        self._hf = hf
+        self._thread = threading.Thread(target=lambda: hf.serve(tasks, **options), daemon=True)  # type: ignore[arg-type]
+        self._thread.start()
+
+    def __enter__(self) -> None:
+        until(lambda: self._hf._core._workers, "the worker")
+
+    def __exit__(self, *_: object) -> None:
+        self._hf.stop_serving()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def test_a_worker_takes_up_what_any_process_starts(open_one: Open) -> None:
+    with Serving(open_one(), echo):
+        other = open_one()
+        handles = [other.start(echo, number) for number in range(20)]
+        assert [handle.result(timeout=60) for handle in handles] == list(range(20))
+
+
+def test_a_waiting_worker_and_waiter_are_woken_at_once(open_one: Open) -> None:
+    """The net of a second is not what carries: twenty rounds there and back take less than twenty seconds."""
+    hf = open_one()
+    with Serving(open_one(), echo):
+        began = time.monotonic()
+        for number in range(20):
+            assert hf.start(echo, number).result(timeout=60) == number
+        assert time.monotonic() - began < 20
+
+
+def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
+    @holdfast.task
+    def unknown() -> None: ...
+
+    @holdfast.task(name="echo", version="2")
+    def newer(value: int) -> int:
+        return -value
+
+    hf = open_one()
+    hf.start(unknown, id="a")
+    hf.start(newer, 3, id="b")
+    hf.start(echo, 4, id="c", queue="not served")
+    assert hf.serve([echo], until_idle=True) == 0
+    assert hf.serve([newer], until_idle=True) == 1
+    assert hf.resume("b") == -3
+    with pytest.raises(InvalidInput, match="no task"):
+        hf.serve([len])  # type: ignore[list-item]
+
+
+def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, far: Far) -> None:
+    @holdfast.task
+    def act(what: str) -> None:
+        far.do(what)
+
+    hf = open_one()
+    for what, priority in (("old", 0), ("urgent", 5), ("new", 0)):
+        hf.start(act, what, priority=priority)
+        clock.advance(1)
+    hf.start(act, "later", delay=60)
+    hf.serve([act], until_idle=True, concurrency=1)
+    assert [what for what, _ in far.done] == ["urgent", "old", "new"]
+    clock.advance(60)
+    hf.serve([act], until_idle=True)
+    assert far.times("later") == 1
+
+
+@pytest.mark.promise("X16")
+def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, far: Far) -> None:
+    stopped, go_on = threading.Event(), threading.Event()
+
+    @holdfast.step
+    def act(what: str) -> str:
+        far.do(what)
+        if what == "first" and far.times("first") == 1:
+            stopped.set()
+            go_on.wait(60)
+        return what
+
+    @holdfast.task
+    def job() -> list[str]:
+        return [act("first"), act("second")]
+
+    sleepy, other = open_one(), open_one()
+    sleepy._core._engine._keeper._renew = lambda run, now: None  # type: ignore[method-assign]
+    lost: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            sleepy.run(job, id="r")
+        except LeaseLost as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    stopped.wait(60)
+    assert other.run_info("r").status is RunStatus.RUNNING
+    assert other.serve([job], until_idle=True) == 0, "while the lease holds, nobody else may"
+    clock.advance(31)
+    assert other.serve([job], until_idle=True) == 1
+    before = [event.hash for event in other.session("r").events()]
+    go_on.set()
+    thread.join(60)
+    assert lost, "the old owner is told"
+    assert [event.hash for event in other.session("r").events()] == before, "and wrote nothing"
+    assert other.resume("r") == ["first", "second"]
+
+
+def test_a_lease_is_kept_as_long_as_a_step_takes(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    hf._core._engine.lease_seconds = 0.3
+
+    @holdfast.step
+    def slow() -> bool:
+        first = hf._core._journal.store
+        fence = _expires(hf)
+        until(lambda: _advance(clock, hf) and _expires(hf) > fence, "a renewal")
+        return first is not None
+
+    @holdfast.task
+    def job() -> bool:
+        return slow()
+
+    assert hf.run(job, id="r") is True
+
+
+def _advance(clock: FakeClock, hf: Holdfast) -> bool:
+    clock.advance(0.001)
+    return True
+
+
+def _expires(hf: Holdfast) -> int:
+    from holdfast.runtime import drive
+
+    lease = drive(hf._core._journal.store.lease("default", "r"))
+    return lease.expires if lease else 0
+
+
+# -- queues
+
+
+@pytest.mark.promise("X28")
+@pytest.mark.parametrize("per_key", [False, True])
+def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key: bool) -> None:
+    active: dict[str, int] = {}
+    most: dict[str, int] = {}
+    mutex = threading.Lock()
+
+    @holdfast.step
+    def work(key: str) -> None:
+        with mutex:
+            active[key] = active.get(key, 0) + 1
+            most[key] = max(most.get(key, 0), active[key])
+            most["all"] = max(most.get("all", 0), sum(active.values()))
+        time.sleep(0.02)
+        with mutex:
+            active[key] -= 1
+
+    @holdfast.task
+    def job(key: str) -> None:
+        work(key)
+
+    queue = Queue("mail", concurrency=2, per_key=per_key)
+    hf = open_one()
+    handles = [hf.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
+    with Serving(open_one(), job, queues=[queue]), Serving(open_one(), job, queues=[queue]):
+        for handle in handles:
+            handle.result(timeout=120)
+    assert most["all"] <= (6 if per_key else 2)
+    assert max(most[key] for key in "abc") <= 2
+    if per_key:
+        assert most["all"] > 2, "the keys do not hold each other up"
+
+
+@pytest.mark.promise("X28")
+def test_a_queue_limits_the_rate_of_starts(open_one: Open, clock: FakeClock) -> None:
+    hf, other = open_one(), open_one()
+    queue = Queue("calls", rate=(3, 60))
+    for number in range(8):
+        hf.start(echo, number, queue="calls")
+    assert hf.serve([echo], queues=[queue], until_idle=True) == 3
+    assert other.serve([echo], queues=[queue], until_idle=True) == 0
+    clock.advance(61)
+    assert other.serve([echo], queues=[queue], until_idle=True) == 3
+    clock.advance(61)
+    assert hf.serve([echo], queues=[queue], until_idle=True) == 2
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": (0, 1)}, {"rate": (1, 0)}, {"name": ""}])
+def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        Queue(**({"name": "q"} | options))  # type: ignore[arg-type]
+
+
+# -- schedules
+
+
+@pytest.mark.promise("X24")
+@pytest.mark.parametrize(("missed", "expected"), [("one", 1), ("all", 5), ("skip", 0)])
+def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
+    nightly = Schedule("nightly", echo, every=3600, args=[1], missed=missed)  # type: ignore[arg-type]
+    hf = open_one()
+    assert hf.serve([], schedules=[nightly], until_idle=True) == 0
+    clock.advance(3601)
+    assert hf.serve([], schedules=[nightly], until_idle=True) == 1
+    assert open_one().serve([], schedules=[nightly], until_idle=True) == 0, "a restart does not double the tick"
+    clock.advance(5 * 3600 + 600)
+    assert open_one().serve([], schedules=[nightly], until_idle=True) == expected
+    runs = {one.id for one in hf.runs(task="echo")}
+    assert len(runs) == 1 + expected
+    assert all(run.startswith("nightly@") for run in runs)
+
+
+@pytest.mark.promise("X24")
+def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> None:
+    minutely = Schedule("minutely", echo, cron="* * * * *", args=[7], missed="all")
+    workers = [open_one() for _ in range(3)]
+    for hf in workers:
+        hf.serve([], schedules=[minutely], until_idle=True)
+    for _ in range(5):
+        clock.advance(60)
+        threads = [
+            threading.Thread(target=lambda hf=hf: hf.serve([], schedules=[minutely], until_idle=True)) for hf in workers
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(workers[0].runs()) == 5
+    assert {one.status for one in workers[0].runs()} == {RunStatus.DONE}
+
+
+def test_cron_counts_in_its_time_zone() -> None:
+    summer = Schedule("s", echo, cron="30 2 * * *", tz="Europe/Berlin")
+    ticks = summer.after(1_774_738_800_000_000)  # 2026-03-29 00:00 in Berlin, the night in which the clocks change
+    first, second = next(ticks), next(ticks)
+    assert (second - first) // 3_600_000_000 in (23, 24, 25)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cron": "x"},
+        {"every": 0},
+        {"cron": "* * * * *", "every": 1},
+        {"every": 1, "missed": "some"},
+        {"every": 1, "tz": "Mars"},
+    ],
+)
+def test_nonsense_schedules_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput):
+        Schedule("s", echo, **options)  # type: ignore[arg-type]
