@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help demo test check promises bench clean
 
 help:
-	@echo "make demo      append, kill -9, reopen, verify"
+	@echo "make demo      kill an agent in the middle of a booking and a mail: one of each"
 	@echo "make test      all tests, with a real PostgreSQL from pip"
 	@echo "make check     ruff, mypy --strict, import-linter"
 	@echo "make promises  which promises of docs/promises.md have tests"
