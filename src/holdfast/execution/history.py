@@ -17,6 +17,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,7 +112,8 @@ class History:
             return
         fold = _FOLDS.get(event.type)
         if fold is not None and isinstance(event.data, dict):
-            fold(self, event, event.data)
+            with suppress(KeyError, TypeError, AttributeError):  # of such a type, but not one of ours: somebody else's
+                fold(self, event, event.data)
 
     def in_doubt(self) -> list[StepRecord]:
         """Steps with an intent and no outcome, if nobody executes the run."""
