@@ -1,1 +1,1 @@
-"""The command line: look at a journal without being able to change it."""
+"""The command line: look into a journal, go on with its runs, and tell them what they wait for."""

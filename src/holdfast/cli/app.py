@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
+from .runcommands import run
 
 app = typer.Typer(
     name="holdfast",
@@ -18,19 +20,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Store = Annotated[
-    str,
-    typer.Option("--store", "-s", envvar="HOLDFAST_STORE", help="A SQLite file, or a postgresql:// URL."),
-]
-Workspace = Annotated[
-    str,
-    typer.Option("--workspace", "-w", envvar="HOLDFAST_WORKSPACE", help="The tenant whose sessions to look at."),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on each line.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
-Timeout = Annotated[float | None, typer.Option(min=0, help="End after so many seconds without an event.")]
-OneSession = Annotated[str, typer.Argument(metavar="SESSION", help="The id of a session.")]
-OrAll = Annotated[str | None, typer.Argument(metavar="SESSION", help="The id of a session; all, if not given.")]
+app.add_typer(run, name="run")
 
 
 def _version(asked: bool) -> None:
@@ -46,7 +36,9 @@ def holdfast(
 ) -> None:
     """Look into the journal of an AI agent: what it did, when, who asked, and whether anybody tampered with it.
 
-    Nothing here can change a store.
+    These write to a store: worker, signal, run resume, run cancel, run fork, run settle, run answer.
+
+    All others open it without the right to write. No command creates a store.
 
     Keys come from the environment only: HOLDFAST_KEY (sealed payloads), HOLDFAST_FILE_KEY (encrypted SQLite file).
     """
@@ -149,6 +141,97 @@ def export(
     target = check_target(output, store, force)
     with opened(store, workspace) as hf:
         export_events(hf, session, target, force)
+
+
+@app.command()
+def runs(
+    store: Store = "holdfast.db",
+    workspace: Workspace = "default",
+    status: Annotated[list[str] | None, typer.Option(help="Only such runs. Repeatable.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only runs in this queue.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="RUN", help="Only children of this run.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many.")] = 100,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing how they stand. Ctrl-C ends it.")] = False,
+    timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
+    json: Json = False,
+) -> None:
+    """List the runs, newest first: how each stands and what it waits for."""
+    if timeout is not None and not watch:
+        raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
+    try:
+        from .reaching import opened
+        from .runlist import filters, list_runs, watch_runs
+
+        wanted = filters(status, task, queue, parent, limit)
+        with opened(store, workspace) as hf:
+            if watch:
+                watch_runs(hf, wanted, timeout, json)
+            else:
+                list_runs(hf, wanted, json)
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        raise typer.Exit from None  # the way to end it, so no failure
+
+
+@app.command()
+def signal(
+    run: OneRun,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that the run receives it by.")],
+    store: Store = "holdfast.db",
+    workspace: Workspace = "default",
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="What the run shall get.")] = None,
+    key: Annotated[str | None, typer.Option(help="Sent again under the same key, it counts once.")] = None,
+) -> None:
+    """Send a signal to an open run; it is kept until the run receives it. Writes."""
+    from .acting import json_given, writable
+    from .acting import signal as send
+
+    payload = json_given(data, "--data")
+    with writable(store, workspace) as hf:
+        send(hf, run, name, payload, key)
+
+
+@app.command()
+def worker(
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="MODULE[:NAME]...", help="A task, a list of them, or a module with them.")
+    ],
+    store: Store = "holdfast.db",
+    workspace: Workspace = "default",
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Runs at the same time.")] = 8,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is due any more.")] = False,
+) -> None:
+    """Take up runs of these tasks as they come due, until Ctrl-C or SIGTERM. Writes.
+
+    A list may also hold queues and schedules, which are served too; a module stands for all that it holds of them. The
+    current directory can be imported from.
+    """
+    from .acting import writable
+    from .finding import find
+    from .serving import serve
+
+    found = find(tasks)
+    with writable(store, workspace, keep_unknown=False) as hf:
+        serve(hf, found, concurrency, until_idle)
+
+
+@app.command()
+def replay(
+    run: OneRun,
+    tasks: Tasks,
+    store: Store = "holdfast.db",
+    workspace: Workspace = "default",
+    at: Annotated[int | None, typer.Option(min=1, help="With what was journaled up to this position.")] = None,
+) -> None:
+    """Call a run's task again with all outcomes from the journal and print its result as JSON: nothing acts.
+
+    Exit code 1 if the run failed, 3 if the journal ends before the task does.
+    """
+    from .executing import replay as call_again
+
+    call_again(store, workspace, run, tasks, at)
 
 
 def main() -> None:
