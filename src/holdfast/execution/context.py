@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Coroutine, Sequence
+from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -85,7 +85,7 @@ class RunContext:
         # In a plain task, the keeper's thread writes too: one after the other. Coroutines take turns.
         self._writing: Any = threading.RLock() if self.plain else nullcontext()
         self._turn: asyncio.Lock | None = None
-        self._active = 0
+        self.active = 0
         self.activity = 0
         self._finished = 0
         self._quiet = False
@@ -136,15 +136,21 @@ class RunContext:
         """The same; and whether the run was stopped here."""
         if self.broken is not None:
             raise self.broken
-        record, branch = self.history.steps.get(identity), branch_of(identity)
-        left = self._unvisited.get(branch, {}) if branch is not None else {}
-        expected = next(iter(left), identity) if branch not in self.history.overlapped else identity
+        record = self.history.steps.get(identity)
+        if record is None and not self._unvisited and self.history.cancelling is None:
+            return None, False  # something new, in a run of which all is known
+        branch = branch_of(identity)
+        left = self._unvisited.get(branch, {})
+        ordered = branch is not None and branch not in self.history.overlapped
+        expected = next(iter(left), identity) if ordered else identity
         if expected != identity and (record is None or identity in left):
             if expected.startswith("@undo") and not identity.startswith("@undo"):
                 return None, True  # cancelled here, and partly undone
             self.broken = StepsChanged(self.row.run, identity, self.forgotten())
             raise self.broken
-        self._unvisited.get(branch, {}).pop(identity, None)
+        left.pop(identity, None)
+        if not left:
+            self._unvisited.pop(branch, None)
         return record, record is None and self.history.cancelling is not None and not self.undoing
 
     def forgotten(self) -> list[str]:
@@ -212,6 +218,10 @@ class RunContext:
             self.pending += prepared
             if self.pending_since is None:
                 self.pending_since = time.monotonic()
+
+    def intend(self, data: dict[str, Any]) -> None:
+        """Add the intent of a step to what is written next."""
+        self.add([self.journal.note("step.started", data)])
 
     async def flush(
         self,
@@ -341,12 +351,12 @@ class RunContext:
         news: asyncio.Future[None] = loop.create_future()
         self._waiters.append(news)
         timer = None if due is None else loop.call_later(max(0.0, (due - self.now()) / 1e6), _settle, news)
-        self._active -= 1
+        self.active -= 1
         self._stir()
         try:
             await news
         finally:
-            self._active += 1
+            self.active += 1
             self._waiters.remove(news)
             if timer is not None:
                 timer.cancel()
@@ -370,27 +380,37 @@ class RunContext:
             else:
                 await asyncio.sleep(max(0.0, seconds))
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """A step is under way."""
-        self._active += 1
-        self.activity += 1
-        try:
-            yield
-        finally:
-            self._active -= 1
-            self.activity += 1
+    def working(self) -> _Working:
+        """A step is under way, as long as the block lasts."""
+        return _Working(self)
 
     @property
     def quiet(self) -> bool:
         """Whether no branch is inside a step."""
-        return self._active == 0
+        return self.active == 0
 
     def finished(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
         """A step is done: remember how to undo it."""
         if step.undo is not None:
             self._finished += 1
             self.undoable.append((position or 2**62 + self._finished, step, identity, value))
+
+
+class _Working:
+    """Counts the steps that are under way."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._run.active += 1
+        self._run.activity += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._run.active -= 1
+        self._run.activity += 1
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -164,7 +164,7 @@ class Performance:
         data: dict[str, Any] = {"step": self._identity}
         if attempt > 1:
             data["attempt"] = attempt
-        run.note("step.started", data)
+        run.intend(data)
         await run.flush()
         reach("step.intended")
         try:

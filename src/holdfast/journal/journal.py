@@ -149,6 +149,10 @@ class Journal:
         """Encode an event now, to be appended later; its `data` is what reading will give back."""
         return self._preparing.draft(draft, owner)
 
+    def note(self, kind: str, data: dict[str, Any]) -> Prepared:
+        """`prepare` for small plain data of the library's own making."""
+        return self._preparing.note(kind, data)
+
     async def append_prepared(
         self,
         session: str,

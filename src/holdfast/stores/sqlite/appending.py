@@ -27,10 +27,16 @@ _INSERTS = [Q.add_event + f", {_ROW}" * more for more in range(_MOST_ROWS)]
 _FENCED_ROWS = 8
 _INTO = Q.add_event[: Q.add_event.upper().rindex("VALUES")]
 _FENCED_INSERTS = [
-    f"{_INTO}SELECT * FROM (VALUES {', '.join([_ROW] * (more + 1))}) WHERE EXISTS ({Q.good_fence})"
-    for more in range(_FENCED_ROWS)
+    _INTO.replace("INSERT", "INSERT OR ROLLBACK", 1)
+    + " UNION ALL ".join(
+        f"SELECT {', '.join(f'?{5 + _COLUMNS * row + column}' for column in range(_COLUMNS))} "
+        f"WHERE EXISTS ({Q.good_fence})"
+        for row in range(rows)
+    )
+    for rows in range(1, _FENCED_ROWS + 1)
 ]
-"""The same for an owner's events, if its lease still holds."""
+"""The same for an owner's events, if its lease still holds. One SELECT a row: a list of VALUES would be written to a
+table of its own first, which takes three times as long."""
 
 
 class Appender:
@@ -145,11 +151,10 @@ class Appender:
     def _fenced(self, request: Append, sid: int, head: Head) -> Appended | None:
         """An owner's events, if the statement finds the lease as it must be."""
         records = request.place(head)
-        values: list[Any] = []
+        values: list[Any] = [request.workspace, request.session, request.fence, request.now]
         for record in records:
             values.append(sid)
             values += record
-        values += (request.workspace, request.session, request.fence, request.now)
         try:
             self._connection.execute(_FENCED_INSERTS[len(records) - 1], values)
         except apsw.ConstraintError:

@@ -112,7 +112,7 @@ DELETE FROM holdfast_blobs WHERE owner = ? AND workspace = ? RETURNING length(bo
 
 -- name: good_fence
 -- Whether a lease is held under a fence.
-SELECT 1 FROM holdfast_leases WHERE workspace = ? AND session = ? AND fence = ? AND expires > ?;
+SELECT 1 FROM holdfast_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4;
 
 -- name: read_lease
 -- Who owns a session.
