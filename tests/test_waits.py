@@ -361,7 +361,7 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far:
     assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
 
 
-@pytest.mark.promise("X26", "M2")
+@pytest.mark.promise("X26")
 def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
     @holdfast.task
     def square(number: int) -> int:
@@ -376,7 +376,10 @@ def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
     hf.start(total, [1, 2, 3], id="r")
     hf.serve([total, square], until_idle=True)
     assert hf.resume("r") == 14
-    assert [one.parent for one in hf.runs(task="square")] == ["r"] * 3
+    children = hf.runs(task="square")
+    assert [one.parent for one in children] == ["r"] * 3
+    opening = next(iter(hf.session(children[0].id).events()))
+    assert str(opening.cause).startswith("r#"), "a child says which event of its parent led to it"
 
 
 def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:

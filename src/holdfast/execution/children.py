@@ -27,13 +27,23 @@ async def call_child(
             await run.gate()
             run.note("step.started", {"step": identity, "child": child})
             await run.flush()
-        await run.engine.start(task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name)
-        while True:
+        await _start(run, child, task, args, kwargs)
+        while (outcome := await run.engine.outcome(child)) is None:
+            await run.gate()
             suspension = await _attempt(run, child, task)
-            outcome = await run.engine.outcome(child)
-            if outcome is not None:
-                return _delivered(run, identity, child, outcome)
-            await _wait(run, child, suspension)
+            if await run.engine.outcome(child) is None:
+                await _wait(run, child, suspension)
+        return _delivered(run, identity, child, outcome)
+
+
+async def _start(
+    run: RunContext, child: str, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> None:
+    """A child is about whom its parent is about, and says which event of its parent led to it."""
+    cause = f"{run.row.session}#{run.position}" if run.position else None
+    await run.engine.start(
+        task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name or None, cause=cause
+    )
 
 
 async def _attempt(run: RunContext, child: str, task: Task[..., Any]) -> Suspend | None:
@@ -63,7 +73,7 @@ async def start_child(
     if await run.visit(identity) is None:
         _expect_writable(run, identity)
         await run.gate()
-        await run.engine.start(task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name)
+        await _start(run, child, task, args, kwargs)
         run.note("step.done", {"step": identity, "value": child})
     run.children.append(child)
     return ChildHandle(run, child)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
-from contextvars import copy_context
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,8 @@ from ..journal.owners import Owner
 from ..journal.writing import Prepared
 from ..ports import RunChange, RunRow, SubjectGone, Transaction
 from ..runtime import drive, is_driven
-from .ambient import BRANCH, RUN, STEP, Branch, branch_of
+from .ambient import BRANCH
+from .branching import Branch, branch_of, count_branches
 from .definitions import Kind, Step, Task
 from .faults import from_data
 from .history import History, State, StepRecord
@@ -416,30 +416,6 @@ class _Working:
 def _settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def count_branches(loop: asyncio.AbstractEventLoop) -> None:
-    """Let every coroutine that a run's code starts beside itself have a branch of its own, numbered in the order in
-    which they are started. Other tasks of the loop are made as before."""
-    before = loop.get_task_factory()
-    if getattr(before, "counts_branches", False):
-        return
-
-    def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
-        run = RUN.get()
-        beside = run is not None and run.loop is loop and STEP.get() is None
-        if beside and run is not None:
-            context = options.pop("context", None) or copy_context()
-            context.run(BRANCH.set, (BRANCH.get() or run.trunk).fork())
-            options["context"] = context
-        task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)
-        if beside and run is not None and isinstance(task, asyncio.Task):
-            run.tasks.add(task)
-            task.add_done_callback(run.tasks.discard)
-        return task
-
-    make.counts_branches = True  # type: ignore[attr-defined]
-    loop.set_task_factory(make)
 
 
 OUTSIDE = frozenset({"signal.sent", "run.cancelling", "step.settled"})

@@ -60,6 +60,7 @@ class Engine:
         queue_key: str | None = None,
         priority: int = 0,
         delay: float = 0.0,
+        cause: str | None = None,
     ) -> RunRow:
         """Journal that the run begins; a run of that id that is there already is left as it is."""
         if not isinstance(task, Task):
@@ -67,6 +68,7 @@ class Engine:
         known = await self.journal.store.run(self.journal.workspace, check_name("run", run))
         if known is None:
             row, draft = self._opening(task, args, kwargs, run, session, parent, queue, queue_key, priority, delay)
+            draft = Draft(draft.type, draft.data, cause=cause)
             owner = await self.journal.owner(subject)
             await self.journal.append_prepared(
                 row.session,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..journal.events import Event
-from .ambient import branch_of
+from .branching import branch_of
 
 
 class State(enum.StrEnum):

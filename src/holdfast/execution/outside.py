@@ -87,16 +87,18 @@ class Outside:
         if row.status != "open":
             return
         await self._tell(row, "run.cancelling", {"reason": reason} if reason else {}, actor, f"run.cancelling:{run}")
-        history = await self._engine.history(row)
-        if any(not name.startswith(("@sleep", "@ask", "@signal")) for name in history.steps):
-            return  # its task knows what there is to undo
-        lease = await self._engine.claim(run)
-        if lease is not None:
-            await self._end_cancelled(row, lease, reason)
+        lease = await self._journal.acquire(row.session, f"cancelling {run}", 5.0)
+        if lease is not None and not await self._end_cancelled(row, lease, reason):
+            await self._journal.store.release(self._journal.workspace, row.session, lease.fence)
 
-    async def _end_cancelled(self, row: RunRow, lease: LeaseRow, reason: str | None) -> None:
+    async def _end_cancelled(self, row: RunRow, lease: LeaseRow, reason: str | None) -> bool:
+        """End the run here, unless its task has to know, because there may be something to undo."""
         journal, now = self._journal, self._engine.now()
-        owner = await journal.owner((await self._engine.opening(row)).subject)
+        history = await self._engine.history(row)
+        waits = ("@sleep", "@ask", "@signal")
+        if history.ended is not None or any(not name.startswith(waits) for name in history.steps):
+            return False
+        owner = await journal.owner(history.subject)
         prepared = journal.prepare(Draft("run.cancelled", {"reason": reason} if reason else {}), owner)
         changes = [ended(row.run, "cancelled", now)]
         if row.parent is not None:
@@ -104,6 +106,7 @@ class Outside:
         await journal.append_prepared(
             row.session, [prepared], owner, key=f"run.ended:{row.run}", fence=lease.fence, changes=changes, release=True
         )
+        return True
 
     # -- looking
 
