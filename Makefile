@@ -44,6 +44,7 @@ promises: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
+	$(BIN)/python bench/execution.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -374,7 +374,7 @@ def disk() -> Iterator[PowerLossDisk]:
 )
 def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
-    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {})))
+    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
     session = hf.session("s")
     session.append("note", "before")
     large = ["x" * 3_000] * 5
@@ -397,7 +397,7 @@ def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
     disk.fail("xWrite", "full", after=1)
     refused(errors.StoreFull, lambda: SqliteStore(settings, Blocking()))
     disk.heal()
-    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {})))
+    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
     hf.session("s").append("note", 1)
     hf.close()
 

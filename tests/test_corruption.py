@@ -60,11 +60,11 @@ def populate(address: str) -> None:
         hf.session("a").append("sealed", {"n": 7}, key="k3")
         hf.session("b").append("sealed", {"out": "hidden " * 4_000}, subject="ada")
         assert hf.session("a").lease("worker", seconds=60)
+        hf.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
+        hf.run(errand, 4, id="errand-2")
         hf.deliver(Outlet())
         hf.session("b").append("note", "not delivered yet")
         hf.session("a").append("note", "the last of a")
-        hf.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
-        hf.run(errand, 4, id="errand-2")
     with holdfast.open(address, workspace="other", clock=clock, ids=ids) as hf:
         hf.session("x").append("note", 1, subject="bob")
         hf.session("x").append("note", 2)

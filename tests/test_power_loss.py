@@ -23,7 +23,7 @@ ROUNDS = 3
 def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Holdfast:
     store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
     store._writing.connection.pragma("synchronous", synchronous)
-    return Holdfast(AsyncHoldfast(open_journal(store, {})))
+    return Holdfast(AsyncHoldfast(open_journal(store, {}), Blocking()))
 
 
 def work(handle: Holdfast, acknowledged: list[tuple[str, int]]) -> None:

@@ -87,7 +87,7 @@ class Journals(RuleBasedStateMachine):
         workspace = uuid.uuid4().hex
         chosen: Any = {"workspace": workspace, "clock": self.clock, "blob_above": blob_above}
         journals = [open_journal(store, {**chosen, "key": KEY} if sealed else chosen) for store in self.stores]
-        self.handles = [Holdfast(AsyncHoldfast(journal)) for journal in journals]
+        self.handles = [Holdfast(AsyncHoldfast(journal, Blocking())) for journal in journals]
 
     def fence_is_good(self, session: str, fence: int) -> bool:
         held = self.leases.get(session)

@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DeadlineExceeded, HoldfastError, InvalidInput, RunError, StepsChanged
+from ..errors import DeadlineExceeded, HoldfastError, InvalidInput, LeaseLost, RunError, StepsChanged
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
@@ -270,6 +270,9 @@ class RunContext:
             except BaseException as error:
                 self.broken = error  # whether it landed is open: the journal knows, this execution does not
                 raise
+            if done.repeated:  # somebody else wrote this run's end
+                self.broken = LeaseLost(self.row.session, self.fence, None)
+                raise self.broken
             first, last = done.records[0].position, done.records[-1].position
             before, self.position = self.position, max(last, self.position)
             if first > before + 1:

@@ -1,0 +1,106 @@
+"""The peers' own virtual environment: made once, one package set for each peer, and a peer may be missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+from .line import Peer, PeerFailed
+
+PACKAGES = {
+    "dbos": ["dbos"],
+    "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
+    "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
+}
+
+
+class Peers:
+    """The peers that can be had. What `failed`, and why, is for the reader of the figures."""
+
+    def __init__(self, python: Path, failed: dict[str, str], logs: Path) -> None:
+        self._python = python
+        self._logs = logs
+        self.failed = failed
+        self.versions: dict[str, str] = {}
+
+    @classmethod
+    def install(cls, folder: Path, logs: Path) -> Self:
+        """Those of an environment in `folder`; what is not there yet is installed."""
+        python = folder / "bin" / "python"
+        try:
+            if not python.exists():
+                print(f"installing {', '.join(PACKAGES)} into {folder}", file=sys.stderr)
+                venv.create(folder, with_pip=True, symlinks=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return cls(python, dict.fromkeys(PACKAGES, f"no environment for it: {error}"), logs)
+        return cls(python, {peer: why for peer in PACKAGES if (why := _install(python, peer))}, logs)
+
+    @classmethod
+    def none(cls, logs: Path) -> Self:
+        """Not one of them."""
+        return cls(Path(), dict.fromkeys(PACKAGES, "not wanted"), logs)
+
+    def has(self, peer: str) -> bool:
+        """Whether it is installed."""
+        return peer not in self.failed
+
+    def child(self, peer: str, mode: str, address: str) -> Peer:
+        """A process of it."""
+        return Peer(self._python, f"with_{peer}", mode, address, self._logs / f"{peer}.log")
+
+    @contextmanager
+    def ready(self, place: str, addresses: dict[str, str]) -> Iterator[Team]:
+        """Those peers, each on its address and with a first run behind it."""
+        with ExitStack() as stack:
+            team = Team(place, self.failed)
+            for peer in filter(self.has, addresses):
+                child = self.child(peer, "rate", addresses[peer])
+                stack.callback(child.kill)
+                with team.excusing(peer):
+                    self.versions[peer] = child.hear("version")
+                    child.rate(20)
+                    team.members[peer] = child
+            yield team
+
+
+class Team:
+    """Peers that take part in the same rounds; one that fails leaves."""
+
+    def __init__(self, place: str, failed: dict[str, str]) -> None:
+        self._place = place
+        self._failed = failed
+        self.members: dict[str, Peer] = {}
+
+    @contextmanager
+    def excusing(self, peer: str) -> Iterator[None]:
+        """Let it fail without an end to the benchmark."""
+        try:
+            yield
+        except PeerFailed as failure:
+            self._failed[f"{peer} on {self._place}"] = str(failure)
+            self.members.pop(peer, None)
+
+    def take_turns(self, steps: int, found: dict[str, list[float]]) -> None:
+        """One run of each, whose steps a second are added to `found`."""
+        for peer, child in list(self.members.items()):
+            with self.excusing(peer):
+                found[peer].append(child.rate(steps))
+
+
+def _install(python: Path, peer: str) -> str | None:
+    """None, or why it cannot be had."""
+    done = python.parents[1] / f".{peer}"
+    if done.exists():
+        return None
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[peer]]
+    result = subprocess.run(pip, capture_output=True, text=True)
+    if result.returncode == 0:
+        done.touch()
+        return None
+    complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
+    return complaints[-1] if complaints else f"pip ended with {result.returncode}"

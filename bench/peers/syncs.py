@@ -1,0 +1,47 @@
+"""How often a run of holdfast syncs its file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+
+def count_syncs(folder: Path, steps: int) -> int:
+    """How often a process that opens a new file, runs so many steps and closes has synced."""
+    path = folder / f"syncs-{steps}.db"
+    if shutil.which("strace") is None:
+        return _count_by_layer(path.name, steps)
+    report = path.with_suffix(".strace")
+    strace = ["strace", "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", str(report)]
+    program = [sys.executable, "-m", "peers.with_holdfast", "steps", str(path), str(steps)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    subprocess.run([*strace, *program], check=True, env=environment, stderr=subprocess.DEVNULL)
+    # % time, seconds, usecs/call, calls, errors if there were any, syscall
+    calls = re.findall(r"^\s*\S+\s+\S+\s+\S+\s+(\d+)\s.*\b(?:fsync|fdatasync)$", report.read_text(), re.MULTILINE)
+    return sum(int(number) for number in calls)
+
+
+def _count_by_layer(name: str, steps: int) -> int:
+    """The same, where no strace is: as SQLite asks its file layer for them."""
+    from holdfast.aio import AsyncHoldfast
+    from holdfast.opening import open_journal
+    from holdfast.runtime import Blocking
+    from holdfast.stores.sqlite.connection import SqliteSettings
+    from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.sync import Holdfast
+    from holdfast.testing.powerloss import PowerLossDisk
+
+    from .with_holdfast import OnHoldfast
+
+    with PowerLossDisk() as disk:
+        runtime = Blocking()
+        store = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
+        with Holdfast(AsyncHoldfast(open_journal(store, {}), runtime)) as handle:
+            system = OnHoldfast()
+            system.use(handle, lambda number: None)
+            system.run(steps)
+        return disk._power.made["xSync"]

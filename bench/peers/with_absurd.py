@@ -1,0 +1,50 @@
+"""Absurd on PostgreSQL: a task spawned and worked off by the same process, with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from .line import System, serve
+
+
+class OnAbsurd(System):
+    """A task that takes one step again and again."""
+
+    def open(self, address: str, inside: Callable[[int], None]) -> str:
+        from absurd_sdk import Absurd  # type: ignore[import-not-found]
+
+        install_schema(address)
+        self._app = Absurd(address)
+        self._app.create_queue("default")
+
+        @self._app.register_task(name="loop")  # type: ignore[untyped-decorator]
+        def loop(params: Any, context: Any) -> int:
+            total = 0
+            for _ in range(params["steps"]):
+                total = context.step("add", lambda number=total: number + 1)
+                inside(total)
+            return total
+
+        return version("absurd-sdk")
+
+    def run(self, steps: int) -> None:
+        task = self._app.spawn("loop", {"steps": steps})["task_id"]
+        self._app.work_batch()
+        assert self._app.fetch_task_result(task).result == steps
+
+
+def install_schema(address: str) -> None:
+    """What `absurdctl init` does, which would need psql."""
+    import psycopg
+    from absurdctl import BUNDLED_SCHEMA_SQL  # type: ignore[import-not-found]
+
+    with psycopg.connect(address, autocommit=True) as connection:
+        found = connection.execute("SELECT to_regnamespace('absurd')").fetchone()
+        if found == (None,):
+            connection.execute(BUNDLED_SCHEMA_SQL)
+
+
+if __name__ == "__main__":
+    serve(OnAbsurd())

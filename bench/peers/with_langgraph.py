@@ -1,0 +1,54 @@
+"""LangGraph on SQLite: a graph of one node that leads back to itself, checkpointed after every step.
+
+`durability="sync"` is the mode that promises what the others do: a step is on disk before the next one begins.
+The default ("async") lets the next one begin earlier.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, TypedDict
+
+from .line import System, serve
+
+
+class Total(TypedDict):
+    """What the graph carries along."""
+
+    total: int
+    steps: int
+
+
+class OnLangGraph(System):
+    """A graph that comes back to one node again and again."""
+
+    def open(self, address: str, inside: Callable[[int], None]) -> str:
+        from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]
+        from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
+
+        def add(state: Total) -> dict[str, Any]:
+            inside(state["total"] + 1)
+            return {"total": state["total"] + 1}
+
+        def onward(state: Total) -> str:
+            return "add" if state["total"] < state["steps"] else str(END)
+
+        graph = StateGraph(Total)
+        graph.add_node("add", add)
+        graph.add_edge(START, "add")
+        graph.add_conditional_edges("add", onward, ["add", END])
+        saver = SqliteSaver(sqlite3.connect(address, check_same_thread=False))
+        self._graph: Any = graph.compile(checkpointer=saver)
+        return version("langgraph")
+
+    def run(self, steps: int) -> None:
+        config = {"configurable": {"thread_id": uuid.uuid4().hex}, "recursion_limit": steps + 5}
+        end = self._graph.invoke({"total": 0, "steps": steps}, config, durability="sync")
+        assert end["total"] == steps
+
+
+if __name__ == "__main__":
+    serve(OnLangGraph())
