@@ -631,7 +631,7 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
         for _ in range(3):
             await hf.serve(tasks, until_idle=True)
         assert await hf.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
-        assert await hf.replay("r") == ["kept <a>-", "<own>", "kept <b>!"]
+        assert await hf.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
 
     looped(body)
     assert set(calls.values()) == {1}

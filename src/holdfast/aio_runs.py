@@ -95,8 +95,10 @@ class AsyncRuns:
         Raises what the task raised, `RunParked` if it waits for somebody, `RunCancelled` if it was cancelled.
         """
         run = id if id is not None else self._new_id(task)
-        await self._engine.start(task, args, kwargs, run=run, session=session, subject=subject)
-        return await self._engine.result(run, task)
+        started = await self._engine.start(
+            task, args, kwargs, run=run, session=session, subject=subject, fresh=id is None
+        )
+        return await self._engine.result(run, task, started)
 
     def _new_id(self, task: Task[..., Any]) -> str:
         return f"{getattr(task, 'name', 'run')}-{self._journal.ids.random(8).hex()}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RunFailed, StepsChanged
 from ..journal.events import Event
 from .context import RunContext, Suspend
 from .definitions import Task
 from .faults import from_data, to_data
+
+if TYPE_CHECKING:
+    from .engine import Started
 
 
 async def call_child(
@@ -27,10 +30,11 @@ async def call_child(
             await run.gate()
             run.note("step.started", {"step": identity, "child": child})
             await run.flush()
-        await _start(run, child, task, args, kwargs)
+        started: Started | None = await _start(run, child, task, args, kwargs)
         while (outcome := await run.engine.outcome(child)) is None:
             await run.gate()
-            suspension = await _attempt(run, child, task)
+            suspension = await _attempt(run, child, task, started)
+            started = None
             if await run.engine.outcome(child) is None:
                 await _wait(run, child, suspension)
         return _delivered(run, identity, child, outcome)
@@ -38,18 +42,19 @@ async def call_child(
 
 async def _start(
     run: RunContext, child: str, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-) -> None:
+) -> Started:
     """A child is about whom its parent is about, and says which event of its parent led to it."""
     cause = f"{run.row.session}#{run.position}" if run.position else None
-    await run.engine.start(
+    return await run.engine.start(
         task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name or None, cause=cause
     )
 
 
-async def _attempt(run: RunContext, child: str, task: Task[..., Any]) -> Suspend | None:
+async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> Suspend | None:
     """Execute the child. What it fails with is in its outcome; what kept it from going on keeps the parent as well."""
     try:
-        return await run.engine.attempt(child, task)
+        found = await run.engine.attempt(child, task, started)
+        return found if isinstance(found, Suspend) else None
     except Exception as error:
         if await run.engine.outcome(child) is None:
             run.broken = run.broken or error

@@ -62,6 +62,7 @@ class RunContext:
         self.position = history.position
         self.nudges = row.nudges
         self.broken: BaseException | None = None
+        self.deadline: int | None = history.input.get("deadline")
         self.suspended: list[Suspend] = []
         self.undoing = False
         self.undoable: list[tuple[int, Step[..., Any], str, Any]] = []
@@ -129,7 +130,7 @@ class RunContext:
         """What the journal knows of the step that the code has come to. Raises `StepsChanged` if it knows others."""
         record, stopped = self.look(identity)
         if stopped:
-            await self._stop()
+            await self.stop()
         return record
 
     def look(self, identity: str) -> tuple[StepRecord | None, bool]:
@@ -219,25 +220,25 @@ class RunContext:
             if self.pending_since is None:
                 self.pending_since = time.monotonic()
 
-    def intend(self, data: dict[str, Any]) -> None:
-        """Add the intent of a step to what is written next."""
-        self.add([self.journal.note("step.started", data)])
-
-    async def flush(
+    def flush(
         self,
         *,
         key: str | None = None,
         changes: Sequence[RunChange] = (),
         release: bool = False,
         within: Transaction | None = None,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Make what was noted durable, in order."""
+        writing = self._write(key, changes, release, within)
         turn = self._turn
-        if turn is None or (is_driven() and turn.locked()):
-            await self._write(key, changes, release, within)
-            return
-        async with turn:
-            await self._write(key, changes, release, within)
+        return writing if turn is None or (is_driven() and turn.locked()) else self._in_turn(turn, writing)
+
+    async def _in_turn(self, turn: asyncio.Lock, writing: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with turn:
+                await writing
+        finally:
+            writing.close()
 
     async def _write(
         self, key: str | None, changes: Sequence[RunChange], release: bool, within: Transaction | None
@@ -310,6 +311,13 @@ class RunContext:
 
     # -- waiting and ending
 
+    @property
+    def gated(self) -> bool:
+        """Whether there may be a reason not to go on, for `gate` to look at."""
+        return (
+            self.history.cancelling is not None or self.deadline is not None or self.unwinding or bool(self.suspended)
+        )
+
     async def gate(self) -> None:
         """Between steps: a run that is stopped or over its deadline begins nothing new."""
         if self.undoing:
@@ -319,25 +327,19 @@ class RunContext:
         if self.suspended and self.plain:
             raise self.suspended[-1]  # the task's code caught what should have unwound it
         if self.history.cancelling is not None:
-            await self._stop()
+            await self.stop()
         if self.deadline is not None and self.now() >= self.deadline:
             raise DeadlineExceeded(
                 f"run {self.row.run!r} is past its deadline", hint="give it a longer one, or start it again"
             )
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
         """Go no further. Beside others, a branch waits until all of them have come to a step."""
         self.stopping = True
         if self.plain or is_driven():
             raise Stop
         self._stir()
         await asyncio.get_running_loop().create_future()
-
-    @property
-    def deadline(self) -> int | None:
-        """When the run must have ended."""
-        due: int | None = self.history.input.get("deadline")
-        return due
 
     def now(self) -> int:
         return self.journal.clock.now()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, aclosing
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..crashpoints import reach
 from ..errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun
 from ..journal.events import Draft, Event, check_name
 from ..journal.journal import Journal
 from ..journal.reading import PAGE
-from ..ports import LeaseRow, Limits, RunRow
+from ..ports import LeaseRow, Limits, Record, RunRow
 from ..runtime import Runtime
 from .context import RunContext, Suspend
 from .definitions import Task, known_task
-from .executing import Execution, invoke
+from .executing import Execution, Finished, invoke
 from .faults import from_data
 from .history import History
 from .keeping import Keeper
@@ -61,23 +61,25 @@ class Engine:
         priority: int = 0,
         delay: float = 0.0,
         cause: str | None = None,
-    ) -> RunRow:
-        """Journal that the run begins; a run of that id that is there already is left as it is."""
+        fresh: bool = False,
+    ) -> Started:
+        """Journal that the run begins; a run of that id that is there already is left as it is. `fresh`: the id is so
+        new that there can be none."""
         if not isinstance(task, Task):
             raise InvalidInput(f"{task!r} is no task", hint="decorate the function with @holdfast.task")
-        known = await self.journal.store.run(self.journal.workspace, check_name("run", run))
+        check_name("run", run)
+        known = None if fresh else await self.journal.store.run(self.journal.workspace, run)
         if known is None:
             row, draft = self._opening(task, args, kwargs, run, session, parent, queue, queue_key, priority, delay)
             draft = Draft(draft.type, draft.data, cause=cause)
             owner = await self.journal.owner(subject)
-            await self.journal.append_prepared(
-                row.session,
-                [self.journal.prepare(draft, owner)],
-                owner,
-                key=f"run.started:{run}",
-                changes=[created(row)],
+            prepared = self.journal.prepare(draft, owner)
+            done = await self.journal.append_prepared(
+                row.session, [prepared], owner, key=f"run.started:{run}", changes=[created(row)]
             )
             reach("run.started")
+            if not done.repeated:
+                return Started(row, _beginning(row.session, done.records[0], owner.name, prepared.data))
             known = await self.journal.store.run(self.journal.workspace, run)
         if known is None:
             raise UnknownRun(run)
@@ -85,7 +87,7 @@ class Engine:
             raise InvalidInput(
                 f"run {run!r} is of task {known.task!r}, not {task.name!r}", hint="choose another id for the new run"
             )
-        return known
+        return Started(known, None)
 
     def _opening(
         self,
@@ -134,16 +136,16 @@ class Engine:
         return None
 
     async def attempt(
-        self, run: str, task: Task[..., Any] | None, limits: Limits | None = None, only_due: bool = False
-    ) -> Suspend | None:
-        """Execute a run as far as it goes, if nobody else does. Says why it stopped, unless it has ended; raises what
-        kept it from being executed."""
-        row = await self.row(run)
-        lease = await self.claim(run, limits, only_due)
+        self, run: str, task: Task[..., Any] | None, started: Started | None = None
+    ) -> Suspend | Finished | None:
+        """Execute a run as far as it goes, if nobody else does. Says what it gave or why it stopped, unless it has
+        ended otherwise; raises what it failed with, or what kept it from being executed."""
+        row, history = started or (await self.row(run), None)
+        lease = await self.claim(run)
         if lease is None:
             row = await self.row(run)
             return Suspend(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
-        return await Execution(self, row, lease, task or known_task(row.task, row.version)).go()
+        return await Execution(self, row, lease, task or known_task(row.task, row.version), history).go()
 
     def keep(self, run: RunContext) -> AbstractContextManager[None]:
         """Look after a run's lease while it is executed."""
@@ -198,20 +200,23 @@ class Engine:
                     return page[0]
         raise RunError(f"the end of run {run!r} is missing in session {row.session!r}", hint="run verify")
 
-    async def result(self, run: str, task: Task[..., Any] | None, timeout: float | None = None) -> Any:
+    async def result(self, run: str, task: Task[..., Any] | None, started: Started | None = None) -> Any:
         """A run's result: execute it if nobody does, wait if somebody else does or it is asleep. Raises what it failed
         with, or `RunParked` if it needs somebody."""
-        until = None if timeout is None else self.now() + int(timeout * 1e6)
         while True:
             mark = await self.journal.store.mark(runs=True)
-            ended = await self.outcome(run)
-            if ended is not None:
-                return result_of(run, ended)
-            suspension = await self.attempt(run, task)
-            if suspension is not None:
-                if suspension.outside:
-                    raise RunParked(run, suspension.waiting)
-                await self._wait(mark, suspension.due, until, run)
+            if started is None or started.history is None:
+                ended = await self.outcome(run)
+                if ended is not None:
+                    return result_of(run, ended)
+            found = await self.attempt(run, task, started)
+            started = None
+            if isinstance(found, Finished):
+                return found.value
+            if found is not None:
+                if found.outside:
+                    raise RunParked(run, found.waiting)
+                await self._wait(mark, found.due, None, run)
 
     async def waited(self, run: str, timeout: float | None) -> Any:
         """A run's result, executed by somebody else."""
@@ -229,6 +234,18 @@ class Engine:
             raise TimeoutError(f"run {run!r} has not ended in time")
         ends = [end - now for end in (due, until) if end is not None]
         await self.journal.store.changed(mark, max(0.0, min(1.0, *(end / 1e6 for end in ends), 1.0)))
+
+
+class Started(NamedTuple):
+    """A run that was started; with its history, if it was started here and now."""
+
+    row: RunRow
+    history: History | None
+
+
+def _beginning(session: str, record: Record, subject: str | None, data: Any) -> History:
+    position, kind, time, actor, cause, key, _, _, _, stored = record
+    return History.of([Event(session, position, kind, time, actor, cause, key, subject, data, stored)])
 
 
 ENDINGS = frozenset({"run.finished", "run.failed", "run.cancelled"})

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, RunError, StepsChanged, UnknownTask
@@ -27,20 +27,34 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 
+class Finished(NamedTuple):
+    """A run that has ended well, and its result."""
+
+    value: Any
+
+
 class Execution:
     """The owner of a lease, at work. `row` was read before the claim: what happened since is looked at again."""
 
-    def __init__(self, engine: Engine, row: RunRow, lease: LeaseRow, task: Task[..., Any] | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        row: RunRow,
+        lease: LeaseRow,
+        task: Task[..., Any] | None,
+        history: History | None = None,
+    ) -> None:
+        self._history = history
         self._engine = engine
         self._row = row
         self._lease = lease
         self._task = task
         self._released = False
 
-    async def go(self) -> Suspend | None:
-        """Execute the task as far as it goes. Says why it stopped, unless the run has ended."""
+    async def go(self) -> Suspend | Finished | None:
+        """Execute the task as far as it goes. Says what it gave or why it stopped, unless it ended otherwise."""
         try:
-            history = await self._engine.history(self._row)
+            history = self._history or await self._engine.history(self._row)
             if history.ended is not None:
                 return None
             run = await self._context(history)
@@ -74,7 +88,7 @@ class Execution:
             run.note("run.changed", {"was": history.input.get("code"), "is": task.code})
         return run
 
-    async def _execute(self, run: RunContext) -> Suspend | None:
+    async def _execute(self, run: RunContext) -> Suspend | Finished | None:
         given = run.history.input
         try:
             value = await self._engine.invoking(run, given.get("args", ()), given.get("kwargs", {}))
@@ -84,7 +98,7 @@ class Execution:
                 return await self._park(run)
             if run.forgotten():
                 raise StepsChanged(run.row.run, "its end", run.forgotten())
-            await self._finish(run, value)
+            return await self._finish(run, value)
         except Suspend:
             return await self._park(run)
         except Stop:
@@ -98,9 +112,10 @@ class Execution:
             raise
         return None
 
-    async def _finish(self, run: RunContext, value: Any) -> None:
-        run.note("run.finished", {} if value is None else {"value": value})
+    async def _finish(self, run: RunContext, value: Any) -> Finished:
+        noted = run.note("run.finished", {} if value is None else {"value": value})
         await self._end(run, "done")
+        return Finished(noted.data.get("value"))
 
     async def _fail(self, run: RunContext, error: Exception | SystemExit) -> None:
         stuck = await compensate(run)

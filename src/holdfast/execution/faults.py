@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from ..errors import HoldfastError, InvalidInput, StepFailed
@@ -72,6 +71,8 @@ def _seconds(text: str, now: int) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime  # some 30 ms that most processes never need
+
     try:
         when = parsedate_to_datetime(text)
     except (ValueError, TypeError):

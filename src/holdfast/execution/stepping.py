@@ -21,6 +21,9 @@ from .faults import refuse_bool, retry_after, to_data
 from .history import State, StepRecord
 
 _CHECKS = 3
+_SIMPLE = (int, float, bool)
+_LARGE = 2**53
+"""Numbers up to here need no second look before they are stored."""
 
 
 class StepScope:
@@ -75,7 +78,9 @@ async def perform(
     waiting = run.under_way.get(identity)
     if waiting is not None:  # under a key of the caller's, on another branch
         await waiting
-    record = await run.visit(identity)
+    record, stopped = run.look(identity)
+    if stopped:
+        await run.stop()
     if record is not None and record.finished:
         if record.state is State.DONE and waiting is None:
             run.finished(step, identity, record.value, record.finished_at)
@@ -160,18 +165,20 @@ class Performance:
 
     async def _intend(self, attempt: int) -> None:
         run = self._run
-        await run.gate()
+        if run.gated:
+            await run.gate()
         data: dict[str, Any] = {"step": self._identity}
         if attempt > 1:
             data["attempt"] = attempt
-        run.intend(data)
+        run.add([run.journal.note("step.started", data)])
         await run.flush()
         reach("step.intended")
-        try:
-            await run.gate()  # what came in while the intent was written counts too
-        except BaseException:
-            run.note("step.skipped", {"step": self._identity})
-            raise
+        if run.gated:
+            try:
+                await run.gate()  # what came in while the intent was written counts too
+            except BaseException:
+                run.note("step.skipped", {"step": self._identity})
+                raise
 
     async def _act(self) -> Any:
         step = self._step
@@ -206,7 +213,8 @@ class Performance:
         self._recorded = True
         data = {"step": self._identity, "value": value} if value is not None else {"step": self._identity}
         try:
-            prepared = run.prepare(Draft("step.done", data))
+            simple = value is None or (type(value) in _SIMPLE and -_LARGE < value < _LARGE)
+            prepared = run.journal.note("step.done", data) if simple else run.prepare(Draft("step.done", data))
             attached = [run.prepare(draft) for draft in scope.attached]
         except HoldfastError as error:  # the result cannot be stored: the step happened, but nobody can use it
             self._note_failure(error, 1, None)

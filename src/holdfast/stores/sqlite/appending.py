@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from ...errors import PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone
+from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
 from ..rowcheck import checksum, expect_intact
 from .leases import check_fence, release_lease
 from .runs import changed_runs, write_run
@@ -49,6 +49,8 @@ class Appender:
         self._sids: dict[tuple[str, str], int] = {}
         self._heads: dict[int, Head] = {}
         self._subjects: set[tuple[str, bytes]] = set()
+        self.leases: dict[tuple[str, str], LeaseRow] = {}
+        """Leases as they were last seen. Whoever changes one through this connection forgets them."""
         self._staged: list[Any] = []
         self._staged_keys: dict[tuple[int, str], list[Record]] = {}
 
@@ -64,6 +66,7 @@ class Appender:
         self._sids.clear()
         self._heads.clear()
         self._subjects.clear()
+        self.leases.clear()
         self._staged.clear()
         self._staged_keys.clear()
 
@@ -79,7 +82,7 @@ class Appender:
             if repeated is not None:
                 return Appended(repeated, True)
         if request.fence is not None:
-            check_fence(self._connection, workspace, session, request.fence, request.now)
+            self._check_fence(workspace, session, request.fence, request.now)
         head = self._heads[sid] if sid is not None else Head(0, GENESIS)
         if request.expected is not None and request.expected != head.position:
             raise PositionConflict(session, request.expected, head.position)
@@ -91,6 +94,7 @@ class Appender:
             sid = self.create(workspace, session, request.now, None, head)
         if request.release:
             release_lease(self._connection, workspace, session)
+            self.leases.pop((workspace, session), None)
         for row in rows:
             write_run(self._connection, workspace, row)
         for blob in request.blobs:
@@ -206,6 +210,11 @@ class Appender:
         self._sids[(workspace, session)] = sid
         self._heads[sid] = head_of(self._connection, row)
         return sid
+
+    def _check_fence(self, workspace: str, session: str, fence: int, now: int) -> None:
+        lease = self.leases.get((workspace, session))
+        if lease is None or lease.fence != fence or lease.expires <= now:
+            self.leases[workspace, session] = check_fence(self._connection, workspace, session, fence, now)
 
     def _check_subject(self, workspace: str, ref: bytes) -> None:
         if (workspace, ref) in self._subjects:

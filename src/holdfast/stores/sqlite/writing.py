@@ -64,7 +64,9 @@ class Writing:
         """Do work in a transaction of its own; durable on return."""
         try:
             with self._mutex, self._lock:
+                self.appender.leases.clear()  # the work may change some
                 result = self._committed(work)
+                self.appender.leases.clear()
         except _BROKEN as error:
             raise explain(error, self._path) from error
         self._bell.ring()
