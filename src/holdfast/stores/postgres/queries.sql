@@ -28,6 +28,39 @@ WITH leased AS MATERIALIZED (
 )
 SELECT pg_notify('holdfast', '') FROM moved;
 
+-- name: append_few
+-- The same for a few events in a row, which stand in place of ROWS.
+WITH leased AS MATERIALIZED (
+    SELECT 1 FROM holdfast.leases l
+    WHERE %(fence)s::bigint IS NOT NULL AND l.workspace = %(workspace)s AND l.session = %(session)s
+      AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE
+), alive AS MATERIALIZED (
+    SELECT 1 FROM holdfast.subjects p
+    WHERE %(subject)s::bytea IS NOT NULL AND p.workspace = %(workspace)s AND p.ref = %(subject)s FOR KEY SHARE
+), moved AS (
+    UPDATE holdfast.sessions s
+    SET head = %(to_position)s, hash = %(to_hash)s, tx = greatest(s.tx, pg_current_xact_id())
+    WHERE (%(fence)s::bigint IS NULL OR EXISTS (SELECT 1 FROM leased))
+      AND (%(subject)s::bytea IS NULL OR EXISTS (SELECT 1 FROM alive))
+      AND s.workspace = %(workspace)s AND s.session = %(session)s
+      AND s.head = %(from_position)s AND s.hash = %(from_hash)s
+      AND (%(key)s::text IS NULL OR NOT EXISTS (
+          SELECT 1 FROM holdfast.events e
+          WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.key = %(key)s))
+    RETURNING s.session, s.tx
+), stored AS (
+    INSERT INTO holdfast.events
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
+    SELECT %(workspace)s, r.session, r.position, r.type, r.time, r.actor, r.cause, r.key, %(subject)s, r.payload,
+           r.hash, r.tx, r.seq, holdfast.feed_check(r.tx, r.seq, r.hash)
+    FROM (
+        SELECT m.session, m.tx, v.*, nextval('holdfast.feed') AS seq
+        FROM moved m, (VALUES ROWS) AS v(position, type, time, actor, cause, key, payload, hash)
+        ORDER BY v.position OFFSET 0
+    ) r
+)
+SELECT pg_notify('holdfast', '') FROM moved;
+
 -- name: append_many
 -- The same for many sessions at once; says which sessions moved. Locks come in the order of the whole store: leases,
 -- subjects, then sessions by id; the conditions that are asked first make it so.
