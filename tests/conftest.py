@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from programs.children import Nursery
-from programs.faroff import Far
+from programs.faroff import Far, Open
 
 import holdfast
+from holdfast.testing.clock import FakeClock
 from holdfast.testing.postgres import PostgresServer
 
 
@@ -76,3 +77,24 @@ def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 def nursery(_nursery: Nursery) -> Iterator[Nursery]:
     yield _nursery
     _nursery.kill_all()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
+    """Opens handles, as new processes would; the in-memory store has only one."""
+    opened: list[holdfast.Holdfast] = []
+
+    def open_one() -> holdfast.Holdfast:
+        if not opened or any_address != "memory:":
+            opened.append(holdfast.open(any_address, clock=clock))
+            opened[-1]._core._engine.patience = 0
+        return opened[-1]
+
+    yield open_one
+    for hf in opened:
+        hf.close()

@@ -268,7 +268,7 @@ def visits(address: str, run: str, far: EffectServer) -> Counter[str]:
     return seen
 
 
-@pytest.mark.promise("X1", "X2", "X3", "X5", "X6", "X8", "X10", "X11", "X12", "X15", "X19", "X26")
+@pytest.mark.promise("X1", "X2", "X3", "X5", "X6", "X8", "X10", "X11", "X12", "X15", "X19", "X26", "C8")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_every_point_changes_nothing(address: str, far: EffectServer, set_out: Any, point: str) -> None:
     there = visits(address, set_out("undisturbed").run, far)[point]
@@ -421,7 +421,7 @@ def go_on(journey: Journey) -> None:
     verified(journey.address)
 
 
-@pytest.mark.promise("X1", "X2", "X3", "X8", "X10", "X11", "J3")
+@pytest.mark.promise("X1", "X2", "X3", "X8", "X10", "X11", "J3", "C8")
 def test_a_power_cut_at_any_moment_changes_nothing(far: EffectServer, nursery: Nursery, tmp_path: Path) -> None:
     for journey in journeys_through_power_cuts(far, nursery, tmp_path, "full"):
         go_on(journey)

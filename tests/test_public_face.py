@@ -59,6 +59,7 @@ FACE = {
     "Versioned",
     "aopen",
     "ask",
+    "brief",
     "emit",
     "errors",
     "new_key",

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable, Iterator
 from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from programs.faroff import Far, killed, types
+from programs.faroff import Far, Open, types
 
 import holdfast
-from holdfast import Holdfast, RateLimited, Retry, RunStatus
+from holdfast import RateLimited, Retry, RunStatus
 from holdfast.errors import DeadlineExceeded, InvalidInput, NoAnswer, RunError, RunParked
 from holdfast.testing.clock import FakeClock
 
 WEEK = 7 * 24 * 3600.0
-Open = Callable[[], Holdfast]
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
-    """Opens handles, as new processes would; the in-memory store has only one."""
-    opened: list[Holdfast] = []
-
-    def open_one() -> Holdfast:
-        if not opened or any_address != "memory:":
-            opened.append(holdfast.open(any_address, clock=clock))
-            opened[-1]._core._engine.patience = 0
-        return opened[-1]
-
-    yield open_one
-    for hf in opened:
-        hf.close()
 
 
 @holdfast.task
@@ -288,114 +265,3 @@ def test_a_deadline_ends_a_run_that_sleeps_too_long(open_one: Open, clock: FakeC
     assert hf.run_info("r").status is RunStatus.FAILED
     with pytest.raises(DeadlineExceeded):
         hf.resume("r")
-
-
-@pytest.mark.promise("X18")
-def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, far: Far) -> None:
-    @holdfast.step
-    def work(part: int, day: int) -> str:
-        return far.do(f"part {part} day {day}")
-
-    @holdfast.task
-    def part(number: int) -> list[str]:
-        done = []
-        for day in range(3):
-            done.append(work(number, day))
-            holdfast.sleep(24 * 3600)
-        return done
-
-    @holdfast.task
-    def project() -> list[list[str]]:
-        return [part(number) for number in range(4)]
-
-    hf = open_one()
-    hf.start(project, id="r")
-    far.die = "after part 1 day 1"
-    restarts = 0
-    for _ in range(40):
-        hf = open_one()
-        try:
-            hf.serve([project, part], until_idle=True)
-        except BaseException:  # noqa: BLE001 - the killed one
-            restarts += 1
-        clock.advance(24 * 3600 + 1)
-        if hf.run_info("r").status is RunStatus.DONE:
-            break
-    assert hf.resume("r") == [[f"part {part} day {day} done" for day in range(3)] for part in range(4)]
-    assert len({one.session for one in hf.runs()}) == 5
-    assert all(far.times(what) == 1 for what, _ in far.done if what != "part 1 day 1")
-
-
-@pytest.mark.promise("X26")
-def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far: Far) -> None:
-    @holdfast.step
-    def act(what: str) -> str:
-        return far.do(what)
-
-    @holdfast.task
-    def child(what: str) -> str:
-        if what == "bad":
-            raise ValueError("a child failed")
-        return act(what)
-
-    @holdfast.task
-    def parent() -> list[str]:
-        got = [child("good")]
-        try:
-            child("bad")
-        except ValueError as error:
-            got.append(str(error))
-        got.append(act("after"))
-        return got
-
-    hf = open_one()
-    far.die = "after good"
-    killed(hf, parent, id="r")
-    statuses = {one.id: one.status for one in hf.runs()}
-    assert len(statuses) == 2
-    far.die = "before after"
-    killed(open_one(), parent, id="r")
-    assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
-    assert far.times("good") == 2, "in doubt and declared to rerun: under the same key"
-    children = hf.runs(parent="r")
-    assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
-
-
-@pytest.mark.promise("X26")
-def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
-    @holdfast.task
-    def square(number: int) -> int:
-        return number * number
-
-    @holdfast.task
-    def total(numbers: list[int]) -> int:
-        children = [square.start(number) for number in numbers]
-        return sum(child.result() for child in children)
-
-    hf = open_one()
-    hf.start(total, [1, 2, 3], id="r")
-    hf.serve([total, square], until_idle=True)
-    assert hf.resume("r") == 14
-    children = hf.runs(task="square")
-    assert [one.parent for one in children] == ["r"] * 3
-    opening = next(iter(hf.session(children[0].id).events()))
-    assert str(opening.cause).startswith("r#"), "a child says which event of its parent led to it"
-
-
-def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
-    @holdfast.task
-    def wait() -> Any:
-        return holdfast.receive("go")
-
-    @holdfast.task
-    def family() -> Any:
-        beside = wait.start()
-        wait()
-        return beside.result()
-
-    hf = open_one()
-    hf.start(family, id="r")
-    hf.serve([family, wait], until_idle=True)
-    hf.cancel("r", "enough")
-    hf.serve([family, wait], until_idle=True)
-    assert {one.status for one in hf.runs()} == {RunStatus.CANCELLED}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .execution.state import AsyncSharedState, Versioned
     from .execution.waits import (
         ask,
+        brief,
         emit,
         patched,
         receive,
@@ -86,6 +87,7 @@ _HOME = {
     "Versioned": "execution.state",
     "aopen": "aio",
     "ask": "execution.waits",
+    "brief": "execution.waits",
     "emit": "execution.waits",
     "new_key": "journal.sealing",
     "open": "sync",
@@ -135,6 +137,7 @@ __all__ = [
     "Versioned",
     "aopen",
     "ask",
+    "brief",
     "emit",
     "errors",
     "new_key",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
+
+Open = Callable[[], Holdfast]
 
 
 class Killed(BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 from ..errors import InvalidInput, NoAnswer
@@ -124,6 +125,36 @@ def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any
     error = NoAnswer(f"{waiting} did not come in time", hint="give a default, or a longer timeout")
     run.note("step.failed", {"step": identity, "error": to_data(error)})
     raise error
+
+
+def brief(*steps: str, budget: int = 8000) -> Any:
+    """What a child needs to know: the outcomes of this run's steps (of these names only, if some are given), each with
+    the event that it comes from, as much as fits into `budget` characters of JSON. The newest ones come first into
+    it; what did not fit is counted. Journaled, so that it is the same after a restart. Await it in an async task."""
+    run = _run("brief()")
+    if not isinstance(budget, int) or budget < 0:
+        raise InvalidInput(f"{budget!r} cannot be `budget`", hint="give a number of characters")
+    return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
+
+
+async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: int) -> Any:
+    record = await run.visit(identity)
+    if record is not None and record.finished:
+        return run.replayed(record)
+    await run.gate()
+    await run.flush()
+    history = await run.engine.history(run.row)
+    done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
+    wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
+    items: list[dict[str, Any]] = []
+    for one in sorted(wanted, key=lambda one: -(one.finished_at or 0)):
+        item = {"from": f"{run.row.session}#{one.finished_at}", "step": one.step, "outcome": one.value}
+        size = len(json.dumps(item, ensure_ascii=False, default=str))
+        if size <= budget:
+            budget -= size
+            items.insert(0, item)
+    value = {"items": items, "left_out": len(wanted) - len(items)}
+    return run.note("step.done", {"step": identity, "value": value}).data["value"]
 
 
 def patched(name: str) -> bool:

@@ -1,0 +1,43 @@
+"""Figures of the benchmarks that do not depend on the machine, and that the others are measured at all."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    spec = spec_from_file_location("bench_execution", BENCH / "execution.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "bench_execution", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.promise("M4")
+def test_the_overhead_of_each_further_agent_is_measured_and_no_update_is_lost(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    found, refused = bench.measure_agents(tmp_path, 1, updates=32)
+    assert set(found) == {"append", *map(str, bench.AGENTS)}
+    assert all(len(times) == 1 and times[0] > 0 for times in found.values())
+    assert refused == 0
+
+
+def test_a_step_in_a_row_costs_one_sync(bench: ModuleType, tmp_path: Path) -> None:
+    assert (bench.count_syncs(tmp_path, 110) - bench.count_syncs(tmp_path, 10)) / 100 <= 1.05
+
+
+def test_a_step_takes_no_more_than_250_bytes(bench: ModuleType, tmp_path: Path) -> None:
+    more = bench.size_after(tmp_path / "large.db", 1100) - bench.size_after(tmp_path / "small.db", 100)
+    assert more / 1000 <= 250
