@@ -101,7 +101,7 @@ class AsyncRuns:
         return await self._engine.result(run, task, started)
 
     def _new_id(self, task: Task[..., Any]) -> str:
-        return f"{getattr(task, 'name', 'run')}-{self._journal.ids.random(8).hex()}"
+        return f"{getattr(task, 'name', 'run')[:200]}-{self._journal.ids.random(8).hex()}"
 
     async def start(self, task: Task[..., Any], /, *args: Any, **options: Unpack[StartOptions]) -> AsyncRunHandle:
         """Journal that a run shall begin and return at once; a worker (`serve`) takes it up. See `StartOptions`."""

@@ -65,7 +65,7 @@ def _facts(info: RunInfo, trail: Trail) -> Iterator[tuple[str, str]]:
         yield "in doubt", f"{one}: it may have happened"
     if info.in_doubt and info.status is RunStatus.WAITING:
         yield "settle it", f"holdfast run settle {quote(info.id)} done|retry|abort"
-    for signal in trail.history.signals:
+    for signal in trail.history.signals.values():
         if not signal.taken and not signal.name.startswith("@"):
             yield "signal", f"{signal.name} has come and was not received yet: {_json(signal.payload)}"
     if trail.history.cancelling is not None:
@@ -230,7 +230,9 @@ def _fields(info: RunInfo, trail: Trail) -> dict[str, Any]:
         "error": plain(data.get("error")),
         "not_undone": data.get("not_undone", []),
         "steps": [_step_fields(info, trail, record) for record in history.steps.values()],
-        "signals": [_signal_fields(trail, one.position, one.name, one.payload, one.taken) for one in history.signals],
+        "signals": [
+            _signal_fields(trail, one.position, one.name, one.payload, one.taken) for one in history.signals.values()
+        ],
     }
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from contextvars import copy_context
 from typing import Any
 
+from ..errors import InvalidInput
 from .ambient import BRANCH, RUN, STEP
 
 
@@ -34,6 +36,8 @@ class Branch:
 
 def branch_of(identity: str) -> str | None:
     """The path of the line that a step was called on; None if it has a key of its own."""
+    if ":" in identity.partition("#")[0] and not identity.startswith("@"):
+        return None  # name:key; the key may look like anything
     _, counted, number = identity.rpartition("#")
     return number.rpartition(".")[0] if counted else None
 
@@ -48,15 +52,38 @@ def count_branches(loop: asyncio.AbstractEventLoop) -> None:
     def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
         run = RUN.get()
         beside = run is not None and run.loop is loop and STEP.get() is None
+        branch = None
         if beside and run is not None:
-            context = options.pop("context", None) or copy_context()
-            context.run(BRANCH.set, (BRANCH.get() or run.trunk).fork())
-            options["context"] = context
+            _refuse_sets()
+            branch = run.branch.fork()
+            if (
+                options.get("context") is None
+            ):  # for a task that begins before it is made; one that is given may be shared
+                options["context"] = copy_context()
+                options["context"].run(BRANCH.set, branch)
         task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)
-        if beside and run is not None and isinstance(task, asyncio.Task):
+        if branch is not None and run is not None and isinstance(task, asyncio.Task):
+            run.branches[task] = branch
             run.tasks.add(task)
             task.add_done_callback(run.tasks.discard)
         return task
 
     make.counts_branches = True  # type: ignore[attr-defined]
     loop.set_task_factory(make)
+
+
+def _refuse_sets() -> None:
+    """`asyncio.as_completed` starts coroutines in the order of a set, which is another one each time."""
+    frame = sys._getframe(2)
+    for _ in range(6):
+        if frame.f_code.co_name in _UNORDERED and frame.f_globals.get("__name__") == "asyncio.tasks":
+            raise InvalidInput(
+                "asyncio.as_completed would start the branches of a run in no order",
+                hint="start them yourself: as_completed([asyncio.create_task(one) for one in coroutines])",
+            )
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+
+
+_UNORDERED = ("as_completed", "_AsCompletedIterator")

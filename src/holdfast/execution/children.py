@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RunFailed, StepsChanged
@@ -13,6 +14,10 @@ from .faults import from_data, to_data
 
 if TYPE_CHECKING:
     from .engine import Started
+
+
+_LONG = 200
+"""Characters of a child's id; what is longer is cut, and told apart by a hash."""
 
 
 async def call_child(
@@ -77,9 +82,10 @@ async def start_child(
     child = _child_id(run, identity)
     if await run.visit(identity) is None:
         _expect_writable(run, identity)
-        await run.gate()
-        await _start(run, child, task, args, kwargs)
-        run.note("step.done", {"step": identity, "value": child})
+        with run.working():
+            await run.gate()
+            await _start(run, child, task, args, kwargs)
+            run.note("step.done", {"step": identity, "value": child})
     run.children.append(child)
     return ChildHandle(run, child)
 
@@ -128,7 +134,10 @@ def _delivered(run: RunContext, identity: str, child: str, outcome: Event) -> An
 def _child_id(run: RunContext, identity: str) -> str:
     """A name that is the same after a restart, and another in a fork."""
     verb, _, what = identity.partition(" ")
-    return f"{run.row.run}/{what.replace('#', '-')}{'s' if verb == '@start' else ''}-{run.history.root[:6]}"
+    child = f"{run.row.run}/{what.replace('#', '-')}{'s' if verb == '@start' else ''}-{run.history.root[:6]}"
+    if len(child) <= _LONG:
+        return child
+    return f"{child[:_LONG]}-{blake2b(child.encode(), digest_size=8).hexdigest()}"
 
 
 def _expect_writable(run: RunContext, identity: str) -> None:

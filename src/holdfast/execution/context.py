@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ..errors import DeadlineExceeded, HoldfastError, InvalidInput, LeaseLost, RunError, StepsChanged
 from ..journal.events import Draft
@@ -45,6 +46,10 @@ class Stop(BaseException):
     """The run was cancelled: unwind the task, then undo."""
 
 
+class Left(BaseException):
+    """Whoever waited for the run has gone: unwind the task; it goes on another time."""
+
+
 class RunContext:
     """What a task's code meets when it calls a step."""
 
@@ -72,7 +77,10 @@ class RunContext:
         self._thread = 0
         self.trunk = Branch()
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.stirred: asyncio.Event | None = None
+        self.branches: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
+        self.stirred: asyncio.Future[None] | None = None
+        self.driven_wait = False
+        self.held = 0
         self.unwinding = False
         self.stopping = False
         self.under_way: dict[str, asyncio.Future[None]] = {}
@@ -99,7 +107,7 @@ class RunContext:
         """The task begins, in this thread."""
         self._thread = threading.get_ident()
         if not self.plain:
-            self.loop, self._turn, self.stirred = asyncio.get_running_loop(), asyncio.Lock(), asyncio.Event()
+            self.loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
             count_branches(self.loop)
 
     def deliver(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -120,7 +128,15 @@ class RunContext:
         self._expect_own_thread()
         if key is not None:
             return f"{name}:{key}"
-        return f"{name}#{(BRANCH.get() or self.trunk).number(name)}"
+        return f"{name}#{self.branch.number(name)}"
+
+    @property
+    def branch(self) -> Branch:
+        """The line of code that calls."""
+        if self.plain:
+            return self.trunk
+        task = asyncio.current_task()
+        return (self.branches.get(task) if task is not None else None) or BRANCH.get() or self.trunk
 
     def key_of(self, identity: str) -> str:
         """The idempotency key of a step: the same in every attempt and process, another in every run."""
@@ -130,7 +146,7 @@ class RunContext:
         """What the journal knows of the step that the code has come to. Raises `StepsChanged` if it knows others."""
         record, stopped = self.look(identity)
         if stopped:
-            await self.stop()
+            await self.stop(working=False)
         return record
 
     def look(self, identity: str) -> tuple[StepRecord | None, bool]:
@@ -154,21 +170,30 @@ class RunContext:
             self._unvisited.pop(branch, None)
         return record, record is None and self.history.cancelling is not None and not self.undoing
 
+    def is_new(self, identity: str) -> bool:
+        """Whether a step is unknown to a journal of which all is known, and nothing stands in its way."""
+        return (
+            not self._unvisited
+            and identity not in self.history.steps
+            and self.broken is None
+            and not self.readonly
+            and not self.gated
+        )
+
     def forgotten(self) -> list[str]:
-        """Steps that the journal holds and the code did not come to."""
-        return [name for names in self._unvisited.values() for name in names]
+        """Steps that the journal holds and the code did not come to. Undoing comes last."""
+        return [name for names in self._unvisited.values() for name in names if not name.startswith("@undo")]
 
     @property
     def replaying(self) -> bool:
         """Whether the journal still knows what comes next on this branch."""
-        branch = BRANCH.get() or self.trunk
-        return bool(self._unvisited.get(branch.path.rstrip("."), {}))
+        return bool(self._unvisited.get(self.branch.path.rstrip("."), {}))
 
     # -- calling a step
 
     def call(self, step: Step[..., Any], key: str | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call of a step in the task's code."""
-        from .stepping import perform
+        from .stepping import Performance, perform
 
         if step.kind is Kind.ASYNC and self.plain:
             raise InvalidInput(
@@ -178,6 +203,8 @@ class RunContext:
         identity = self.identify(step.name, key)
         if step.takes_key:
             kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
+        if step.quick and key is None and self.plain and self.is_new(identity):
+            return Performance(self, step, identity, args, kwargs, keyed=False).go_quickly()
         work = perform(self, step, identity, args, kwargs)
         if step.kind is Kind.PLAIN and not self.plain:
             return drive(work)  # a plain function in an async task blocks its loop, as any plain function does
@@ -231,7 +258,8 @@ class RunContext:
         """Make what was noted durable, in order."""
         writing = self._write(key, changes, release, within)
         turn = self._turn
-        return writing if turn is None or (is_driven() and turn.locked()) else self._in_turn(turn, writing)
+        # A plain step inside an async task blocks the loop, so nobody else of this run can be about to write.
+        return writing if turn is None or is_driven() else self._in_turn(turn, writing)
 
     async def _in_turn(self, turn: asyncio.Lock, writing: Coroutine[Any, Any, None]) -> None:
         try:
@@ -315,7 +343,11 @@ class RunContext:
     def gated(self) -> bool:
         """Whether there may be a reason not to go on, for `gate` to look at."""
         return (
-            self.history.cancelling is not None or self.deadline is not None or self.unwinding or bool(self.suspended)
+            self.history.cancelling is not None
+            or self.deadline is not None
+            or self.unwinding
+            or self.driven_wait
+            or bool(self.suspended)
         )
 
     async def gate(self) -> None:
@@ -323,9 +355,11 @@ class RunContext:
         if self.undoing:
             return
         if self.unwinding:
-            raise asyncio.CancelledError
+            raise Left if self.plain else asyncio.CancelledError
         if self.suspended and self.plain:
             raise self.suspended[-1]  # the task's code caught what should have unwound it
+        if self.driven_wait:
+            await self._hold()
         if self.history.cancelling is not None:
             await self.stop()
         if self.deadline is not None and self.now() >= self.deadline:
@@ -333,13 +367,24 @@ class RunContext:
                 f"run {self.row.run!r} is past its deadline", hint="give it a longer one, or start it again"
             )
 
-    async def stop(self) -> None:
+    async def stop(self, *, working: bool = True) -> None:
         """Go no further. Beside others, a branch waits until all of them have come to a step."""
         self.stopping = True
         if self.plain or is_driven():
+            self._stir()
             raise Stop
+        await self._hold(working=working)
+
+    async def _hold(self, *, working: bool = True) -> None:
+        """Wait to be unwound, inside a step or not."""
+        self.active -= working
+        self.held += 1
         self._stir()
-        await asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.active += working
+            self.held -= 1
 
     def now(self) -> int:
         return self.journal.clock.now()
@@ -350,7 +395,11 @@ class RunContext:
         await self.gate()
         suspension = Suspend(due, waiting, outside)
         self.suspended.append(suspension)
-        if self.plain or self.readonly or is_driven():
+        if self.plain or self.readonly:
+            raise suspension
+        if is_driven():  # a plain step in an async task: whoever stands in between may catch this, so it is kept
+            self.driven_wait = True
+            self._stir()
             raise suspension
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
@@ -369,8 +418,8 @@ class RunContext:
                 self.suspended.remove(suspension)
 
     def _stir(self) -> None:
-        if self.stirred is not None:
-            self.stirred.set()
+        if self.stirred is not None and not self.stirred.done():
+            self.stirred.set_result(None)
 
     async def pause_until(self, due: int, waiting: str) -> None:
         """Wait for a time: in place if it is short."""
@@ -388,6 +437,16 @@ class RunContext:
     def working(self) -> _Working:
         """A step is under way, as long as the block lasts."""
         return _Working(self)
+
+    @property
+    def suspended_for_good(self) -> bool:
+        """Whether the task was unwound in order to wait, whatever its code made of that."""
+        return bool(self.suspended) and (self.plain or self.driven_wait or self.unwinding)
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether every branch waits, as far as can be seen: a branch may also await others."""
+        return self.driven_wait or len(self._waiters) + self.held >= max(1, len(self.tasks))
 
     @property
     def quiet(self) -> bool:

@@ -74,6 +74,12 @@ class Kind(enum.Enum):
     ASYNC = "async"
 
 
+def _plain_name(what: str, name: str) -> str:
+    if set("#@:") & set(check_name(what, name)):
+        raise InvalidInput(f"{name!r} cannot be the {what}", hint="leave out #, @ and :")
+    return name
+
+
 def kind_of(function: Any, what: str) -> Kind:
     """Whether a function is plain or async; others are refused."""
     if not callable(function) or inspect.isclass(function):
@@ -103,17 +109,18 @@ class Step(Generic[P, R]):
     ) -> None:
         self.kind = kind_of(function, "step")
         self.function = function
-        self.name = check_name("step", name or function.__name__)
-        if set("#@:") & set(self.name):
-            raise InvalidInput(f"{self.name!r} cannot be the step", hint="leave out #, @ and :")
+        self.name = _plain_name("step", name or function.__name__)
         self.check = check
-        self.undo = undo
+        self.undo: Step[..., Any] | None = _undoing(undo, self.name)
         self.irreversible = irreversible
         self.timeout = timeout
         self.retry = Retry(attempts=retry) if isinstance(retry, int) else retry
         parameter = inspect.signature(function).parameters.get("key")
         self.takes_key = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
+        self.costly = irreversible or self.in_doubt != "rerun"
+        """Doubt about it would cost a person's time, so that its outcome is written at once."""
+        self.quick = self.kind is Kind.PLAIN and timeout is None
         self._refuse_nonsense()
         update_wrapper(self, function)
 
@@ -166,6 +173,13 @@ class Step(Generic[P, R]):
         return call
 
 
+def _undoing(undo: Callable[..., Any] | None, name: str) -> Step[..., Any] | None:
+    """The step that undoes another."""
+    if undo is None or isinstance(undo, Step):
+        return undo
+    return Step(undo, name=f"undo {name[:400]}")
+
+
 def new_step_key() -> str:
     """A key for a step outside a run, where nothing is repeated."""
     import uuid
@@ -190,7 +204,7 @@ class Task(Generic[P, R]):
     ) -> None:
         self.kind = kind_of(function, "task")
         self.function = function
-        self.name = check_name("task", name or function.__name__)
+        self.name = _plain_name("task", name or function.__name__)
         self.version = None if version is None else check_name("version", str(version))
         if deadline is not None and not deadline > 0:
             raise InvalidInput(f"{deadline!r} cannot be `deadline`", hint="give seconds above 0")

@@ -113,7 +113,8 @@ class Engine:
             run, session or run, task.name, task.version, "open", None, wake, now, None, now, None, parent, queue,
             queue_key, priority, 0, 0,
         )  # fmt: skip
-        check_name("session", row.session)
+        if check_name("session", row.session).startswith(("state:", "schedule:")):
+            raise InvalidInput(f"{row.session!r} cannot be a run", hint="state: and schedule: are holdfast's own")
         return row, Draft("run.started", data)
 
     # -- taking up
@@ -145,6 +146,8 @@ class Engine:
         if lease is None:
             row = await self.row(run)
             return Suspend(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
+        if lease.fence > 1 and history is not None:
+            row, history = await self.row(run), None  # somebody else may have executed it in between
         return await Execution(self, row, lease, task or known_task(row.task, row.version), history).go()
 
     def keep(self, run: RunContext) -> AbstractContextManager[None]:
@@ -216,7 +219,17 @@ class Engine:
             if found is not None:
                 if found.outside:
                     raise RunParked(run, found.waiting)
-                await self._wait(mark, found.due, None, run)
+                await self._until_due(run, mark)
+
+    async def _until_due(self, run: str, mark: Any) -> None:
+        """Wait until a run may be taken up, or has ended; at least for a change or a second."""
+        while True:
+            row = await self.row(run)
+            await self._wait(mark, row.wake, None, run)
+            mark = await self.journal.store.mark(runs=True)
+            row = await self.row(run)
+            if row.status != "open" or (row.wake is not None and row.wake <= self.now()):
+                return
 
     async def waited(self, run: str, timeout: float | None) -> Any:
         """A run's result, executed by somebody else."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ from ..runtime import Runtime, is_driven, on_a_loop
 from .ambient import BRANCH, RUN, STEP
 from .context import RunContext, Stop, Suspend
 from .definitions import Kind, Task, same_code
-from .faults import to_data
+from .faults import from_data, to_data
 from .history import History
 from .runs import ended, nudged, parked
 from .stepping import compensate
@@ -59,10 +60,21 @@ class Execution:
                 return None
             run = await self._context(history)
             with self._engine.keep(run):
-                return await self._execute(run)
+                try:
+                    return await self._execute(run)
+                finally:
+                    await self._save(run)
         finally:
             if not self._released:
                 await self._give_back()
+
+    async def _save(self, run: RunContext) -> None:
+        """Write what waits, if the task left in a way of its own: what is done should not be in doubt."""
+        if run.pending and run.broken is None and not self._released:
+            try:
+                await run.flush()
+            except HoldfastError:
+                log.debug("the last outcomes of run %s were not written", run.row.run)
 
     async def _give_back(self) -> None:
         journal = self._engine.journal
@@ -90,26 +102,37 @@ class Execution:
 
     async def _execute(self, run: RunContext) -> Suspend | Finished | None:
         given = run.history.input
+        error: BaseException | None = None
+        value: Any = None
         try:
             value = await self._engine.invoking(run, given.get("args", ()), given.get("kwargs", {}))
-            if run.broken is not None:
-                raise run.broken
-            if run.suspended and run.plain:
-                return await self._park(run)
-            if run.forgotten():
-                raise StepsChanged(run.row.run, "its end", run.forgotten())
-            return await self._finish(run, value)
-        except Suspend:
-            return await self._park(run)
-        except Stop:
-            await self._cancel(run)
-        except (Exception, SystemExit) as error:  # a task that leaves the process by itself has failed
-            if run.broken is not None:
-                raise run.broken from (None if error is run.broken else error)
-            if isinstance(error, StepsChanged):
-                raise
+        except (Suspend, Stop):
+            pass
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - raised again below, unless the run only waits
+            error = raised
+        if run.broken is not None:
+            raise run.broken from (None if error is run.broken else error)
+        if run.stopping or run.suspended_for_good:
+            if error is not None:
+                log.warning("run %s raised %r while it was unwound", run.row.run, error)
+            return await self._stopped(run)
+        if run.forgotten():
+            raise StepsChanged(run.row.run, "its end", run.forgotten()) from error
+        if error is not None:
             await self._fail(run, error)
-            raise
+            raise error
+        return await self._finish(run, value)
+
+    async def _stopped(self, run: RunContext) -> Suspend | None:
+        if not run.stopping:
+            return await self._park(run)
+        if run.forgotten():
+            raise StepsChanged(run.row.run, "its cancellation", run.forgotten())
+        if run.history.failing is not None:  # it had failed, and was stopped while it undid what it had done
+            error = from_data(run.history.failing)
+            await self._fail(run, error)
+            raise error
+        await self._cancel(run)
         return None
 
     async def _finish(self, run: RunContext, value: Any) -> Finished:
@@ -117,9 +140,11 @@ class Execution:
         await self._end(run, "done")
         return Finished(noted.data.get("value"))
 
-    async def _fail(self, run: RunContext, error: Exception | SystemExit) -> None:
+    async def _fail(self, run: RunContext, error: BaseException) -> None:
+        data: dict[str, Any] = {"error": run.history.failing or to_data(error)}
+        if run.undoable and run.history.failing is None:
+            run.note("run.failing", data)
         stuck = await compensate(run)
-        data: dict[str, Any] = {"error": to_data(error)}
         run.note("run.failed", data | _if_any("not_undone", stuck))
         await self._end(run, "failed")
 
@@ -175,7 +200,7 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
 
         if is_driven() or not runtime.looping:
             return copy_context().run(plain)
-        return await _on_thread(lambda: copy_context().run(plain))
+        return await _on_thread(run, lambda: copy_context().run(plain))
 
     async def on_loop() -> Any:
         return await task.function(*args, **kwargs)
@@ -187,31 +212,56 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
 
 
 _STILL = 0.01
+_IDLE = 1.0
+"""Seconds without a step after which a branch that is neither in a step nor in a wait is not waited for any longer."""
 
 
 async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
     """Run an async task with all its branches, until it ends or every branch waits: then all are unwound."""
     run.enter()
     root = _root(run, work)
-    assert run.stirred is not None
     try:
         while not root.done():
-            stirred = asyncio.ensure_future(run.stirred.wait())
-            await asyncio.wait({root, stirred}, return_when=asyncio.FIRST_COMPLETED)
-            stirred.cancel()
+            # A future, not a task: a task would be counted as a branch of the run that called this one.
+            run.stirred = asyncio.get_running_loop().create_future()
+            waiting = bool(run.stopping or run.suspended)
+            await asyncio.wait({root, run.stirred}, timeout=_STILL if waiting else None, return_when=_FIRST)
             seen = run.activity
-            await asyncio.wait({root}, timeout=_STILL)
-            if root.done() or not run.quiet or seen != run.activity:
-                continue
-            if run.stopping or run.suspended:
-                await _unwind(run, root)
-                raise Stop if run.stopping else Suspend(None, "", False)
-            run.stirred.clear()
-        while not run.quiet:
-            await asyncio.sleep(_STILL)  # other branches are inside steps: what they do is to be recorded
+            await asyncio.wait({root}, timeout=_STILL if run.all_wait else _IDLE)
+            if not root.done() and run.quiet and seen == run.activity and (run.stopping or run.suspended):
+                break
+        await _let_others_finish(run)
+        if run.stopping:
+            raise Stop
+        if run.driven_wait or not root.done():
+            raise Suspend(None, "", False)
+        if root.cancelled() and not _is_cancelled():
+            raise RunError(
+                "the task was cancelled by its own code", hint="catch asyncio.CancelledError where it awaits"
+            )
         return root.result()
     finally:
         await _unwind(run, root)
+
+
+_FIRST = asyncio.FIRST_COMPLETED
+_PATIENCE = 30.0
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancels what is being executed here."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+async def _let_others_finish(run: RunContext) -> None:
+    """Let branches that are inside steps come to their end, and those that have not come to what the journal knows of
+    them come there: what they did is to be recorded, and perhaps to be undone."""
+    until = time.monotonic() + _PATIENCE
+    while not run.quiet or (run.forgotten() and run.tasks and time.monotonic() < until):
+        if run.quiet and run.tasks and run.all_wait:
+            return  # all that are left wait
+        await asyncio.sleep(_STILL)
 
 
 def _root(run: RunContext, work: Callable[[], Any]) -> asyncio.Task[Any]:
@@ -256,8 +306,9 @@ def _refuse_running_loop(task: Task[..., Any]) -> None:
     )
 
 
-async def _on_thread(work: Callable[[], Any]) -> Any:
-    """Plain work on a thread of its own, beside the loop."""
+async def _on_thread(run: RunContext, work: Callable[[], Any]) -> Any:
+    """Plain work on a thread of its own, beside the loop. Whoever cancels it waits until it has come to its next step:
+    a run that is still being executed must stay owned."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -273,7 +324,15 @@ async def _on_thread(work: Callable[[], Any]) -> Any:
         loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=body, name="holdfast-run", daemon=True).start()
-    worked, value = await future
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError as error:
+            cancelled, run.unwinding = error, True
+    if cancelled is not None:
+        raise cancelled
+    worked, value = future.result()
     if worked:
         return value
     raise value

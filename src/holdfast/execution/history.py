@@ -15,7 +15,7 @@ set of events serves them all:
 from __future__ import annotations
 
 import enum
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -82,13 +82,15 @@ class History:
 
     def __init__(self) -> None:
         self.steps: dict[str, StepRecord] = {}
-        self.signals: list[Signal] = []
+        self.signals: dict[int, Signal] = {}
+        self._waiting: dict[str, deque[Signal]] = {}
         self.root = ""
         self.subject: str | None = None
         self.input: dict[str, Any] = {}
         self.began = 0
         self.ended: Event | None = None
         self.cancelling: str | None = None
+        self.failing: dict[str, Any] | None = None
         self.aborted: str | None = None
         self.executions = 0
         self.overlapped: set[str | None] = set()
@@ -122,11 +124,14 @@ class History:
 
     def next_signal(self, name: str) -> Signal | None:
         """The first signal of that name which nobody took."""
-        return next((one for one in self.signals if one.name == name and not one.taken), None)
+        waiting = self._waiting.get(name, deque())
+        while waiting and waiting[0].taken:
+            waiting.popleft()
+        return waiting[0] if waiting else None
 
     def open_asks(self) -> list[StepRecord]:
         """The questions that wait for an answer, and for which none is on its way."""
-        answered = {one.name for one in self.signals}
+        answered = {one.name for one in self.signals.values()}
         return [
             one
             for one in self.steps.values()
@@ -141,7 +146,8 @@ class History:
     def _run_forked(self, event: Event, data: dict[str, Any]) -> None:
         # What the original began is its own affair: the fork begins it anew, under keys of its own.
         self.steps = {name: one for name, one in self.steps.items() if one.finished}
-        self.root, self.ended, self.cancelling, self.executions = event.hash.hex(), None, None, 0
+        self.root, self.ended, self.cancelling, self.failing = event.hash.hex(), None, None, None
+        self.executions = 0
 
     def _run_resumed(self, event: Event, data: dict[str, Any]) -> None:
         self.executions += 1
@@ -150,11 +156,15 @@ class History:
     def _run_cancelling(self, event: Event, data: dict[str, Any]) -> None:
         self.cancelling = data.get("reason") or ""
 
+    def _run_failing(self, event: Event, data: dict[str, Any]) -> None:
+        self.failing = data["error"]
+
     def _run_ended(self, event: Event, data: dict[str, Any]) -> None:
         self.ended = event
 
     def _signal_sent(self, event: Event, data: dict[str, Any]) -> None:
-        self.signals.append(Signal(event.position, data["name"], data.get("payload")))
+        signal = self.signals[event.position] = Signal(event.position, data["name"], data.get("payload"))
+        self._waiting.setdefault(signal.name, deque()).append(signal)
 
     def _step_started(self, event: Event, data: dict[str, Any]) -> None:
         name = data["step"]
@@ -180,8 +190,9 @@ class History:
 
     def _step_done(self, event: Event, data: dict[str, Any]) -> None:
         self._finish(event, data["step"], State.DONE).value = data.get("value")
-        for signal in self.signals:
-            signal.taken = signal.taken or signal.position == data.get("signal")
+        taken = self.signals.get(data.get("signal", 0))
+        if taken is not None:
+            taken.taken = True
 
     def _step_failed(self, event: Event, data: dict[str, Any]) -> None:
         if data.get("due") is None:
@@ -224,6 +235,7 @@ _FOLDS = {
     "run.forked": History._run_forked,
     "run.resumed": History._run_resumed,
     "run.cancelling": History._run_cancelling,
+    "run.failing": History._run_failing,
     "run.finished": History._run_ended,
     "run.failed": History._run_ended,
     "run.cancelled": History._run_ended,

@@ -13,7 +13,7 @@ from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout
 from ..journal.events import Draft
 from ..ports import Transaction
-from ..runtime import is_driven
+from ..runtime import drive, is_driven
 from .ambient import STEP
 from .context import RunContext, Stop
 from .definitions import CannotTell, Happened, Kind, Step
@@ -80,7 +80,7 @@ async def perform(
         await waiting
     record, stopped = run.look(identity)
     if stopped:
-        await run.stop()
+        await run.stop(working=False)
     if record is not None and record.finished:
         if record.state is State.DONE and waiting is None:
             run.finished(step, identity, record.value, record.finished_at)
@@ -145,23 +145,77 @@ class Performance:
                     return found.value
             elif record.state is State.RETRYING:
                 await run.pause_until(record.due or 0, f"{self._identity} to be tried again")
+        await self._intend(attempt)
+        return await self._go_on(attempt)
+
+    async def _go_on(self, attempt: int) -> Any:
+        """Act, now that the intent is written, as often as it takes."""
         while True:
-            await self._intend(attempt)
+            scope = self._scope
             try:
                 value = await self._act()
                 reach("step.acted")
                 return await self._done(value)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - raised again unless it is retried
                 scope.end()
-                if self._recorded:
-                    raise
-                outcome = await self._failed(error, attempt)
+                outcome = await self._after(error, attempt)
             finally:
                 scope.end()
             if isinstance(outcome, Happened):
                 return outcome.value
             attempt = outcome
-            scope = self._scope = scope.again()
+            await self._intend(attempt)
+
+    async def _after(self, error: Exception, attempt: int) -> Happened | int:
+        if self._recorded:
+            raise error
+        outcome = await self._failed(error, attempt)
+        self._scope = self._scope.again()
+        return outcome
+
+    def go_quickly(self) -> Any:
+        """`go` for a plain step that the journal does not know, in a plain task where nothing stands in the way: the
+        same in fewer calls. Most steps are like this, and after a sync every call is a cold one."""
+        run, step, scope = self._run, self._step, self._scope
+        run.add([run.journal.note("step.started", {"step": self._identity})])
+        drive(run.flush())
+        if run.gated:
+            drive(self._intended())
+        reach("step.intended")
+        token = STEP.set(scope)
+        try:
+            value = step.function(*self._args, **self._kwargs)
+            reach("step.acted")
+        except Exception as error:  # noqa: BLE001 - looked at where all failures are
+            failure: Exception | None = error
+        except BaseException:
+            scope.end()
+            raise
+        else:
+            failure = None
+        finally:
+            STEP.reset(token)
+        if failure is not None:
+            return drive(self._after_quickly(failure))
+        if step.costly or scope.transaction is not None:
+            return drive(self._ended_quickly(value))
+        result = self._record(value)
+        reach("step.recorded")
+        return result
+
+    async def _after_quickly(self, error: Exception) -> Any:
+        self._scope.end()
+        outcome = await self._after(error, 1)
+        if isinstance(outcome, Happened):
+            return outcome.value
+        await self._intend(outcome)
+        return await self._go_on(outcome)
+
+    async def _ended_quickly(self, value: Any) -> Any:
+        try:
+            return await self._done(value)
+        finally:
+            self._scope.end()
 
     async def _intend(self, attempt: int) -> None:
         run = self._run
@@ -172,6 +226,10 @@ class Performance:
             data["attempt"] = attempt
         run.add([run.journal.note("step.started", data)])
         await run.flush()
+        await self._intended()
+
+    async def _intended(self) -> None:
+        run = self._run
         reach("step.intended")
         if run.gated:
             try:
@@ -209,6 +267,17 @@ class Performance:
     # -- outcomes
 
     async def _done(self, value: Any) -> Any:
+        scope = self._scope
+        result = self._record(value)
+        if scope.transaction is not None:
+            await self._commit(scope.transaction)
+        elif self._step.costly:
+            await self._run.flush()  # doubt about this one would cost a person's time
+        reach("step.recorded")
+        return result
+
+    def _record(self, value: Any) -> Any:
+        """Note the outcome; what reading will give back of it is the step's result."""
         run, scope = self._run, self._scope
         self._recorded = True
         data = {"step": self._identity, "value": value} if value is not None else {"step": self._identity}
@@ -220,11 +289,6 @@ class Performance:
             self._note_failure(error, 1, None)
             raise
         run.add([*attached, prepared])
-        if scope.transaction is not None:
-            await self._commit(scope.transaction)
-        elif self._step.irreversible or self._step.in_doubt != "rerun":
-            await run.flush()  # doubt about this one would cost a person's time
-        reach("step.recorded")
         result = prepared.data.get("value")
         self._remember(State.DONE, result)
         run.finished(self._step, self._identity, result, None)
@@ -261,7 +325,7 @@ class Performance:
                 return found
         self._note_failure(error, attempt, due, limited=due is not None and following == attempt)
         if due is None:
-            if step.irreversible or step.in_doubt != "rerun":
+            if step.costly:
                 await run.flush()
             raise error
         await run.flush()
@@ -387,7 +451,7 @@ async def compensate(run: RunContext) -> list[str]:
     failed = []
     for _, step, identity, value in sorted(run.undoable, key=lambda one: -one[0]):
         assert step.undo is not None
-        undo = step.undo if isinstance(step.undo, Step) else Step(step.undo, name=f"undo {step.name}")
+        undo = step.undo
         which = f"@undo {identity}"
         kwargs = {"key": run.key_of(which)} if undo.takes_key else {}
         try:

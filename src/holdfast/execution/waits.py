@@ -141,20 +141,21 @@ async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: 
     record = await run.visit(identity)
     if record is not None and record.finished:
         return run.replayed(record)
-    await run.gate()
-    await run.flush()
-    history = await run.engine.history(run.row)
-    done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
-    wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
-    items: list[dict[str, Any]] = []
-    for one in sorted(wanted, key=lambda one: -(one.finished_at or 0)):
-        item = {"from": f"{run.row.session}#{one.finished_at}", "step": one.step, "outcome": one.value}
-        size = len(json.dumps(item, ensure_ascii=False, default=str))
-        if size <= budget:
-            budget -= size
-            items.insert(0, item)
-    value = {"items": items, "left_out": len(wanted) - len(items)}
-    return run.note("step.done", {"step": identity, "value": value}).data["value"]
+    with run.working():
+        await run.gate()
+        await run.flush()
+        history = await run.engine.history(run.row)
+        done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
+        wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
+        items: list[dict[str, Any]] = []
+        for one in sorted(wanted, key=lambda one: -(one.finished_at or 0)):
+            item = {"from": f"{run.row.session}#{one.finished_at}", "step": one.step, "outcome": one.value}
+            size = len(json.dumps(item, ensure_ascii=False, default=str))
+            if size <= budget:
+                budget -= size
+                items.insert(0, item)
+        value = {"items": items, "left_out": len(wanted) - len(items)}
+        return run.note("step.done", {"step": identity, "value": value}).data["value"]
 
 
 def patched(name: str) -> bool:

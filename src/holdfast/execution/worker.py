@@ -183,6 +183,7 @@ class Worker:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker goes on
             log.info("run %s failed: %s", row.run, error)
         except asyncio.CancelledError:
+            self._put_off(row.run)
             raise
         except BaseException:  # the task's own idea of an end: the run is as open as after a kill
             log.exception("run %s was interrupted", row.run)
