@@ -202,7 +202,10 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
             active[key] = active.get(key, 0) + 1
             most[key] = max(most.get(key, 0), active[key])
             most["all"] = max(most.get("all", 0), sum(active.values()))
-        time.sleep(0.02)
+        if per_key:  # as long as it takes until others are there too
+            until(lambda: most["all"] > 2, "runs of several keys at a time")
+        else:
+            time.sleep(0.02)
         with mutex:
             active[key] -= 1
 

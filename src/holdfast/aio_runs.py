@@ -145,7 +145,10 @@ class AsyncRuns:
             found += [one for one in page if statuses is None or one.status in statuses]
             if len(page) < max(limit, 100):
                 break
-            before = (_micros(page[-1].created), page[-1].id)
+            last = (_micros(page[-1].created), page[-1].id)
+            if before is not None and last >= before:
+                break
+            before = last
         return found[:limit]
 
     async def run_info(self, id: str, *, at: int | None = None) -> RunInfo:

@@ -135,9 +135,10 @@ class Worker:
             for row, lease in found:
                 if lease is not None and lease.expires > now and is_dead(lease.owner):
                     await journal.store.release(journal.workspace, row.session, lease.fence)
-            if len(found) < _PAGE * 5:
+            last = (found[-1][0].created, found[-1][0].run) if found else (0, "")
+            if len(found) < _PAGE * 5 or (before is not None and last >= before):
                 return
-            before = (found[-1][0].created, found[-1][0].run)
+            before = last
 
     async def _take_up(self) -> tuple[int, bool]:
         """Claim what is due and begin it. Says how many, and whether a queue's limits kept something back."""

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from ..crashpoints import reach
-from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreReadOnly, UnknownSession
+from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
 from ..ports import (
     Append,
     Appended,
@@ -259,6 +259,8 @@ class Journal:
                 yield row
             if len(rows) < PAGE:
                 return
+            if rows[-1].session <= after:
+                raise StoreDamaged("the order of the sessions is broken", hint="run verify, and restore a backup")
             after = rows[-1].session
 
     async def standing(self, session: str) -> Standing:

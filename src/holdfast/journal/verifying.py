@@ -58,6 +58,9 @@ class Verifying:
                     found = await self.session(name, shared=False)
                     sessions, events = sessions + 1, events + found.events
                     problems += found.problems
+                if names[-1] <= after:
+                    problems.append(Problem("", 0, "the order of the sessions is broken"))
+                    break
                 after = names[-1]
             blobs, bad = await self._blobs()
             problems += bad
@@ -98,4 +101,6 @@ class Verifying:
                         bad.append(Problem("", 0, str(error)))
             if not page:
                 return count, bad
+            if page[-1].address <= after:  # else a broken index would lead in a circle
+                return count, [*bad, Problem("", 0, "the order of the blobs is broken")]
             count, after = count + len(page), page[-1].address
