@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .branching import Branch
     from .context import RunContext
-    from .stepping import StepScope
+    from .scope import StepScope
 
 RUN: ContextVar[RunContext | None] = ContextVar("holdfast.run", default=None)
 STEP: ContextVar[StepScope | None] = ContextVar("holdfast.step", default=None)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import threading
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import Any
 
 from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout
@@ -16,59 +13,15 @@ from ..ports import Transaction
 from ..runtime import drive, is_driven
 from .ambient import STEP
 from .context import RunContext, Stop
-from .definitions import CannotTell, Happened, Kind, Step
-from .faults import refuse_bool, retry_after, to_data
+from .definitions import Happened, Kind, Step
+from .faults import retry_after
 from .history import State, StepRecord
+from .scope import within
+from .settling import Settling
 
-_CHECKS = 3
 _SIMPLE = (int, float, bool)
 _LARGE = 2**53
 """Numbers up to here need no second look before they are stored."""
-
-
-class StepScope:
-    """A step while it acts: what the functions that can be called inside it need."""
-
-    def __init__(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
-        self.run = run
-        self.step = step
-        self.identity = identity
-        self.attached: list[Draft] = []
-        self.emitted = 0
-        self.outputs = 0
-        self.progress: Any = None
-        self.transaction: Transaction | None = None
-        self.over = False
-
-    def again(self) -> StepScope:
-        """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""
-        following = StepScope(self.run, self.step, self.identity)
-        following.outputs, following.progress = max(self.outputs, self.emitted), self.progress
-        return following
-
-    def expect_open(self) -> None:
-        """An attempt that ran out of time may still act; what it says no longer counts."""
-        if self.over:
-            raise StepTimeout(self.step.name, self.step.timeout or 0)
-
-    def begin(self) -> Any:
-        """The store's connection, in a transaction that ends with the step."""
-        if self.step.kind is Kind.ASYNC or self.step.timeout is not None:
-            raise InvalidInput(
-                f"the step {self.step.name!r} cannot have a transaction",
-                hint="only a plain step without timeout can: the store waits for it",
-            )
-        if self.transaction is None:
-            self.run.keep_quiet(True)
-            self.transaction = self.run.journal.store.begin()
-        return self.transaction.connection
-
-    def end(self) -> None:
-        """The end of the transaction, if there is one still: nothing of it happened."""
-        if self.transaction is not None:
-            self.transaction.roll_back()
-        self.over = True
-        self.run.keep_quiet(False)
 
 
 async def perform(
@@ -105,26 +58,8 @@ async def perform(
             done.set_result(None)
 
 
-class Performance:
+class Performance(Settling):
     """A step on its way from intent to outcome."""
-
-    def __init__(
-        self,
-        run: RunContext,
-        step: Step[..., Any],
-        identity: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        keyed: bool,
-    ) -> None:
-        self._run = run
-        self._keyed = keyed
-        self._step = step
-        self._identity = identity
-        self._args = args
-        self._kwargs = kwargs
-        self._scope = StepScope(run, step, identity)
-        self._recorded = False
 
     async def go(self, record: StepRecord | None) -> Any:
         """Do what is left to do."""
@@ -245,7 +180,7 @@ class Performance:
             if step.kind is Kind.ASYNC:
                 return await self._act_async()
             if step.timeout is not None:
-                return _within(step.timeout, step.name, lambda: step.function(*self._args, **self._kwargs))
+                return within(step.timeout, step.name, lambda: step.function(*self._args, **self._kwargs))
             return step.function(*self._args, **self._kwargs)
         finally:
             STEP.reset(token)
@@ -305,12 +240,6 @@ class Performance:
             self._run.broken = self._run.broken or error
             raise
 
-    def _remember(self, state: State, value: Any = None, error: dict[str, Any] | None = None) -> None:
-        """Let a second call under the same key of the caller's find the outcome."""
-        if self._keyed:
-            record = StepRecord(self._identity, state, self._run.position, 0, value=value, error=error)
-            self._run.history.steps[self._identity] = record
-
     async def _failed(self, error: Exception, attempt: int) -> Happened | int:
         """What comes after a failed attempt: the number of the next one, once it is time; or that it happened after
         all. Raises the error if it is final."""
@@ -341,108 +270,6 @@ class Performance:
             return None, attempt
         chance = int.from_bytes(run.journal.ids.random(4), "big") / 2**32
         return run.now() + int(retry.pause(attempt, chance) * 1e6), attempt + 1
-
-    def _note_failure(self, error: Exception, attempt: int, due: int | None, limited: bool = False) -> None:
-        data: dict[str, Any] = {"step": self._identity, "error": to_data(error)}
-        if attempt > 1:
-            data["attempt"] = attempt
-        if due is not None:
-            data["due"] = due
-        else:
-            self._remember(State.FAILED, error=data["error"])
-        if limited:
-            data["limited"] = True
-        self._run.note("step.failed", data)
-
-    # -- doubt
-
-    async def _settle(self, why: str, failure: Callable[[str, str, str], Exception]) -> Happened | None:
-        """Find out whether the step happened. None: it may be run (again)."""
-        run, step = self._run, self._step
-        if step.check is None:
-            await self._by_declaration(why, failure)
-            return None
-        answer = await self._ask_check(step.check)
-        if isinstance(answer, CannotTell):
-            await self._give_up(answer.reason)
-        if answer is None:
-            run.note("step.settled", {"step": self._identity, "by": "check", "verdict": "did not happen"})
-            return None
-        value = answer.value if isinstance(answer, Happened) else answer
-        data = {"step": self._identity, "by": "check", "verdict": "happened", "value": value}
-        found = run.note("step.settled", data).data.get("value")
-        reach("step.settled")
-        self._remember(State.DONE, found)
-        run.finished(step, self._identity, found, None)
-        return Happened(found)
-
-    async def _by_declaration(self, why: str, failure: Callable[[str, str, str], Exception]) -> None:
-        run, step = self._run, self._step
-        if step.in_doubt == "rerun":
-            run.note("step.settled", {"step": self._identity, "by": "declaration", "verdict": "rerun"})
-        elif step.in_doubt == "ask":
-            run.note("step.settled", {"step": self._identity, "by": "declaration", "verdict": "cannot tell"})
-            await self._park(why)
-        else:
-            error = failure(run.row.run, self._identity, why)
-            self._note_failure(error, 1, None)
-            raise error
-
-    async def _ask_check(self, check: Callable[..., Any]) -> Any:
-        """The check's answer. One that fails is asked again a few times; then a person has to find out."""
-        function = check.function if isinstance(check, Step) else check
-        takes_key = "key" in inspect.signature(function).parameters
-        kwargs = dict(self._kwargs)
-        key = kwargs.pop("key", None) if self._step.takes_key else None
-        if takes_key:
-            kwargs["key"] = key or self._run.key_of(self._identity)
-        token = STEP.set(StepScope(self._run, self._step, self._identity))
-        try:
-            for attempt in range(1, _CHECKS + 1):
-                try:
-                    answer = function(*self._args, **kwargs)
-                    answer = await answer if inspect.isawaitable(answer) else answer
-                    refuse_bool(answer, self._step.name)
-                except InvalidInput:
-                    raise
-                except Exception as error:  # noqa: BLE001 - whatever it is, it leaves the doubt open
-                    if attempt == _CHECKS:
-                        return CannotTell(f"its check failed with {type(error).__name__}: {error}")
-                    await self._run.pause_until(self._run.now() + attempt * 200_000, "its check")
-                else:
-                    return answer
-        finally:
-            STEP.reset(token)
-
-    async def _give_up(self, why: str) -> NoReturn:
-        self._run.note("step.settled", {"step": self._identity, "by": "check", "verdict": "cannot tell", "why": why})
-        await self._park(why)
-
-    async def _park(self, why: str) -> NoReturn:
-        while True:  # a person's word comes when nobody executes the run
-            await self._run.wait_for(None, f"step {self._identity} is in doubt: {why}", outside=True)
-
-
-def _within(seconds: float, name: str, work: Callable[[], Any]) -> Any:
-    """Run plain work on a thread of its own for so long. It cannot be stopped: what it does later is lost."""
-    outcome: list[tuple[bool, Any]] = []
-    context = copy_context()
-
-    def body() -> None:
-        try:
-            outcome.append((True, context.run(work)))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            outcome.append((False, error))
-
-    thread = threading.Thread(target=body, name=f"holdfast-step-{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
-        raise StepTimeout(name, seconds)
-    worked, value = outcome[0]
-    if worked:
-        return value
-    raise value
 
 
 async def compensate(run: RunContext) -> list[str]:

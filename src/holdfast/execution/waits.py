@@ -14,7 +14,7 @@ from .context import RunContext, Stop
 from .definitions import Kind
 from .faults import to_data
 from .history import State, StepRecord
-from .stepping import StepScope
+from .scope import StepScope
 
 _NOTHING: Any = object()
 

@@ -1,0 +1,81 @@
+"""A step while it acts: what it may say, what it may write, how long it may take."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+from ..errors import InvalidInput, StepTimeout
+from ..journal.events import Draft
+from ..ports import Transaction
+from .context import RunContext
+from .definitions import Kind, Step
+
+
+class StepScope:
+    """A step while it acts: what the functions that can be called inside it need."""
+
+    def __init__(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
+        self.run = run
+        self.step = step
+        self.identity = identity
+        self.attached: list[Draft] = []
+        self.emitted = 0
+        self.outputs = 0
+        self.progress: Any = None
+        self.transaction: Transaction | None = None
+        self.over = False
+
+    def again(self) -> StepScope:
+        """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""
+        following = StepScope(self.run, self.step, self.identity)
+        following.outputs, following.progress = max(self.outputs, self.emitted), self.progress
+        return following
+
+    def expect_open(self) -> None:
+        """An attempt that ran out of time may still act; what it says no longer counts."""
+        if self.over:
+            raise StepTimeout(self.step.name, self.step.timeout or 0)
+
+    def begin(self) -> Any:
+        """The store's connection, in a transaction that ends with the step."""
+        if self.step.kind is Kind.ASYNC or self.step.timeout is not None:
+            raise InvalidInput(
+                f"the step {self.step.name!r} cannot have a transaction",
+                hint="only a plain step without timeout can: the store waits for it",
+            )
+        if self.transaction is None:
+            self.run.keep_quiet(True)
+            self.transaction = self.run.journal.store.begin()
+        return self.transaction.connection
+
+    def end(self) -> None:
+        """The end of the transaction, if there is one still: nothing of it happened."""
+        if self.transaction is not None:
+            self.transaction.roll_back()
+        self.over = True
+        self.run.keep_quiet(False)
+
+
+def within(seconds: float, name: str, work: Callable[[], Any]) -> Any:
+    """Run plain work on a thread of its own for so long. It cannot be stopped: what it does later is lost."""
+    outcome: list[tuple[bool, Any]] = []
+    context = copy_context()
+
+    def body() -> None:
+        try:
+            outcome.append((True, context.run(work)))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            outcome.append((False, error))
+
+    thread = threading.Thread(target=body, name=f"holdfast-step-{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise StepTimeout(name, seconds)
+    worked, value = outcome[0]
+    if worked:
+        return value
+    raise value
