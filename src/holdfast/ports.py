@@ -227,6 +227,11 @@ class Transaction(Protocol):
         """What the driver gives: an apsw or a psycopg connection."""
         ...
 
+    @property
+    def lost(self) -> bool:
+        """Whether the connection broke: nothing of the transaction happened."""
+        ...
+
     def append(self, request: Append) -> Appended:
         """As `Store.append`, inside this transaction."""
         ...

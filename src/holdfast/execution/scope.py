@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from ..errors import InvalidInput, StepTimeout
+from ..errors import InvalidInput, StepTimeout, StoreError
 from ..journal.events import Draft
 from ..ports import Transaction
 from .context import RunContext
@@ -27,6 +27,8 @@ class StepScope:
         self.progress: Any = None
         self.transaction: Transaction | None = None
         self.over = False
+        self.lost = False
+        """The store failed the step, not the step itself."""
 
     def again(self) -> StepScope:
         """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""
@@ -48,12 +50,17 @@ class StepScope:
             )
         if self.transaction is None:
             self.run.keep_quiet(True)
-            self.transaction = self.run.journal.store.begin()
+            try:
+                self.transaction = self.run.journal.store.begin()
+            except StoreError:
+                self.lost = True
+                raise
         return self.transaction.connection
 
     def end(self) -> None:
         """The end of the transaction, if there is one still: nothing of it happened."""
         if self.transaction is not None:
+            self.lost = self.lost or self.transaction.lost
             self.transaction.roll_back()
         self.over = True
         self.run.keep_quiet(False)

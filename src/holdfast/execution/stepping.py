@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout
+from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout, StoreError, StoreUnavailable
 from ..journal.events import Draft
 from ..ports import Transaction
 from ..runtime import drive, is_driven
@@ -104,6 +104,9 @@ class Performance(Settling):
     async def _after(self, error: Exception, attempt: int) -> Happened | int:
         if self._recorded:
             raise error
+        if self._scope.lost:
+            self._run.broken = self._run.broken or _store_trouble(error)
+            raise self._run.broken from error
         outcome = await self._failed(error, attempt)
         self._scope = self._scope.again()
         return outcome
@@ -270,6 +273,13 @@ class Performance(Settling):
             return None, attempt
         chance = int.from_bytes(run.journal.ids.random(4), "big") / 2**32
         return run.now() + int(retry.pause(attempt, chance) * 1e6), attempt + 1
+
+
+def _store_trouble(error: Exception) -> StoreError:
+    """What took the step's transaction away. The run goes on with this step once the store is back."""
+    if isinstance(error, StoreError):
+        return error
+    return StoreUnavailable(f"the connection was lost inside a step: {error}", hint="resume the run")
 
 
 async def compensate(run: RunContext) -> list[str]:

@@ -33,6 +33,10 @@ class PostgresTransaction:
     def connection(self) -> Any:
         return self._connection
 
+    @property
+    def lost(self) -> bool:
+        return self._connection is not None and self._connection.closed
+
     def append(self, request: Append) -> Appended:
         assert self._connection is not None
         self._expect_open()

@@ -247,6 +247,7 @@ class SqliteTransaction:
         self._open = True
         writing.begin()
         self.connection = writing.connection
+        self.lost = False
 
     def append(self, request: Append) -> Appended:
         return self._writing.apply(request)

@@ -1,0 +1,90 @@
+"""Runs on a PostgreSQL behind a network that delays, drops and half-closes: nothing doubled, nothing lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from programs.weather import BadWeather
+
+import holdfast
+from holdfast.errors import RunActive, StoreError
+
+RUNS = 4
+effects: Counter[str] = Counter()
+
+
+@holdfast.step
+def create() -> None:
+    holdfast.transaction().execute("CREATE TABLE IF NOT EXISTS paid (run text, number integer)")
+
+
+@holdfast.task
+def set_up() -> None:
+    create()
+
+
+@holdfast.step
+def act(number: int, *, key: str) -> int:
+    effects[key] += 1
+    return number
+
+
+@holdfast.step
+def pay(run: str, number: int) -> int:
+    holdfast.transaction().execute("INSERT INTO paid VALUES (%s, %s)", (run, number))
+    holdfast.remember(f"{run} paid {number}")
+    return number
+
+
+@holdfast.task
+def job(run: str) -> list[Any]:
+    got: list[Any] = []
+    for number in range(6):
+        got += [act(number), pay(run, number)]
+        got.append(holdfast.receive("news"))
+    return got
+
+
+def persistently(work: Any) -> Any:
+    """Again and again, as a user would who sees that the database cannot be reached."""
+    for _ in range(200):
+        try:
+            return work()
+        except (StoreError, RunActive):
+            continue
+    raise AssertionError("it never worked")
+
+
+@pytest.mark.promise("B8", "X3", "X10", "X11", "X15")
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_doubled_or_lost_in_bad_weather(postgres_url: str, seed: int) -> None:
+    with BadWeather(postgres_url, seed) as weather, holdfast.open(weather.url, timeout=20) as hf:
+        hf.run(set_up, id="set-up")
+        weather.turn(bad=True)
+        for number in range(RUNS):
+            run = f"{seed}-{number}"
+            persistently(lambda run=run: hf.start(job, run, id=run))
+            for news in range(6):
+                persistently(lambda run=run, news=news: hf.signal(run, "news", news, key=f"news-{news}"))
+            found = persistently(lambda run=run: hf.run(job, run, id=run))
+            assert found == [value for number in range(6) for value in (number, number, number)]
+        weather.turn(bad=False)
+        assert sum(weather.seen.values()) > 20, weather.seen
+        assert weather.seen["dropped"] + weather.seen["half-closed"] > 0, weather.seen
+        for number in range(RUNS):
+            run = f"{seed}-{number}"
+            events = list(hf.session(run).events())
+            steps = Counter(event.data["step"] for event in events if event.type == "step.done")
+            assert set(steps.values()) == {1}, "each step has one outcome"
+            memories = [event.data["content"] for event in events if event.type == "memory.added"]
+            assert memories == [f"{run} paid {paid}" for paid in range(6)]
+            assert [event.data["payload"] for event in events if event.type == "signal.sent"] == list(range(6))
+        assert hf.verify().ok
+    import psycopg
+
+    with psycopg.connect(postgres_url) as connection:
+        rows = connection.execute("SELECT run, number, count(*) FROM paid GROUP BY 1, 2").fetchall()
+    assert len(rows) == RUNS * 6
+    assert {count for _, _, count in rows} == {1}
