@@ -371,6 +371,35 @@ def test_a_branch_gets_on_while_another_waits(looped: Looped, far: Far) -> None:
     assert far.times("work") == 1
 
 
+@pytest.mark.parametrize("end", ["returns", "fails"])
+def test_a_task_that_ends_while_a_branch_of_it_waits_has_ended(looped: Looped, end: str) -> None:
+    async def waits() -> Any:
+        return await holdfast.receive("never")
+
+    @holdfast.step
+    async def fails() -> None:
+        await asyncio.sleep(0.05)
+        raise BookingError("LH400", 17)
+
+    @holdfast.task
+    async def job() -> str:
+        if end == "fails":
+            await asyncio.gather(waits(), fails())
+        beside = asyncio.create_task(waits())
+        await asyncio.sleep(0.05)
+        return f"done: {beside.done()}"
+
+    async def body(hf: AsyncHoldfast) -> Any:
+        if end == "returns":
+            assert await hf.run(job, id="r") == "done: False"
+        else:
+            with pytest.raises(BookingError):
+                await hf.run(job, id="r")
+        return (await hf.run_info("r")).status
+
+    assert looped(body) is (RunStatus.DONE if end == "returns" else RunStatus.FAILED)
+
+
 def test_tasks_nest_deeper_than_an_id_is_long(hf: Holdfast) -> None:
     @holdfast.task
     def explore_a_folder(depth: int) -> int:

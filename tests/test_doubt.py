@@ -146,6 +146,7 @@ def test_a_check_that_cannot_tell_parks(hf: Holdfast, far: Far, answer: Any) -> 
     if answer is True:
         with pytest.raises(InvalidInput, match="returned True"):
             hf.run(shop, id="r")
+        assert hf.run_info("r").in_doubt == ["pay#1"], "it can go on once the check is mended"
         return
     with pytest.raises(RunParked, match=r"dead|no route"):
         hf.run(shop, id="r")

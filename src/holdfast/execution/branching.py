@@ -56,9 +56,8 @@ def count_branches(loop: asyncio.AbstractEventLoop) -> None:
         if beside and run is not None:
             _refuse_sets()
             branch = run.branch.fork()
-            if (
-                options.get("context") is None
-            ):  # for a task that begins before it is made; one that is given may be shared
+            if options.get("context") is None:
+                # For a task that begins before it is made. A context that was given may be shared with other tasks.
                 options["context"] = copy_context()
                 options["context"].run(BRANCH.set, branch)
         task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)

@@ -60,6 +60,8 @@ class RunContext(RunJournal):
         self.stirred: asyncio.Future[None] | None = None
         self.driven_wait = False
         self.unwinding = False
+        self.unwound = False
+        """All branches were ended in order to wait; not because the task has ended while some of them did."""
         self.stopping = False
         self.held = 0
         self.active = 0
@@ -299,12 +301,18 @@ class RunContext(RunJournal):
     @property
     def suspended_for_good(self) -> bool:
         """Whether the task was unwound in order to wait, whatever its code made of that."""
-        return bool(self.suspended) and (self.plain or self.driven_wait or self.unwinding)
+        return bool(self.suspended) and (self.plain or self.driven_wait or self.unwound)
 
     @property
     def all_wait(self) -> bool:
-        """Whether every branch waits, as far as can be seen: a branch may also await others."""
-        return self.driven_wait or len(self._waiters) + self.held >= max(1, len(self.tasks))
+        """Whether every line of code waits for sure. One that awaits others, or anything else, cannot be told apart
+        from one that will go on."""
+        return self.driven_wait or self.waiting > len(self.tasks)
+
+    @property
+    def waiting(self) -> int:
+        """How many lines of code wait."""
+        return len(self._waiters) + self.held
 
     @property
     def quiet(self) -> bool:

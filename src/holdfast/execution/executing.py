@@ -212,8 +212,8 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
 
 
 _STILL = 0.01
-_IDLE = 1.0
-"""Seconds without a step after which a branch that is neither in a step nor in a wait is not waited for any longer."""
+_IDLE = 0.5
+"""Seconds without a step after which a line that is neither in a step nor in a wait is not waited for any longer."""
 
 
 async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
@@ -234,6 +234,7 @@ async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
         if run.stopping:
             raise Stop
         if run.driven_wait or not root.done():
+            run.unwound = True
             raise Suspend(None, "", False)
         if root.cancelled() and not _is_cancelled():
             raise RunError(
@@ -259,7 +260,7 @@ async def _let_others_finish(run: RunContext) -> None:
     them come there: what they did is to be recorded, and perhaps to be undone."""
     until = time.monotonic() + _PATIENCE
     while not run.quiet or (run.forgotten() and run.tasks and time.monotonic() < until):
-        if run.quiet and run.tasks and run.all_wait:
+        if run.quiet and run.waiting >= len(run.tasks):
             return  # all that are left wait
         await asyncio.sleep(_STILL)
 

@@ -87,7 +87,8 @@ class Settling:
                     answer = function(*self._args, **kwargs)
                     answer = await answer if inspect.isawaitable(answer) else answer
                     refuse_bool(answer, self._step.name)
-                except InvalidInput:
+                except InvalidInput as error:
+                    self._run.broken = self._run.broken or error  # the check is to be mended; the doubt stays
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever it is, it leaves the doubt open
                     if attempt == _CHECKS:

@@ -159,7 +159,7 @@ class RunJournal:
     def flush_from(self) -> None:
         """For the keeper, in its own thread: write what has waited."""
         if self.plain:
-            with suppress(Exception), self._writing:
+            with suppress(Exception), self._writing:  # what went wrong is kept in `broken`, for the run's own thread
                 if not self._quiet:
                     drive(self.flush())
         elif self.loop is not None:
