@@ -221,6 +221,7 @@ def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(hf: Holdfas
         known = [one.data["step"] for one in original[: event.position] if one.type == "step.done"]
         assert len(far.done) == 3 - len(known), "what was done before the fork is not done again"
         assert not set(dict(far.done).values()) & set(keys.values()), "a fork acts under keys of its own"
+        assert "step.settled" not in types(hf, fork.id), "what the original began is no doubt of the fork's"
     assert list(hf.session("r").events()) == original
     assert [event.type for event in hf.session("r").at(3).events()] == types(hf, "r")[:3]
 

@@ -116,6 +116,7 @@ def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> 
 
     engine.journal.append_prepared = late  # type: ignore[method-assign]
     hf.serve([listener], until_idle=True)
+    assert hf.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
     assert hf.resume("r") == ["just in time"]
 
 
@@ -225,6 +226,52 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: F
     clock.advance(91)
     assert open_one().resume("r") == "call done"
     assert far.times("call") == 3
+
+
+@pytest.mark.promise("X12", "X13")
+def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open, clock: FakeClock, far: Far) -> None:
+    @holdfast.step(retry=Retry(attempts=2, first=10, jitter=0))
+    def call() -> str:
+        far.do("call")
+        if far.times("call") <= 2:
+            raise RateLimited(30)
+        if far.times("call") == 3:
+            raise TimeoutError("the first real failure")
+        return "answered"
+
+    @holdfast.task
+    def job() -> str:
+        return call()
+
+    open_one().start(job, id="r")
+    for _ in range(4):
+        assert open_one().serve([job], until_idle=True) == 1
+        clock.advance(31)
+    assert open_one().resume("r", job) == "answered"
+
+
+def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
+    @holdfast.task
+    def curious() -> list[Any]:
+        return [holdfast.ask("First?"), holdfast.ask("Second?")]
+
+    hf = open_one()
+    with pytest.raises(RunParked):
+        hf.run(curious, id="r")
+    engine = hf._core._engine
+    history = engine.history
+
+    async def slow(row: Any, at: int | None = None) -> Any:
+        found = await history(row, at)
+        engine.history = history  # type: ignore[method-assign]
+        await hf._core.answer("r", "theirs")  # by somebody else, after this one has looked
+        return found
+
+    engine.history = slow  # type: ignore[method-assign]
+    hf.answer("r", "mine")
+    assert [event.data["payload"] for event in hf.session("r").events(types="signal.sent")] == ["theirs"]
+    with pytest.raises(RunParked, match="Second"):
+        hf.resume("r", curious)
 
 
 @pytest.mark.promise("X12")

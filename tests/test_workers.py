@@ -261,6 +261,8 @@ def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, 
     assert open_one().serve([], schedules=[nightly], until_idle=True) == expected
     runs = {one.id for one in hf.runs(task="echo")}
     assert len(runs) == 1 + expected
+    ticks = [event.data["tick"] for event in hf.session("schedule:nightly").events()]
+    assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], "it is journaled how far it got"
     assert all(run.startswith("nightly@") for run in runs)
 
 
