@@ -20,7 +20,7 @@ from ..group import Ticket
 from ..rowcheck import checksum, expect_intact
 from .connection import Connection
 from .leases import Place, check_fence, read_lease, write_lease
-from .runs import changed_runs, write_run
+from .runs import changed_by, write_run
 from .sql import Q
 
 Waiting = Ticket[Append, Appended]
@@ -117,7 +117,7 @@ class Appender:
             head = Head(0, GENESIS)
             if not add_session(connection, place, request.now, None, head):
                 return self.locked(connection, request, tried)  # another process was first: on top of it
-        rows = changed_runs(connection, workspace, request.changes)
+        rows = changed_by(connection, workspace, request.changes)
         records = request.place(head)
         if request.release and lease is not None:
             write_lease(connection, place, lease._replace(expires=0))
@@ -149,19 +149,14 @@ def _few(connection: Connection, attempt: Attempt) -> set[Place]:
         "now": request.now,
         "key": records[0].key,
         "subject": records[0].subject,
+        "to_position": records[-1].position,
+        "to_hash": records[-1].hash,
     }
-    if len(records) == 1:
-        position, kind, time, actor, cause, _, _, payload, _, stored = records[0]
-        values |= {"position": position, "type": kind, "time": time, "actor": actor, "cause": _cause_text(cause)}
-        values |= {"payload": payload, "hash": stored}
-        query = Q.append_one
-    else:
-        values |= {"to_position": records[-1].position, "to_hash": records[-1].hash}
-        for number, record in enumerate(records):
-            position, kind, time, actor, cause, key, _, payload, _, stored = record
-            fields = (position, kind, time, actor, _cause_text(cause), key, payload, stored)
-            values.update(zip(_NAMES[number], fields, strict=True))
-        query = _APPEND_FEW[len(records)]
+    for number, record in enumerate(records):
+        position, kind, time, actor, cause, key, _, payload, _, stored = record
+        fields = (position, kind, time, actor, _cause_text(cause), key, payload, stored)
+        values.update(zip(_NAMES[number], fields, strict=True))
+    query = _APPEND_FEW[len(records)]
     found = connection.execute(query, values, prepare=True).fetchone()
     return set() if found is None else {(request.workspace, request.session)}
 
@@ -172,7 +167,7 @@ _NAMES = [[f"{number}_{column}" for column in range(len(_TYPES))] for number in 
 _ROWS = [
     "(" + ", ".join(f"%({name})s::{kind}" for name, kind in zip(names, _TYPES, strict=True)) + ")" for names in _NAMES
 ]
-_APPEND_FEW = {size: Q.append_few.replace("ROWS", ", ".join(_ROWS[:size])).encode() for size in range(2, _FEW + 1)}
+_APPEND_FEW = {size: Q.append_few.replace("ROWS", ", ".join(_ROWS[:size])).encode() for size in range(1, _FEW + 1)}
 
 
 def _many(connection: Connection, attempts: list[Attempt]) -> set[Place]:

@@ -1,35 +1,6 @@
--- name: append_one
--- One event, if the session still stands where the writer last saw it, nobody used the key, and lease and
--- subject live. Locking lease and subject makes a takeover or an erasure wait for this append or precede it.
-WITH leased AS MATERIALIZED (
-    SELECT 1 FROM holdfast.leases l
-    WHERE %(fence)s::bigint IS NOT NULL AND l.workspace = %(workspace)s AND l.session = %(session)s
-      AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE
-), alive AS MATERIALIZED (
-    SELECT 1 FROM holdfast.subjects p
-    WHERE %(subject)s::bytea IS NOT NULL AND p.workspace = %(workspace)s AND p.ref = %(subject)s FOR KEY SHARE
-), moved AS (
-    UPDATE holdfast.sessions s
-    SET head = %(position)s, hash = %(hash)s, tx = greatest(s.tx, pg_current_xact_id())
-    WHERE (%(fence)s::bigint IS NULL OR EXISTS (SELECT 1 FROM leased))
-      AND (%(subject)s::bytea IS NULL OR EXISTS (SELECT 1 FROM alive))
-      AND s.workspace = %(workspace)s AND s.session = %(session)s
-      AND s.head = %(from_position)s AND s.hash = %(from_hash)s
-      AND (%(key)s::text IS NULL OR NOT EXISTS (
-          SELECT 1 FROM holdfast.events e
-          WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.key = %(key)s))
-    RETURNING s.session, s.tx
-), stored AS (
-    INSERT INTO holdfast.events
-        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
-    SELECT %(workspace)s, m.session, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s,
-           %(subject)s, %(payload)s, %(hash)s, m.tx, m.seq, holdfast.feed_check(m.tx, m.seq, %(hash)s)
-    FROM (SELECT session, tx, nextval('holdfast.feed') AS seq FROM moved OFFSET 0) m
-)
-SELECT pg_notify('holdfast', '') FROM moved;
-
 -- name: append_few
--- The same for a few events in a row, which stand in place of ROWS.
+-- A few events in a row (in place of ROWS), if the session still stands where the writer last saw it, nobody used the key, and lease and
+-- subject live. Locking lease and subject makes a takeover or an erasure wait for this append or precede it.
 WITH leased AS MATERIALIZED (
     SELECT 1 FROM holdfast.leases l
     WHERE %(fence)s::bigint IS NOT NULL AND l.workspace = %(workspace)s AND l.session = %(session)s

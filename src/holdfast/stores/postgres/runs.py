@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import RunActive
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
-from ..rowcheck import checksum, expect_intact
+from ..rowcheck import checksum
+from ..runrows import changed_runs, checked_run, has_room, run_and_lease
 from .connection import Connection
 from .leases import read_lease, write_lease
 from .sql import Q
@@ -16,13 +16,7 @@ from .sql import Q
 def read_run(connection: Connection, workspace: str, run: str, *, lock: bool) -> RunRow | None:
     """A run's row, checked."""
     row = connection.execute(Q.lock_run if lock else Q.read_run, (workspace, run), binary=True).fetchone()
-    return None if row is None else _checked(workspace, row)
-
-
-def _checked(workspace: str, row: Sequence[Any]) -> RunRow:
-    *fields, check = row
-    expect_intact(f"run {fields[0]!r}", check, workspace, *fields)
-    return RunRow(*fields)
+    return None if row is None else checked_run(workspace, row)
 
 
 def write_run(connection: Connection, workspace: str, row: RunRow) -> None:
@@ -30,20 +24,15 @@ def write_run(connection: Connection, workspace: str, row: RunRow) -> None:
     connection.execute(Q.write_run, (workspace, *row, checksum(workspace, *row)))
 
 
-def changed_runs(connection: Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
-    """The rows that an append's changes lead to, locked by id. Raises before anything is written."""
-    rows = []
-    for run, change in sorted(changes, key=lambda change: change.run):
-        before = read_run(connection, workspace, run, lock=True)
-        after = change(before)
-        if after is None:
-            continue
-        if before is None:  # the session's row is locked: nobody else can start one here
-            other = connection.execute(Q.open_run_in, (workspace, after.session)).fetchone()
-            if other is not None:
-                raise RunActive(other[0], after.session, "")
-        rows.append(after)
-    return rows
+def changed_by(connection: Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
+    """The rows that an append's changes lead to, locked by id. Raises before anything is written. The session's row is
+    locked, so that nobody else can start a run there."""
+
+    def open_in(session: str) -> str | None:
+        found = connection.execute(Q.open_run_in, (workspace, session)).fetchone()
+        return found[0] if found else None
+
+    return changed_runs(changes, lambda run: read_run(connection, workspace, run, lock=True), open_in)
 
 
 def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
@@ -60,21 +49,13 @@ def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[t
         "run": run,
         "limit": query.limit,
     }
-    found = []
-    for *fields, owner, fence, expires, lease_check in connection.execute(Q.list_runs, values, binary=True):
-        row = _checked(workspace, fields)
-        lease = None
-        if owner is not None:
-            expect_intact(f"the lease on {row.session!r}", lease_check, workspace, row.session, owner, fence, expires)
-            lease = LeaseRow(owner, fence, expires)
-        found.append((row, lease))
-    return found
+    return [run_and_lease(workspace, row) for row in connection.execute(Q.list_runs, values, binary=True)]
 
 
 def due_runs(connection: Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
     """Runs that may be taken up."""
     values = {"workspace": workspace, "now": now, "limit": limit, "skip": skip}
-    return [_checked(workspace, row) for row in connection.execute(Q.due_runs, values, binary=True)]
+    return [checked_run(workspace, row) for row in connection.execute(Q.due_runs, values, binary=True)]
 
 
 def claim(
@@ -114,19 +95,14 @@ def claim(
 
 def _has_room(connection: Connection, workspace: str, row: RunRow, now: int, limits: Limits) -> bool:
     asked = {"workspace": workspace, "queue": row.queue, "queue_key": row.queue_key}
-    if limits.concurrency is not None or limits.key_concurrency is not None:
-        load: Any = connection.execute(Q.queue_load, asked | {"now": now, "run": row.run}).fetchone()
-        if _reached(load[0], limits.concurrency) or _reached(load[1], limits.key_concurrency):
-            return False
-    if row.started is not None:
-        return True  # a rate counts starts, and this one was counted
-    for which, rate in enumerate((limits.rate, limits.key_rate)):
-        if rate is not None:
-            starts: Any = connection.execute(Q.queue_starts, asked | {"since": now - rate[1]}).fetchone()
-            if _reached(starts[which], rate[0]):
-                return False
-    return True
 
+    def count(query: str, **more: Any) -> Any:
+        return connection.execute(query.encode(), asked | more).fetchone()
 
-def _reached(count: int, limit: int | None) -> bool:
-    return limit is not None and count >= limit
+    return has_room(
+        row,
+        now,
+        limits,
+        lambda: count(Q.queue_load, now=now, run=row.run),
+        lambda since: count(Q.queue_starts, since=since),
+    )

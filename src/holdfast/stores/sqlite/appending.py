@@ -15,7 +15,7 @@ from ...errors import PositionConflict
 from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
 from ..rowcheck import checksum, expect_intact
 from .leases import check_fence, release_lease
-from .runs import changed_runs, write_run
+from .runs import changed_by, write_run
 from .sql import Q
 
 _REMEMBERED = 100_000
@@ -88,7 +88,7 @@ class Appender:
             raise PositionConflict(session, request.expected, head.position)
         if request.subject is not None:
             self._check_subject(workspace, request.subject)
-        rows = changed_runs(self._connection, workspace, request.changes) if request.changes else ()
+        rows = changed_by(self._connection, workspace, request.changes) if request.changes else ()
         records = request.place(head)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)

@@ -7,9 +7,9 @@ from typing import Any
 
 import apsw
 
-from ...errors import RunActive
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
-from ..rowcheck import checksum, expect_intact
+from ..rowcheck import checksum
+from ..runrows import changed_runs, checked_run, has_room, run_and_lease
 from .leases import read_lease, write_lease
 from .sql import Q
 
@@ -17,13 +17,7 @@ from .sql import Q
 def read_run(connection: apsw.Connection, workspace: str, run: str) -> RunRow | None:
     """A run's row, checked."""
     row: Any = connection.execute(Q.read_run, (workspace, run)).fetchone()
-    return None if row is None else _checked(workspace, row)
-
-
-def _checked(workspace: str, row: Sequence[Any]) -> RunRow:
-    *fields, check = row
-    expect_intact(f"run {fields[0]!r}", check, workspace, *fields)
-    return RunRow(*fields)
+    return None if row is None else checked_run(workspace, row)
 
 
 def write_run(connection: apsw.Connection, workspace: str, row: RunRow) -> None:
@@ -31,20 +25,14 @@ def write_run(connection: apsw.Connection, workspace: str, row: RunRow) -> None:
     connection.execute(Q.write_run, (workspace, *row, checksum(workspace, *row)))
 
 
-def changed_runs(connection: apsw.Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
+def changed_by(connection: apsw.Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
     """The rows that an append's changes lead to. Raises before anything is written."""
-    rows = []
-    for run, change in changes:
-        before = read_run(connection, workspace, run)
-        after = change(before)
-        if after is None:
-            continue
-        if before is None:
-            other: Any = connection.execute(Q.open_run_in, (workspace, after.session)).fetchone()
-            if other is not None:
-                raise RunActive(other[0], after.session, "")
-        rows.append(after)
-    return rows
+
+    def open_in(session: str) -> str | None:
+        found: Any = connection.execute(Q.open_run_in, (workspace, session)).fetchone()
+        return found[0] if found else None
+
+    return changed_runs(changes, lambda run: read_run(connection, workspace, run), open_in)
 
 
 def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
@@ -61,22 +49,14 @@ def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> l
         "run": run,
         "limit": query.limit,
     }
-    found = []
     rows: Any = connection.execute(Q.list_runs, values)
-    for *fields, owner, fence, expires, lease_check in rows:
-        row = _checked(workspace, fields)
-        lease = None
-        if owner is not None:
-            expect_intact(f"the lease on {row.session!r}", lease_check, workspace, row.session, owner, fence, expires)
-            lease = LeaseRow(owner, fence, expires)
-        found.append((row, lease))
-    return found
+    return [run_and_lease(workspace, row) for row in rows]
 
 
 def due_runs(connection: apsw.Connection, workspace: str, now: int, limit: int, skip: int) -> list[RunRow]:
     """Runs that may be taken up."""
     rows: Any = connection.execute(Q.due_runs, {"workspace": workspace, "now": now, "limit": limit, "skip": skip})
-    return [_checked(workspace, row) for row in rows]
+    return [checked_run(workspace, row) for row in rows]
 
 
 def claim(
@@ -107,20 +87,14 @@ def claim(
 
 def _has_room(connection: apsw.Connection, workspace: str, row: RunRow, now: int, limits: Limits) -> bool:
     asked = {"workspace": workspace, "queue": row.queue, "queue_key": row.queue_key}
-    if limits.concurrency is not None or limits.key_concurrency is not None:
-        load: Any = connection.execute(Q.queue_load, asked | {"now": now, "run": row.run}).fetchone()
-        if reached(load[0], limits.concurrency) or reached(load[1], limits.key_concurrency):
-            return False
-    if row.started is not None:
-        return True  # a rate counts starts, and this one was counted
-    for which, rate in enumerate((limits.rate, limits.key_rate)):
-        if rate is not None:
-            starts: Any = connection.execute(Q.queue_starts, asked | {"since": now - rate[1]}).fetchone()
-            if reached(starts[which], rate[0]):
-                return False
-    return True
 
+    def count(query: str, **more: Any) -> Any:
+        return connection.execute(query, asked | more).fetchone()
 
-def reached(count: int, limit: int | None) -> bool:
-    """Whether a limit leaves no room."""
-    return limit is not None and count >= limit
+    return has_room(
+        row,
+        now,
+        limits,
+        lambda: count(Q.queue_load, now=now, run=row.run),
+        lambda since: count(Q.queue_starts, since=since),
+    )
