@@ -38,6 +38,7 @@ HoldfastError
 ├── SealError               a payload cannot be sealed or opened
 │   ├── KeyMissing          the store is sealed and no key was given
 │   └── WrongKey            the key given does not fit
+├── ModelFailed             a language model gave no answer that can be used
 └── SuspendedInSync         a blocking call tried to wait on an event loop (a bug in a store)
 
 Each carries its facts as attributes and, where there is something to do about it, a hint.
@@ -357,6 +358,15 @@ class KeyMissing(SealError):
 
 class WrongKey(SealError):
     """The key given does not fit the store's data."""
+
+
+class ModelFailed(HoldfastError):
+    """A language model gave no answer that can be used. ``model`` names it, ``reason`` says why in a few words."""
+
+    def __init__(self, model: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"{model} gave no answer: {reason}", hint=hint)
+        self.model = model
+        self.reason = reason
 
 
 class SuspendedInSync(HoldfastError):

@@ -1,4 +1,4 @@
-"""What the core asks of the world: a store, a clock, ids, outlets.
+"""The store: where journals live.
 
 Stores keep records and know nothing of codecs, hashes or keys: an `Append` brings a function that
 turns the session's head into finished records, which the store calls inside its transaction.
@@ -6,217 +6,27 @@ turns the session's head into finished records, which the store calls inside its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
-from .errors import HoldfastError
-
-GENESIS = bytes(32)
-"""The hash before the first event of a session."""
-
-
-class Clock(Protocol):
-    """Where time comes from."""
-
-    def now(self) -> int:
-        """Microseconds since 1970 in UTC."""
-        ...
-
-
-class Ids(Protocol):
-    """Where unguessable bytes come from."""
-
-    def random(self, size: int) -> bytes:
-        """`size` bytes that nobody can predict."""
-        ...
-
-
-class Record(NamedTuple):
-    """One event as it is stored. `payload` and `payload_hash`: exactly one of them is there,
-    the hash alone once the payload was erased."""
-
-    position: int
-    type: str
-    time: int
-    actor: str | None
-    cause: int | str | None
-    key: str | None
-    subject: bytes | None
-    payload: bytes | None
-    payload_hash: bytes | None
-    hash: bytes
-
-
-class Head(NamedTuple):
-    """Where a session stands: its last position (0: nothing yet) and that event's hash."""
-
-    position: int
-    hash: bytes
-
-
-class Blob(NamedTuple):
-    """Content-addressed bytes; `owner` is the subject whose erasure removes them."""
-
-    address: bytes
-    owner: bytes | None
-    body: bytes
-
-
-class RunRow(NamedTuple):
-    """A run in the catalog: what `runs`, workers and waiters ask for, without reading its journal.
-
-    `status` is "open", "done", "failed" or "cancelled". `wake` is when somebody may take an open run up: None while
-    it waits for something that has no time. It stays while the run is executed: then the lease keeps others away,
-    and a run whose owner died is due again by itself. `waiting` says what for. `nudges` counts what happened to the
-    run from outside, so that its owner does not put it to sleep over something it has not seen.
-    """
-
-    run: str
-    session: str
-    task: str
-    version: str | None
-    status: str
-    waiting: str | None
-    wake: int | None
-    created: int
-    started: int | None
-    updated: int
-    ended: int | None
-    parent: str | None
-    queue: str | None
-    queue_key: str | None
-    priority: int
-    nudges: int
-    origin: int
-
-
-class RunChange(NamedTuple):
-    """A change to a run's row in the transaction of an append: from the row as it stands (None: there is none) to
-    the row to store (None: as it was). Called inside the transaction, perhaps twice; raising refuses the append."""
-
-    run: str
-    change: Callable[[RunRow | None], RunRow | None]
-
-
-class RunQuery(NamedTuple):
-    """Which runs to list; `before` is the (created, run) of the last one seen."""
-
-    status: tuple[str, ...] | None = None
-    task: str | None = None
-    queue: str | None = None
-    parent: str | None = None
-    session: str | None = None
-    before: tuple[int, str] | None = None
-    limit: int = 100
-
-
-class Limits(NamedTuple):
-    """What a queue allows: runs at the same time, and starts in a period of microseconds; each over all of the queue
-    and for each key in it."""
-
-    concurrency: int | None = None
-    key_concurrency: int | None = None
-    rate: tuple[int, int] | None = None
-    key_rate: tuple[int, int] | None = None
-
-
-class Append(NamedTuple):
-    """A batch of events for one session, with everything that must hold for it to land.
-
-    `place` is called inside the store's transaction with the current head and gives the records
-    to insert; called again with the same head it gives the same records. `release` gives the lease of `fence` back
-    in the same transaction.
-    """
-
-    workspace: str
-    session: str
-    size: int
-    place: Callable[[Head], list[Record]]
-    key: str | None = None
-    expected: int | None = None
-    fence: int | None = None
-    now: int = 0
-    subject: bytes | None = None
-    blobs: Sequence[Blob] = ()
-    changes: Sequence[RunChange] = ()
-    release: bool = False
-
-
-class Appended(NamedTuple):
-    """What an append left: its records, and whether an earlier append with the same key had
-    stored them already."""
-
-    records: list[Record]
-    repeated: bool
-
-
-class SessionRow(NamedTuple):
-    """A session in the catalog. A fork shares its parent's events up to `fork_at`."""
-
-    session: str
-    created: int
-    parent: str | None
-    fork_at: int
-    head: int
-    updated: int
-
-
-class SubjectRow(NamedTuple):
-    """A person, or (with the empty name) the workspace itself, as owner of a data key.
-
-    `salt` keys the hashes of the subject's payloads, so that what an erasure leaves behind cannot
-    be guessed back; `wrapped` is the data key under the master key named by `master`.
-    """
-
-    ref: bytes
-    name: str
-    salt: bytes
-    wrapped: bytes | None
-    master: bytes | None
-
-
-class Rewrap(NamedTuple):
-    """A data key's move from one master key to another; `before` is None if there was no key yet."""
-
-    ref: bytes
-    before: bytes | None
-    after: SubjectRow
-
-
-class Erase(NamedTuple):
-    """An order to erase: `digest` hashes a payload, `tombstone` places the event that says so on a
-    session's head, given how many payloads the session held."""
-
-    workspace: str
-    ref: bytes
-    digest: Callable[[bytes], bytes]
-    tombstone: Callable[[str, Head, int], Record]
-
-
-class Erasure(NamedTuple):
-    """What an erasure removed: payloads, blobs and their bytes; and the tombstone of each session."""
-
-    payloads: int
-    blobs: int
-    bytes: int
-    tombstones: dict[str, Record]
-
-
-class LeaseRow(NamedTuple):
-    """Who owns a session, under which fence, until when (microseconds)."""
-
-    owner: str
-    fence: int
-    expires: int
-
-
-class FeedItem(NamedTuple):
-    """An event in the order of all sessions together; `cursor` sorts after those before it."""
-
-    cursor: int
-    session: str
-    prev_hash: bytes
-    record: Record
+from ..errors import HoldfastError
+from .records import (
+    Append,
+    Appended,
+    Blob,
+    Erase,
+    Erasure,
+    FeedItem,
+    Head,
+    LeaseRow,
+    Limits,
+    Record,
+    Rewrap,
+    RunQuery,
+    RunRow,
+    SessionRow,
+    SubjectRow,
+)
 
 
 class Transaction(Protocol):
@@ -417,18 +227,4 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
-        ...
-
-
-class Outlet(Protocol):
-    """Something outside the store that is derived from the journal.
-
-    `apply` gets events in feed order and may get the last batch again after a crash: it must be
-    idempotent. What it returns from is counted as delivered.
-    """
-
-    name: str
-
-    def apply(self, events: Sequence[Any]) -> None:
-        """Take these events in."""
         ...

@@ -1,0 +1,77 @@
+"""What the core asks of the world: a store, a clock, ids, outlets, a model."""
+
+from .records import (
+    GENESIS as GENESIS,
+)
+from .records import (
+    Append as Append,
+)
+from .records import (
+    Appended as Appended,
+)
+from .records import (
+    Blob as Blob,
+)
+from .records import (
+    Erase as Erase,
+)
+from .records import (
+    Erasure as Erasure,
+)
+from .records import (
+    FeedItem as FeedItem,
+)
+from .records import (
+    Head as Head,
+)
+from .records import (
+    LeaseRow as LeaseRow,
+)
+from .records import (
+    Limits as Limits,
+)
+from .records import (
+    Record as Record,
+)
+from .records import (
+    Rewrap as Rewrap,
+)
+from .records import (
+    RunChange as RunChange,
+)
+from .records import (
+    RunQuery as RunQuery,
+)
+from .records import (
+    RunRow as RunRow,
+)
+from .records import (
+    SessionRow as SessionRow,
+)
+from .records import (
+    SubjectRow as SubjectRow,
+)
+from .store import (
+    Store as Store,
+)
+from .store import (
+    SubjectGone as SubjectGone,
+)
+from .store import (
+    Transaction as Transaction,
+)
+from .world import (
+    Clock as Clock,
+)
+from .world import (
+    Ids as Ids,
+)
+from .world import (
+    Model as Model,
+)
+from .world import (
+    Outlet as Outlet,
+)
+from .world import (
+    TokenCounter as TokenCounter,
+)
