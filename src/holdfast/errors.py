@@ -10,7 +10,9 @@ HoldfastError
 │   ├── LeaseLost           another owner holds the session now
 │   ├── UnknownSession      no such session in this workspace
 │   ├── SessionExists       the id of a fork is taken
-│   └── JournalDamaged      an event does not match its hash, or is missing
+│   ├── JournalDamaged      an event does not match its hash, or is missing
+│   ├── CheckpointConflict  somebody else saved a checkpoint since the writer last looked
+│   └── CheckpointDamaged   a checkpoint does not match its digest
 ├── RunError                a run cannot go on, or not like this
 │   ├── RunActive           another run is open in the same session, or somebody executes this one now
 │   ├── UnknownRun          no such run in this workspace
@@ -163,6 +165,35 @@ class JournalDamaged(JournalError):
         )
         self.session = session
         self.position = position
+        self.reason = reason
+
+
+class CheckpointConflict(JournalError):
+    """Somebody else saved a checkpoint since the writer last looked: ``expected`` was to be the newest under ``name``,
+    ``found`` is. Nothing was stored."""
+
+    def __init__(self, session: str, name: str, expected: str | None, found: str | None) -> None:
+        super().__init__(
+            f"session {session!r}: the newest {name} is {found or 'none'}, not {expected or 'none'}",
+            hint="load the newest state, do the work again on it, and save that",
+        )
+        self.session = session
+        self.name = name
+        self.expected = expected
+        self.found = found
+
+
+class CheckpointDamaged(JournalError):
+    """A checkpoint does not match its digest, or parts of it are missing. ``reason`` says which."""
+
+    def __init__(self, session: str, name: str, id: str, reason: str) -> None:
+        super().__init__(
+            f"session {session!r}, {name} {id}: {reason}",
+            hint="load an earlier one; run verify, and restore a backup if the disk is failing",
+        )
+        self.session = session
+        self.name = name
+        self.id = id
         self.reason = reason
 
 

@@ -11,6 +11,7 @@ from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, 
 from ..ports import (
     Append,
     Appended,
+    Beside,
     Blob,
     Clock,
     Erase,
@@ -30,6 +31,7 @@ from ..ports import (
 from .chain import payload_digest
 from .codec import Codec
 from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
+from .landmarks import Landmarks
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import PAGE, Reading
 from .sealing import Keyring, KeySource, master_keys
@@ -43,6 +45,7 @@ class ErasureReport(NamedTuple):
     subject: str
     payloads: int
     blobs: int
+    checkpoints: int
     bytes: int
     key_destroyed: bool
     tombstones: list[Event]
@@ -72,6 +75,7 @@ class Journal:
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
         self._whole = Preparing(Codec(blob_above=max_payload), ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
+        self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
         self._verifying = Verifying(store, workspace, self._owners)
 
     async def check_key(self) -> None:
@@ -145,6 +149,10 @@ class Journal:
         """The owner of what is about a subject, for `prepare`."""
         return NOBODY if subject is None and self._plain else await self._owners.of(subject)
 
+    def forget_owners(self) -> None:
+        """Look subjects up anew: one of them was erased by another process since."""
+        self._owners.forget_all()
+
     def prepare(self, draft: Draft, owner: Owner) -> Prepared:
         """Encode an event now, to be appended later; its `data` is what reading will give back."""
         return self._preparing.draft(draft, owner)
@@ -160,12 +168,15 @@ class Journal:
         owner: Owner,
         *,
         key: str | None = None,
+        expected: int | None = None,
         fence: int | None = None,
         changes: Sequence[RunChange] = (),
         release: bool = False,
         within: Transaction | None = None,
+        beside: Beside | None = None,
     ) -> Appended:
-        """Store events that were prepared for this owner, with changes to runs; in a transaction, if one is given."""
+        """Store events that were prepared for this owner, with changes to runs and what lies beside the events; in a
+        transaction, if one is given."""
         blobs: Sequence[Blob] = ()
         for item in prepared:
             if item.parts:
@@ -175,7 +186,19 @@ class Journal:
         place = self._preparing.placing(session, prepared, owner, key, now)
         reach("append.encoded")
         request = Append(
-            self.workspace, session, len(prepared), place, key, None, fence, now, owner.ref, blobs, changes, release
+            self.workspace,
+            session,
+            len(prepared),
+            place,
+            key,
+            None,
+            fence,
+            now,
+            owner.ref,
+            blobs,
+            changes,
+            release,
+            beside,
         )
         return await self.store.append(request) if within is None else within.append(request)
 
@@ -321,7 +344,7 @@ class Journal:
         row = await self.store.subject(self.workspace, subject)
         if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
             await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
-            return ErasureReport(subject, 0, 0, 0, False, [])
+            return ErasureReport(subject, 0, 0, 0, 0, False, [])
         owner, now = await self._owners.of(None), self.clock.now()
 
         def tombstone(session: str, head: Head, count: int) -> Record:
@@ -336,7 +359,8 @@ class Journal:
         for session, record in sorted(removed.tombstones.items()):
             tombstones += await self.reading.events(session, record.position, record.position, None)
         destroyed = row.wrapped is not None
-        return ErasureReport(subject, removed.payloads, removed.blobs, removed.bytes, destroyed, tombstones)
+        counts = (removed.payloads, removed.blobs, removed.landmarks, removed.bytes)
+        return ErasureReport(subject, *counts, destroyed, tombstones)
 
     async def rotate(self, source: KeySource) -> int:
         """Wrap every data key of the workspace under the new master key; payloads are not touched.

@@ -4,10 +4,16 @@ from .records import (
     GENESIS as GENESIS,
 )
 from .records import (
+    TALK as TALK,
+)
+from .records import (
     Append as Append,
 )
 from .records import (
     Appended as Appended,
+)
+from .records import (
+    Beside as Beside,
 )
 from .records import (
     Blob as Blob,
@@ -25,10 +31,19 @@ from .records import (
     Head as Head,
 )
 from .records import (
+    Landmark as Landmark,
+)
+from .records import (
+    LandmarkQuery as LandmarkQuery,
+)
+from .records import (
     LeaseRow as LeaseRow,
 )
 from .records import (
     Limits as Limits,
+)
+from .records import (
+    Part as Part,
 )
 from .records import (
     Record as Record,
@@ -50,6 +65,9 @@ from .records import (
 )
 from .records import (
     SubjectRow as SubjectRow,
+)
+from .store import (
+    StrandMoved as StrandMoved,
 )
 from .store import (
     Store as Store,

@@ -8,6 +8,9 @@ from typing import NamedTuple
 GENESIS = bytes(32)
 """The hash before the first event of a session."""
 
+TALK = "talk."
+"""How the types of events begin that a conversation is made of. Stores find them without reading what lies between."""
+
 
 class Record(NamedTuple):
     """One event as it is stored. `payload` and `payload_hash`: exactly one of them is there,
@@ -98,6 +101,63 @@ class Limits(NamedTuple):
     key_rate: tuple[int, int] | None = None
 
 
+class Landmark(NamedTuple):
+    """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, an item on a shelf.
+
+    Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `form`
+    says how its state is put together from parts; `owner` is the subject whose erasure removes it.
+    """
+
+    name: str
+    id: str
+    position: int
+    time: int
+    expires: int | None = None
+    pinned: bool = False
+    owner: bytes | None = None
+    form: bytes | None = None
+
+
+class LandmarkQuery(NamedTuple):
+    """Which landmarks of a session to give, newest first: of a name, of an id under it, at or before a position or a
+    time."""
+
+    name: str
+    id: str | None = None
+    upto: int | None = None
+    until: int | None = None
+    limit: int = 1
+
+
+class Part(NamedTuple):
+    """A stretch of a strand, which is a list that grows at its end: its items from `start`, `count` of them."""
+
+    strand: int
+    start: int
+    count: int
+    owner: bytes | None
+    body: bytes
+
+
+class Beside(NamedTuple):
+    """What an append changes beside its events, in the same transaction.
+
+    `landmarks` are set; their positions count the events of the batch from 0. `rewritten` are landmarks of earlier
+    events, if they still are there. `after` names what must be the newest landmark under a name of this very session,
+    or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on there. Then
+    come the things that go: landmarks by name and id; whole strands; payloads, replaced by their digests.
+    """
+
+    landmarks: Sequence[Landmark] = ()
+    rewritten: Sequence[Landmark] = ()
+    strand: tuple[int, int] | None = None
+    parts: Sequence[Part] = ()
+    after: tuple[str, str | None] | None = None
+    removed: Sequence[tuple[str, str]] = ()
+    cuts: Sequence[int] = ()
+    stripped: Sequence[tuple[int, bytes]] = ()
+
+
 class Append(NamedTuple):
     """A batch of events for one session, with everything that must hold for it to land.
 
@@ -118,6 +178,7 @@ class Append(NamedTuple):
     blobs: Sequence[Blob] = ()
     changes: Sequence[RunChange] = ()
     release: bool = False
+    beside: Beside | None = None
 
 
 class Appended(NamedTuple):
@@ -172,10 +233,12 @@ class Erase(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """What an erasure removed: payloads, blobs and their bytes; and the tombstone of each session."""
+    """What an erasure removed: payloads, blobs, landmarks and parts, and the bytes of all; and the tombstone of each
+    session."""
 
     payloads: int
     blobs: int
+    landmarks: int
     bytes: int
     tombstones: dict[str, Record]
 

@@ -18,8 +18,11 @@ from .records import (
     Erasure,
     FeedItem,
     Head,
+    Landmark,
+    LandmarkQuery,
     LeaseRow,
     Limits,
+    Part,
     Record,
     Rewrap,
     RunQuery,
@@ -59,6 +62,10 @@ class SubjectGone(HoldfastError):
     """Between sealing and storing, the subject was erased: seal again under a new one."""
 
 
+class StrandMoved(HoldfastError):
+    """Somebody else went on with the strand, or removed it: look again where it ends."""
+
+
 class Store(Protocol):
     """The place where journals live.
 
@@ -76,8 +83,10 @@ class Store(Protocol):
         (`request.size` of them); a `fence` that is not the session's current, unexpired one
         raises `LeaseLost`; an `expected` position that is not the head raises `PositionConflict`
         with both; an erased `subject` raises `SubjectGone`; a new run in a session with an open one raises `RunActive`.
-        Then blobs that are not there yet, the placed records and the changed run rows are stored. The session is
-        created by its first event. Concurrent appends to one session are serial: no gap, no repeat.
+        A newest landmark other than the one in `beside.after` raises `CheckpointConflict`, a strand that ends elsewhere
+        `StrandMoved`. Then blobs that are not there yet, the placed records, the changed run rows and what lies beside
+        them are stored. The session is created by its first event. Concurrent appends to one session are serial: no
+        gap, no repeat.
         """
         ...
 
@@ -92,6 +101,30 @@ class Store(Protocol):
 
     async def find(self, workspace: str, session: str, key: str) -> int | None:
         """The position of the session's own event with this idempotency key."""
+        ...
+
+    async def pick(self, workspace: str, session: str, positions: Sequence[int]) -> list[FeedItem]:
+        """The session's own events at these positions, ascending, each with the hash before it. Their cursors are 0."""
+        ...
+
+    async def talk(self, workspace: str, session: str, first: int, last: int, limit: int) -> list[int]:
+        """The positions of the session's own events whose type begins with `TALK`, from `last` down to `first`."""
+        ...
+
+    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
+        """The session's own landmarks, newest first."""
+        ...
+
+    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+        """The names of the session's own landmarks that begin with `prefix`, sorted by code point."""
+        ...
+
+    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+        """Landmarks whose time has come, with their sessions."""
+        ...
+
+    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
+        """The parts of a strand that hold its items from `first` to before `last`, in order."""
         ...
 
     async def session(self, workspace: str, session: str) -> SessionRow | None:
@@ -160,8 +193,8 @@ class Store(Protocol):
         ...
 
     async def erase(self, request: Erase) -> Erasure:
-        """In one transaction: replace the subject's payloads by their digest, delete its blobs, forget
-        its name, salt and key, and append a tombstone to each session that held a payload. An embedded
+        """In one transaction: replace the subject's payloads by their digest, delete its blobs, landmarks and parts,
+        forget its name, salt and key, and append a tombstone to each session that held a payload. An embedded
         store leaves no byte of it in its files; a server's own files and logs follow as it cleans up. For a
         subject that is gone, only what a killed erasure may have left in the logs is removed."""
         ...

@@ -19,6 +19,7 @@ from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone
 from ..group import Ticket
 from ..rowcheck import checksum, expect_intact
 from .connection import Connection
+from .landmarks import check_beside, write_beside
 from .leases import Place, check_fence, read_lease, write_lease
 from .runs import changed_by, write_run
 from .sql import Q
@@ -51,7 +52,7 @@ class Appender:
             place = (request.workspace, request.session)
             head = self.heads.get(place)
             known = head is not None and request.expected in (None, head.position)
-            if head is None or not known or place in taken or request.blobs or request.changes:
+            if head is None or not known or place in taken or request.blobs or request.changes or request.beside:
                 slow.append(ticket)
             else:
                 fast.append(Attempt(ticket, head, request.place(head)))
@@ -118,6 +119,8 @@ class Appender:
             if not add_session(connection, place, request.now, None, head):
                 return self.locked(connection, request, tried)  # another process was first: on top of it
         rows = changed_by(connection, workspace, request.changes)
+        if request.beside is not None:
+            check_beside(connection, place, request.beside)
         records = request.place(head)
         if request.release and lease is not None:
             write_lease(connection, place, lease._replace(expires=0))
@@ -127,6 +130,8 @@ class Appender:
             connection.execute(Q.tell_runs)
         for blob in request.blobs:
             connection.execute(Q.add_blob, (workspace, *blob))
+        if request.beside is not None:
+            write_beside(connection, place, request.beside, records)
         add_records(connection, place, records)
         return Appended(records, False)
 

@@ -67,6 +67,7 @@ def damage(connection: Connection) -> list[str]:
     for what, query in (
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
+        ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
         ("the feed contradicts the order of a session", Q.disorder),
         ("a session's row does not match its last event", Q.misplaced_heads),
         ("an event is not at its place in the feed", Q.displaced),
@@ -79,6 +80,7 @@ def damage(connection: Connection) -> list[str]:
         ("lease", Q.all_leases),
         ("cursor", Q.all_cursors),
         ("run", Q.all_runs),
+        ("landmark", Q.all_landmarks),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

@@ -36,7 +36,10 @@ def erase(connection: Connection, request: Erase) -> Erasure:
         if head is not None and held:
             tombstones[session] = request.tombstone(session, head, len(held))
     gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
+    marks = connection.execute(Q.delete_landmarks_of, (workspace, ref)).fetchall()
+    parts = connection.execute(Q.delete_parts_of, (workspace, ref)).fetchall()
     reach("erase.removed")
     for session, record in tombstones.items():
         add_records(connection, (workspace, session), [record])
-    return Erasure(payloads, len(gone), size + sum(row[0] for row in gone), tombstones)
+    size += sum(row[0] for row in (*gone, *marks, *parts))
+    return Erasure(payloads, len(gone), len(marks), size, tombstones)

@@ -222,7 +222,8 @@ WHERE workspace = %s AND session = %s AND subject = %s AND payload IS NOT NULL O
 
 -- name: erase_payload
 -- A payload replaced by its hash.
-UPDATE holdfast.events SET payload = NULL, payload_hash = %s WHERE workspace = %s AND session = %s AND position = %s;
+UPDATE holdfast.events SET payload = NULL, payload_hash = %s
+WHERE workspace = %s AND session = %s AND position = %s AND payload IS NOT NULL;
 
 -- name: delete_blobs_of
 -- A subject's blobs.
@@ -381,3 +382,102 @@ SELECT pg_advisory_xact_lock(hashtextextended(%s, 7));
 -- name: tell_runs
 -- Wake the workers and waiters when this transaction commits.
 SELECT pg_notify('holdfast', 'runs');
+
+-- name: newest_landmark
+-- The newest landmark under a name.
+SELECT id FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND name = %s ORDER BY position DESC LIMIT 1;
+
+-- name: write_landmark
+-- A landmark from now on.
+INSERT INTO holdfast.landmarks
+    (workspace, session, name, id, position, time, expires, pinned, owner, form, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (workspace, session, name, id) DO UPDATE
+SET position = excluded.position, time = excluded.time, expires = excluded.expires, pinned = excluded.pinned,
+    owner = excluded.owner, form = excluded.form, checksum = excluded.checksum;
+
+-- name: rewrite_landmark
+-- A landmark that is there, with its state put together in another way.
+UPDATE holdfast.landmarks SET position = %s, time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
+WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
+
+-- name: remove_landmark
+-- A landmark that is one no longer.
+DELETE FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
+
+-- name: read_landmarks
+-- Landmarks under a name, newest first; or the one with an id.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast.landmarks
+WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s
+  AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
+  AND (%(until)s::bigint IS NULL OR time <= %(until)s)
+ORDER BY position DESC LIMIT %(limit)s;
+
+-- name: landmark_names
+-- The names that begin with a text.
+SELECT DISTINCT name FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND starts_with(name, %s)
+ORDER BY name;
+
+-- name: expired_landmarks
+-- Landmarks whose time has come.
+SELECT session, name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast.landmarks
+WHERE workspace = %s AND expires <= %s ORDER BY expires LIMIT %s;
+
+-- name: strand_end
+-- Where a strand ends.
+SELECT start + count FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand = %s
+ORDER BY start DESC LIMIT 1;
+
+-- name: add_part
+-- A stretch of a strand.
+INSERT INTO holdfast.parts (workspace, session, strand, start, count, owner, body) VALUES (%s, %s, %s, %s, %s, %s, %s);
+
+-- name: read_parts
+-- The parts that hold a stretch of a strand: from the last one that begins at or before it.
+SELECT strand, start, count, owner, body FROM holdfast.parts
+WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start < %(last)s
+  AND start >= coalesce((
+    SELECT max(start) FROM holdfast.parts
+    WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start <= %(first)s), 0)
+ORDER BY start;
+
+-- name: cut_strand
+-- The end of a strand.
+DELETE FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand = %s;
+
+-- name: pick_events
+-- Single events, each with the hash before it.
+SELECT coalesce(p.hash, s.fork_hash),
+       e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
+FROM holdfast.events e
+JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
+LEFT JOIN holdfast.events p
+    ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.position - 1
+WHERE e.workspace = %s AND e.session = %s AND e.position = ANY(%s) ORDER BY e.position;
+
+-- name: read_talk
+-- Where the events of a conversation lie, newest first.
+SELECT position FROM holdfast.events
+WHERE workspace = %s AND session = %s AND position BETWEEN %s AND %s AND type >= 'talk.' AND type < 'talk/'
+ORDER BY position DESC LIMIT %s;
+
+-- name: delete_landmarks_of
+-- A subject's landmarks.
+DELETE FROM holdfast.landmarks WHERE workspace = %s AND owner = %s RETURNING coalesce(length(form), 0);
+
+-- name: delete_parts_of
+-- A subject's parts.
+DELETE FROM holdfast.parts WHERE workspace = %s AND owner = %s RETURNING length(body);
+
+-- name: all_landmarks
+-- Every landmark, for the integrity check.
+SELECT name || ' ' || id, checksum, workspace, session, name, id, position, time, expires, pinned::int, owner, form
+FROM holdfast.landmarks;
+
+-- name: orphan_landmarks
+-- Landmarks that point to no event, and parts that belong to no session.
+SELECT 1 FROM holdfast.landmarks l WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.events e
+    WHERE e.workspace = l.workspace AND e.session = l.session AND e.position = l.position)
+UNION ALL SELECT 1 FROM holdfast.parts p WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.sessions s WHERE s.workspace = p.workspace AND s.session = p.session) LIMIT 1;

@@ -45,6 +45,7 @@ from .appending import Appender, add_session, read_records, to_record
 from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, open_pool, translated
 from .erasing import erase, is_committed
+from .finding import Finding
 from .leases import check_fence, read_lease, write_lease
 from .listening import Listener
 from .runs import claim, due_runs, list_runs, read_run
@@ -56,7 +57,7 @@ _LANES = 4
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 
 
-class PostgresStore:
+class PostgresStore(Finding):
     """A journal store in a PostgreSQL database. Safe to share between threads."""
 
     name = "postgres"

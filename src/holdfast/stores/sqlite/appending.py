@@ -14,6 +14,7 @@ import apsw
 from ...errors import PositionConflict
 from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
 from ..rowcheck import checksum, expect_intact
+from .landmarks import check_beside, write_beside
 from .leases import check_fence, release_lease
 from .runs import changed_by, write_run
 from .sql import Q
@@ -89,6 +90,8 @@ class Appender:
         if request.subject is not None:
             self._check_subject(workspace, request.subject)
         rows = changed_by(self._connection, workspace, request.changes) if request.changes else ()
+        if request.beside is not None:
+            check_beside(self._connection, session, -1 if sid is None else sid, request.beside)
         records = request.place(head)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)
@@ -99,6 +102,8 @@ class Appender:
             write_run(self._connection, workspace, row)
         for blob in request.blobs:
             self._connection.execute(Q.add_blob, (workspace, *blob))
+        if request.beside is not None:
+            write_beside(self._connection, sid, request.beside, records)
         for record in records:
             self._staged += (sid, *record)
         if request.key is not None:
@@ -131,9 +136,9 @@ class Appender:
 
     def one_quickly(self, request: Append) -> Appended | None:
         """`quickly` for a lone writer's single event, where every microsecond counts."""
-        workspace, session, size, place, _, expected, fence, _, subject, blobs, changes, _ = request
+        workspace, session, size, place, _, expected, fence, _, subject, blobs, changes, _, beside = request
         sid = self._sids.get((workspace, session))
-        if sid is None or subject is not None or blobs or changes:
+        if sid is None or subject is not None or blobs or changes or beside is not None:
             return None
         head = self._heads[sid]
         if expected is not None and expected != head.position:
@@ -243,6 +248,7 @@ def _is_plain(request: Append, head: Head) -> bool:
         and request.subject is None
         and not request.blobs
         and not request.changes
+        and request.beside is None
         and (request.expected is None or request.expected == head.position)
     )
 

@@ -79,6 +79,8 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
         payloads, size = payloads + 1, size + len(payload)
         held[session] = (sid, held.get(session, (sid, 0))[1] + 1)
     gone: Any = connection.execute(Q.delete_blobs_of, (request.ref, request.workspace)).fetchall()
+    marks: Any = connection.execute(Q.delete_landmarks_of, (request.ref, request.workspace)).fetchall()
+    parts: Any = connection.execute(Q.delete_parts_of, (request.ref, request.workspace)).fetchall()
     connection.execute(Q.delete_subject, (request.workspace, request.ref))
     appender.forget()
     tombstones = {}
@@ -86,7 +88,8 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
         head = head_of(connection, find_session(connection, request.workspace, session))
         tombstones[session] = request.tombstone(session, head, count)
         appender.place_one(request.workspace, session, sid, tombstones[session])
-    return Erasure(payloads, len(gone), size + sum(row[0] for row in gone), tombstones)
+    size += sum(row[0] for row in (*gone, *marks, *parts))
+    return Erasure(payloads, len(gone), len(marks), size, tombstones)
 
 
 def damage(connection: apsw.Connection) -> list[str]:
@@ -95,6 +98,7 @@ def damage(connection: apsw.Connection) -> list[str]:
     for what, query in (
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
+        ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
         ("the feed contradicts the order of a session", Q.disorder),
         ("events are missing: the numbers of the feed have a gap", Q.gap),
     ):
@@ -106,6 +110,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("lease", Q.all_leases),
         ("cursor", Q.all_cursors),
         ("run", Q.all_runs),
+        ("landmark", Q.all_landmarks),
     ):
         rows: Any = connection.execute(query)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

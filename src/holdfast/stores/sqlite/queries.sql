@@ -230,3 +230,101 @@ FROM holdfast_runs WHERE workspace = :workspace AND queue = :queue AND started >
 -- Every run, for the integrity check.
 SELECT run, checksum, workspace, run, session, task, version, status, waiting, wake, created, started, updated, ended,
     parent, queue, queue_key, priority, nudges, origin FROM holdfast_runs;
+
+-- name: newest_landmark
+-- The newest landmark under a name.
+SELECT id FROM holdfast_landmarks WHERE sid = ? AND name = ? ORDER BY position DESC LIMIT 1;
+
+-- name: write_landmark
+-- A landmark from now on.
+INSERT OR REPLACE INTO holdfast_landmarks (sid, name, id, position, time, expires, pinned, owner, form, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: rewrite_landmark
+-- A landmark that is there, with its state put together in another way.
+UPDATE holdfast_landmarks SET position = ?, time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
+WHERE sid = ? AND name = ? AND id = ?;
+
+-- name: remove_landmark
+-- A landmark that is one no longer.
+DELETE FROM holdfast_landmarks WHERE sid = ? AND name = ? AND id = ?;
+
+-- name: read_landmarks
+-- Landmarks under a name, newest first.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast_landmarks
+WHERE sid = ?1 AND name = ?2 AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
+  AND (?5 IS NULL OR time <= ?5)
+ORDER BY position DESC LIMIT ?6;
+
+-- name: read_landmark
+-- The landmark of an id under a name.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast_landmarks
+WHERE sid = ?1 AND name = ?2 AND id = ?3 AND position <= ifnull(?4, 9223372036854775807)
+  AND (?5 IS NULL OR time <= ?5) LIMIT ?6;
+
+-- name: landmark_names
+-- The names that begin with a text.
+SELECT DISTINCT name FROM holdfast_landmarks WHERE sid = ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
+ORDER BY name;
+
+-- name: expired_landmarks
+-- Landmarks whose time has come.
+SELECT l.sid, s.session, l.name, l.id, l.position, l.time, l.expires, l.pinned, l.owner, l.form, l.checksum
+FROM holdfast_landmarks l JOIN holdfast_sessions s ON s.sid = l.sid
+WHERE l.expires <= ? AND l.expires IS NOT NULL AND s.workspace = ? ORDER BY l.expires LIMIT ?;
+
+-- name: strand_end
+-- Where a strand ends.
+SELECT start + count FROM holdfast_parts WHERE sid = ? AND strand = ? ORDER BY start DESC LIMIT 1;
+
+-- name: add_part
+-- A stretch of a strand.
+INSERT INTO holdfast_parts (sid, strand, start, count, owner, body) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: read_parts
+-- The parts that hold a stretch of a strand: from the last one that begins at or before it.
+SELECT strand, start, count, owner, body FROM holdfast_parts
+WHERE sid = :sid AND strand = :strand AND start < :last AND start >= ifnull((
+    SELECT max(start) FROM holdfast_parts WHERE sid = :sid AND strand = :strand AND start <= :first), 0)
+ORDER BY start;
+
+-- name: cut_strand
+-- The end of a strand.
+DELETE FROM holdfast_parts WHERE sid = ? AND strand = ?;
+
+-- name: strip_payload
+-- A payload that is needed no longer, replaced by its digest.
+UPDATE holdfast_events SET payload = NULL, payload_hash = ? WHERE sid = ? AND position = ? AND payload IS NOT NULL;
+
+-- name: pick_event
+-- One event with the hash before it.
+SELECT coalesce(p.hash, s.fork_hash),
+       e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
+FROM holdfast_events e JOIN holdfast_sessions s ON s.sid = e.sid
+LEFT JOIN holdfast_events p ON p.sid = e.sid AND p.position = e.position - 1
+WHERE e.sid = ? AND e.position = ?;
+
+-- name: read_talk
+-- Where the events of a conversation lie, newest first.
+SELECT position FROM holdfast_events
+WHERE sid = ? AND position BETWEEN ? AND ? AND type >= 'talk.' AND type < 'talk/' ORDER BY position DESC LIMIT ?;
+
+-- name: delete_landmarks_of
+-- A subject's landmarks.
+DELETE FROM holdfast_landmarks WHERE owner = ? AND sid IN (SELECT sid FROM holdfast_sessions WHERE workspace = ?)
+RETURNING ifnull(length(form), 0);
+
+-- name: delete_parts_of
+-- A subject's parts.
+DELETE FROM holdfast_parts WHERE owner = ? AND sid IN (SELECT sid FROM holdfast_sessions WHERE workspace = ?)
+RETURNING length(body);
+
+-- name: all_landmarks
+-- Every landmark, for the integrity check.
+SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, form FROM holdfast_landmarks;
+
+-- name: orphan_landmarks
+-- Landmarks and parts that belong to no session, or landmarks that point to no event.
+SELECT 1 FROM holdfast_landmarks l
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.sid = l.sid AND e.position = l.position)
+UNION ALL SELECT 1 FROM holdfast_parts WHERE sid NOT IN (SELECT sid FROM holdfast_sessions) LIMIT 1;

@@ -42,6 +42,7 @@ from ..rowcheck import checksum
 from .appending import find_session, head_of, read_records
 from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
+from .finding import Finding
 from .leases import check_fence, read_lease, write_lease
 from .runs import claim, due_runs, list_runs, read_run
 from .sql import Q
@@ -58,7 +59,7 @@ class Mark(NamedTuple):
     version: int
 
 
-class SqliteStore:
+class SqliteStore(Finding):
     """A journal store in one SQLite file. Safe to share between threads."""
 
     name = "sqlite"

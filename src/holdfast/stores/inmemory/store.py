@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import InvalidInput, LeaseLost, PositionConflict, RunActive, SessionExists, StoreClosed, StoreError
-from ..ports import (
-    GENESIS,
+from ...errors import InvalidInput, SessionExists, StoreClosed, StoreError
+from ...ports import (
+    TALK,
     Append,
     Appended,
     Blob,
@@ -22,59 +21,24 @@ from ..ports import (
     Erasure,
     FeedItem,
     Head,
+    Landmark,
+    LandmarkQuery,
     LeaseRow,
     Limits,
+    Part,
     Record,
     Rewrap,
     RunQuery,
     RunRow,
     SessionRow,
-    SubjectGone,
     SubjectRow,
     Transaction,
 )
-from ..runtime import Bell, Runtime
-from .forking import forked, watch
+from ...runtime import Bell, Runtime
+from ..forking import forked, watch
+from .space import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class _Session:
-    created: int
-    parent: str | None
-    fork: Head
-    records: list[Record] = field(default_factory=list)
-
-    @property
-    def head(self) -> Head:
-        return Head(self.records[-1].position, self.records[-1].hash) if self.records else self.fork
-
-    def row(self, name: str) -> SessionRow:
-        updated = self.records[-1].time if self.records else self.created
-        return SessionRow(name, self.created, self.parent, self.fork.position, self.head.position, updated)
-
-
-@dataclass(slots=True)
-class _Workspace:
-    sessions: dict[str, _Session] = field(default_factory=dict)
-    feed: list[tuple[str, int]] = field(default_factory=list)
-    blobs: dict[bytes, Blob] = field(default_factory=dict)
-    subjects: dict[bytes, SubjectRow] = field(default_factory=dict)
-    leases: dict[str, LeaseRow] = field(default_factory=dict)
-    cursors: dict[str, int] = field(default_factory=dict)
-    runs: dict[str, RunRow] = field(default_factory=dict)
-
-    def subject(self, name: str) -> SubjectRow | None:
-        return next((row for row in self.subjects.values() if row.name == name), None)
-
-    def add(self, name: str, record: Record) -> None:
-        self.sessions[name].records.append(record)
-        self.feed.append((name, record.position))
-
-    def record(self, name: str, position: int) -> Record:
-        session = self.sessions[name]
-        return session.records[position - session.fork.position - 1]
 
 
 class InMemoryStore:
@@ -86,35 +50,35 @@ class InMemoryStore:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._bell, self._runs_bell = Bell(), Bell()
-        self._spaces: dict[str, _Workspace] = {}
+        self._spaces: dict[str, Workspace] = {}
         self._refusal: StoreError | None = None
         watch(self)
 
     def disown(self) -> None:
         self._refusal = forked()
 
-    async def _do(self, workspace: str, work: Callable[[_Workspace], T]) -> T:
+    async def _do(self, workspace: str, work: Callable[[Workspace], T]) -> T:
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
         with self._lock:
-            return work(self._spaces.setdefault(workspace, _Workspace()))
+            return work(self._spaces.setdefault(workspace, Workspace()))
 
     async def append(self, request: Append) -> Appended:
-        done = await self._do(request.workspace, lambda space: _append(space, request))
+        done = await self._do(request.workspace, lambda space: append(space, request))
         self._bell.ring()
         if request.changes:
             self._runs_bell.ring()
         return done
 
     async def head(self, workspace: str, session: str) -> Head | None:
-        def work(space: _Workspace) -> Head | None:
+        def work(space: Workspace) -> Head | None:
             found = space.sessions.get(session)
             return found.head if found else None
 
         return await self._do(workspace, work)
 
     async def read(self, workspace: str, session: str, start: int, stop: int) -> list[Record]:
-        def work(space: _Workspace) -> list[Record]:
+        def work(space: Workspace) -> list[Record]:
             found = space.sessions.get(session)
             if found is None:
                 return []
@@ -124,17 +88,58 @@ class InMemoryStore:
         return await self._do(workspace, work)
 
     async def find(self, workspace: str, session: str, key: str) -> int | None:
-        return await self._do(workspace, lambda space: _find(space, session, key))
+        return await self._do(workspace, lambda space: find(space, session, key))
+
+    async def pick(self, workspace: str, session: str, positions: Sequence[int]) -> list[FeedItem]:
+        return await self._do(workspace, lambda space: space.pick(session, positions))
+
+    async def talk(self, workspace: str, session: str, first: int, last: int, limit: int) -> list[int]:
+        records = await self.read(workspace, session, first, last)
+        return [record.position for record in reversed(records) if record.type.startswith(TALK)][:limit]
+
+    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
+        def work(space: Workspace) -> list[Landmark]:
+            named = [one for key, one in space.landmarks.items() if key[:2] == (session, query.name)]
+            found = [
+                one
+                for one in named
+                if query.id in (None, one.id)
+                and (query.upto is None or one.position <= query.upto)
+                and (query.until is None or one.time <= query.until)
+            ]
+            return sorted(found, key=lambda one: one.position, reverse=True)[: query.limit]
+
+        return await self._do(workspace, work)
+
+    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+        def work(space: Workspace) -> list[str]:
+            return sorted({name for kept, name, _ in space.landmarks if kept == session and name.startswith(prefix)})
+
+        return await self._do(workspace, work)
+
+    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+        def work(space: Workspace) -> list[tuple[str, Landmark]]:
+            due = [(key[0], one) for key, one in space.landmarks.items() if one.expires and one.expires <= now]
+            return sorted(due, key=lambda one: one[1].expires or 0)[:limit]
+
+        return await self._do(workspace, work)
+
+    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
+        def work(space: Workspace) -> list[Part]:
+            found = sorted(part for key, part in space.parts.items() if key[:2] == (session, strand))
+            return [part for part in found if part.start < last and part.start + part.count > first]
+
+        return await self._do(workspace, work)
 
     async def session(self, workspace: str, session: str) -> SessionRow | None:
-        def work(space: _Workspace) -> SessionRow | None:
+        def work(space: Workspace) -> SessionRow | None:
             found = space.sessions.get(session)
             return found.row(session) if found else None
 
         return await self._do(workspace, work)
 
     async def sessions(self, workspace: str, after: str, limit: int) -> list[SessionRow]:
-        def work(space: _Workspace) -> list[SessionRow]:
+        def work(space: Workspace) -> list[SessionRow]:
             names = sorted(name for name in space.sessions if name > after)[:limit]
             return [space.sessions[name].row(name) for name in names]
 
@@ -147,15 +152,15 @@ class InMemoryStore:
         return await self._do("", lambda _: sorted(name for name, space in self._spaces.items() if space.sessions))
 
     async def fork(self, workspace: str, parent: str, at: Head, session: str, now: int) -> None:
-        def work(space: _Workspace) -> None:
+        def work(space: Workspace) -> None:
             if session in space.sessions:
                 raise SessionExists(session)
-            space.sessions[session] = _Session(now, parent, at)
+            space.sessions[session] = Session(now, parent, at)
 
         await self._do(workspace, work)
 
     async def feed(self, workspace: str, after: int, limit: int) -> list[FeedItem]:
-        def work(space: _Workspace) -> list[FeedItem]:
+        def work(space: Workspace) -> list[FeedItem]:
             items = []
             for cursor, (name, position) in enumerate(space.feed[after : after + limit], after + 1):
                 session = space.sessions[name]
@@ -170,7 +175,7 @@ class InMemoryStore:
         return await self._do(workspace, lambda space: space.cursors.get(outlet, 0))
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
-        def work(space: _Workspace) -> bool:
+        def work(space: Workspace) -> bool:
             found = space.cursors.get(outlet, 0)
             if found != before:
                 return found == after
@@ -180,14 +185,14 @@ class InMemoryStore:
         return await self._do(workspace, work)
 
     async def blob(self, workspace: str, address: bytes) -> bytes | None:
-        def work(space: _Workspace) -> bytes | None:
+        def work(space: Workspace) -> bytes | None:
             found = space.blobs.get(address)
             return found.body if found else None
 
         return await self._do(workspace, work)
 
     async def blobs(self, workspace: str, after: bytes, limit: int) -> list[Blob]:
-        def work(space: _Workspace) -> list[Blob]:
+        def work(space: Workspace) -> list[Blob]:
             return [space.blobs[address] for address in sorted(space.blobs) if address > after][:limit]
 
         return await self._do(workspace, work)
@@ -202,7 +207,7 @@ class InMemoryStore:
         return await self._do(workspace, lambda space: space.subjects.get(ref))
 
     async def add_subject(self, workspace: str, subject: SubjectRow) -> SubjectRow:
-        def work(space: _Workspace) -> SubjectRow:
+        def work(space: Workspace) -> SubjectRow:
             return space.subject(subject.name) or space.subjects.setdefault(subject.ref, subject)
 
         return await self._do(workspace, work)
@@ -211,7 +216,7 @@ class InMemoryStore:
         return await self._do(workspace, lambda space: sorted(space.subjects.values()))
 
     async def rewrap(self, workspace: str, rows: Iterable[Rewrap]) -> int:
-        def work(space: _Workspace) -> int:
+        def work(space: Workspace) -> int:
             moved = 0
             for ref, before, after in rows:
                 if ref in space.subjects and space.subjects[ref].wrapped == before:
@@ -222,10 +227,10 @@ class InMemoryStore:
         return await self._do(workspace, work)
 
     async def erase(self, request: Erase) -> Erasure:
-        return await self._do(request.workspace, lambda space: _erase(space, request))
+        return await self._do(request.workspace, lambda space: erase(space, request))
 
     async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:
-        def work(space: _Workspace) -> LeaseRow | None:
+        def work(space: Workspace) -> LeaseRow | None:
             lease = space.leases.get(session)
             if lease is not None and lease.expires > now and lease.owner != owner:
                 return None
@@ -235,15 +240,15 @@ class InMemoryStore:
         return await self._do(workspace, work)
 
     async def renew(self, workspace: str, session: str, fence: int, now: int, expires: int) -> LeaseRow:
-        def work(space: _Workspace) -> LeaseRow:
-            kept = _held(space, session, fence, now)._replace(expires=expires)
+        def work(space: Workspace) -> LeaseRow:
+            kept = held(space, session, fence, now)._replace(expires=expires)
             space.leases[session] = kept
             return kept
 
         return await self._do(workspace, work)
 
     async def release(self, workspace: str, session: str, fence: int) -> None:
-        def work(space: _Workspace) -> None:
+        def work(space: Workspace) -> None:
             lease = space.leases.get(session)
             if lease is not None and lease.fence == fence:
                 space.leases[session] = lease._replace(expires=0)
@@ -258,23 +263,23 @@ class InMemoryStore:
         return await self._do(workspace, lambda space: space.runs.get(run))
 
     async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
-        def work(space: _Workspace) -> list[tuple[RunRow, LeaseRow | None]]:
+        def work(space: Workspace) -> list[tuple[RunRow, LeaseRow | None]]:
             rows = sorted(space.runs.values(), key=lambda row: (row.created, row.run), reverse=True)
-            found = [row for row in rows if _wanted(row, query)][: query.limit]
+            found = [row for row in rows if wanted(row, query)][: query.limit]
             return [(row, space.leases.get(row.session) if row.status == "open" else None) for row in found]
 
         return await self._do(workspace, work)
 
     async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
-        def work(space: _Workspace) -> list[RunRow]:
+        def work(space: Workspace) -> list[RunRow]:
             due = [row for row in space.runs.values() if row.wake is not None and row.wake <= now]
-            free = [row for row in due if not _is_held(space, row.session, now)]
+            free = [row for row in due if not is_held(space, row.session, now)]
             return sorted(free, key=lambda row: (-row.priority, row.wake, row.run))[skip : skip + limit]
 
         return await self._do(workspace, work)
 
     async def next_wake(self, workspace: str, now: int) -> int | None:
-        def work(space: _Workspace) -> int | None:
+        def work(space: Workspace) -> int | None:
             return min(
                 (row.wake for row in space.runs.values() if row.wake is not None and row.wake > now), default=None
             )
@@ -284,14 +289,14 @@ class InMemoryStore:
     async def claim(
         self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
     ) -> LeaseRow | None:
-        def work(space: _Workspace) -> LeaseRow | None:
+        def work(space: Workspace) -> LeaseRow | None:
             row = space.runs.get(run)
             if row is None or row.status != "open" or (only_due and (row.wake is None or row.wake > now)):
                 return None
             lease = space.leases.get(row.session)
             if lease is not None and lease.expires > now and lease.owner != owner:
                 return None
-            if limits is not None and not _has_room(space, row, now, limits):
+            if limits is not None and not has_room(space, row, now, limits):
                 return None
             space.leases[row.session] = LeaseRow(owner, lease.fence + 1 if lease else 1, expires)
             if row.started is None:
@@ -320,110 +325,3 @@ class InMemoryStore:
         self._bell.ring()
         self._runs_bell.ring()
         self._runtime.close()
-
-
-def _append(space: _Workspace, request: Append) -> Appended:
-    position = _find(space, request.session, request.key) if request.key is not None else None
-    if position is not None:
-        skip = space.sessions[request.session].fork.position + 1
-        records = space.sessions[request.session].records[position - skip : position - skip + request.size]
-        return Appended(records, True)
-    if request.fence is not None:
-        _held(space, request.session, request.fence, request.now)
-    session = space.sessions.get(request.session)
-    head = session.head if session is not None else Head(0, GENESIS)
-    if request.expected is not None and request.expected != head.position:
-        raise PositionConflict(request.session, request.expected, head.position)
-    if request.subject is not None and request.subject not in space.subjects:
-        raise SubjectGone("the subject was erased")
-    rows = _changed_runs(space, request)
-    records = request.place(head)
-    space.runs.update((row.run, row) for row in rows)
-    if request.release:
-        space.leases[request.session] = space.leases[request.session]._replace(expires=0)
-    if session is None:
-        space.sessions[request.session] = _Session(request.now, None, head)
-    for blob in request.blobs:
-        space.blobs.setdefault(blob.address, blob)
-    for record in records:
-        space.add(request.session, record)
-    return Appended(records, False)
-
-
-def _changed_runs(space: _Workspace, request: Append) -> list[RunRow]:
-    rows = []
-    for run, change in request.changes:
-        before = space.runs.get(run)
-        after = change(before)
-        if after is None:
-            continue
-        if before is None:
-            for row in space.runs.values():
-                if row.session == after.session and row.status == "open":
-                    raise RunActive(row.run, row.session, "")
-        rows.append(after)
-    return rows
-
-
-def _wanted(row: RunRow, query: RunQuery) -> bool:
-    asked = ((query.task, row.task), (query.queue, row.queue), (query.parent, row.parent), (query.session, row.session))
-    return (
-        (query.status is None or row.status in query.status)
-        and all(wanted is None or wanted == found for wanted, found in asked)
-        and (query.before is None or (row.created, row.run) < query.before)
-    )
-
-
-def _is_held(space: _Workspace, session: str, now: int) -> bool:
-    lease = space.leases.get(session)
-    return lease is not None and lease.expires > now
-
-
-def _has_room(space: _Workspace, row: RunRow, now: int, limits: Limits) -> bool:
-    queue = [other for other in space.runs.values() if other.queue == row.queue and other.run != row.run]
-    active = [other for other in queue if other.status == "open" and _is_held(space, other.session, now)]
-    for limit, others in ((limits.concurrency, active), (limits.key_concurrency, _of_key(active, row))):
-        if limit is not None and len(others) >= limit:
-            return False
-    if row.started is not None:
-        return True
-    for rate, others in ((limits.rate, queue), (limits.key_rate, _of_key(queue, row))):
-        if rate is not None and sum(1 for one in others if one.started and one.started > now - rate[1]) >= rate[0]:
-            return False
-    return True
-
-
-def _of_key(rows: list[RunRow], row: RunRow) -> list[RunRow]:
-    return [other for other in rows if other.queue_key == row.queue_key]
-
-
-def _find(space: _Workspace, session: str, key: str) -> int | None:
-    found = space.sessions.get(session)
-    records = found.records if found else []
-    return next((record.position for record in records if record.key == key), None)
-
-
-def _held(space: _Workspace, session: str, fence: int, now: int) -> LeaseRow:
-    lease = space.leases.get(session)
-    if lease is None or lease.fence != fence or lease.expires <= now:
-        raise LeaseLost(session, fence, lease.fence if lease else None)
-    return lease
-
-
-def _erase(space: _Workspace, request: Erase) -> Erasure:
-    payloads = size = 0
-    tombstones = {}
-    for name, session in space.sessions.items():
-        count = 0
-        for index, record in enumerate(session.records):
-            if record.subject == request.ref and record.payload is not None:
-                digest = request.digest(record.payload)
-                session.records[index] = record._replace(payload=None, payload_hash=digest)
-                count, size = count + 1, size + len(record.payload)
-        if count:
-            payloads += count
-            tombstones[name] = request.tombstone(name, session.head, count)
-            space.add(name, tombstones[name])
-    gone = [space.blobs.pop(blob.address) for blob in list(space.blobs.values()) if blob.owner == request.ref]
-    space.subjects.pop(request.ref, None)
-    return Erasure(payloads, len(gone), size + sum(len(blob.body) for blob in gone), tombstones)

@@ -1,0 +1,3 @@
+"""The in-memory store, for tests."""
+
+from .store import InMemoryStore as InMemoryStore
