@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..crashpoints import reach
 from ..errors import CheckpointConflict, CheckpointDamaged, JournalDamaged
-from ..journal.events import Draft, Event
-from ..journal.forms import Fields, Form, Kept, Woven, weave
+from ..journal.events import Draft
+from ..journal.forms import Fields, Form, Kept, Woven, bodies_of, weave
 from ..journal.journal import Journal
 from ..journal.landmarks import ATTACHED, Found, attached_to
 from ..journal.owners import Owner
@@ -45,6 +45,28 @@ class Saved:
     fields: dict[str, Any] | None = None
     skipped: tuple[CheckpointDamaged, ...] = ()
     landmark: Landmark | None = field(default=None, repr=False)
+
+
+class Attached(NamedTuple):
+    """What was attached to a checkpoint: where it lies, its data, and its own fields, if it has some."""
+
+    position: int
+    data: dict[str, Any]
+    fields: dict[str, Any] | None
+
+
+class _Order(NamedTuple):
+    """A state to store: under which name it has predecessors (None: under none), and all that goes with it."""
+
+    session: str
+    name: str | None
+    landmark: Landmark
+    form: Fields
+    draft: Draft
+    subject: str | None
+    fence: int | None
+    after: tuple[str, str | None] | None
+    like: tuple[str, str]
 
 
 class Checkpoints:
@@ -76,20 +98,27 @@ class Checkpoints:
         one). A writer that remembers nothing looks at the newest under this name, or `like` another."""
         id = id or self._journal.ids.random(9).hex()
         expected = None if after is ANYTHING else (name, await self._own_newest(session, name, after))
-        stale: Kept | None = None
+        landmark = Landmark(name, id, 0, 0, expires, pinned)
+        order = _Order(session, name, landmark, form, Draft(type, note), subject, fence, expected, (name, like or name))
+        landmark, digest = await self._put(order)
+        return Saved(session, name, id, landmark.position, landmark.time, pinned, note, digest, landmark=landmark)
+
+    async def _put(self, order: _Order) -> tuple[Landmark, bytes]:
+        """Store a state with its event and landmark; says where it lies, and its digest."""
+        session, stale = order.session, None
         while True:
-            owner = await self._journal.owner(subject)
-            kept = await self._last(session, (name, like or name), owner, stale)
-            woven = weave(name, form, kept, owner.salt)
-            now = self._journal.clock.now()
+            owner = await self._journal.owner(order.subject)
+            kept = await self._last(session, order.like, owner, stale)
+            woven = weave(order.name, order.form, kept, owner.salt)
+            name, id = order.landmark.name, order.landmark.id
             sealed = self._journal.landmarks.seal_form(session, name, id, woven.form, owner)
-            landmark = Landmark(name, id, 0, now, expires, pinned, owner.ref, sealed)
+            landmark = order.landmark._replace(time=self._journal.clock.now(), owner=owner.ref, form=sealed)
             strand, parts = (woven.strand, woven.start), self._parts(session, woven, owner)
-            beside = Beside((landmark,), strand=strand, parts=parts, after=expected)
-            draft = Draft(type, {**note, "digest": woven.digest})
+            beside = Beside((landmark,), strand=strand, parts=parts, after=order.after)
+            draft = Draft(order.draft.type, {**order.draft.data, "digest": woven.digest})
             reach("checkpoint.woven")
             try:
-                record = await self._append(session, draft, owner, beside, fence)
+                record = await self._append(session, draft, owner, beside, order.fence)
             except StrandMoved:
                 if kept.tip == woven.start:  # not by a thread of this handle: look at the store
                     self._forget(session)
@@ -100,9 +129,8 @@ class Checkpoints:
                 self._forget(session)
                 continue
             kept.tip = woven.start + len(woven.bodies)
-            kept.learn(name, woven.fields)
-            landmark = landmark._replace(position=record.position)
-            return Saved(session, name, id, record.position, now, pinned, note, woven.digest, landmark=landmark)
+            kept.learn(order.name, woven.fields, woven.fresh.items())
+            return landmark._replace(position=record.position), woven.digest
 
     async def _own_newest(self, session: str, name: str, after: str | None) -> str | None:
         """What the newest of the session's own checkpoints must be if `after` is to be the newest: none, if that is
@@ -153,10 +181,13 @@ class Checkpoints:
                 _, _, fields = await self._assembled(session, form, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it
-            kept = Kept(form.strand, await self._end(session, form.strand, form.tip))
-            kept.learn(name, fields)
-            return kept
+            return await self._known(session, name, form, fields)
         return self._fresh()
+
+    async def _known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
+        kept = Kept(form.strand, await self._end(session, form.strand, form.tip))
+        kept.learn(name, fields, bodies_of(fields))
+        return kept
 
     async def _end(self, session: str, strand: int, tip: int) -> int:
         """Where a strand ends that was last seen to end at `tip`: others may have gone on under another name."""
@@ -243,11 +274,13 @@ class Checkpoints:
             return None
         try:
             form = self._journal.landmarks.open_form(found.session, found.landmark, owner)
-            fields, digest, _ = await self._assembled(found.session, form, owner)
+            fields, digest, made_of = await self._assembled(found.session, form, owner)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, str(error)) from error
         if digest != saved.digest:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, "its state does not match its digest")
+        if (saved.session, owner.ref) not in self._kept:  # the next save need not read it again
+            self._kept[saved.session, owner.ref] = await self._known(saved.session, saved.name, form, made_of)
         return replace(saved, fields=fields)
 
     async def _assembled(self, session: str, form: Form, owner: Owner) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
@@ -260,22 +293,27 @@ class Checkpoints:
 
     # -- what lies beside a checkpoint
 
-    async def attach(self, session: str, name: str, id: str, data: dict[str, Any], *, type: str) -> Event | Any:
-        """An event that belongs to the checkpoint `id` of a name, such as the writes of a graph; durable on return."""
+    async def attach(
+        self, session: str, name: str, id: str, data: dict[str, Any], *, type: str, form: Fields | None = None
+    ) -> None:
+        """An event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with a state of its own
+        if it has one; durable on return."""
+        landmark = Landmark(attached_to(name, id), self._journal.ids.random(6).hex(), 0, self._journal.clock.now())
+        if form is not None:
+            await self._put(_Order(session, None, landmark, form, Draft(type, data), None, None, None, (name, name)))
+            return
         owner = await self._journal.owner(None)
-        now = self._journal.clock.now()
-        landmark = Landmark(attached_to(name, id), self._journal.ids.random(6).hex(), 0, now, None, False, owner.ref)
-        return await self._append(session, Draft(type, data), owner, Beside((landmark,)), None)
+        await self._append(session, Draft(type, data), owner, Beside((landmark._replace(owner=owner.ref),)), None)
 
-    async def attached(self, session: str, name: str, id: str) -> Sequence[Event]:
+    async def attached(self, session: str, name: str, id: str) -> Sequence[Attached]:
         """What was attached to a checkpoint, oldest first."""
-        places: dict[str, Any] = {}
-        async for found in self._journal.landmarks.find(session, LandmarkQuery(attached_to(name, id))):
-            places.setdefault(found.session, []).append(found.landmark.position)
-        events: Any = []
-        for origin, positions in places.items():
-            events += [one for one in await self._journal.landmarks.events(origin, positions) if not one.erased]
-        return sorted(events, key=lambda event: event.position)
+        found = [one async for one in self._journal.landmarks.find(session, LandmarkQuery(attached_to(name, id)))]
+        given = []
+        for one in sorted(found, key=lambda one: one.landmark.position):
+            saved = await (self._noted(one) if one.landmark.form is None else self._filled(one))
+            if saved is not None:
+                given.append(Attached(saved.position, saved.note, saved.fields))
+        return given
 
     async def names(self, session: str, prefix: str = "") -> Sequence[str]:
         """The names under which there are checkpoints, those of shared events included."""

@@ -9,7 +9,7 @@ from ..errors import PositionConflict
 from ..journal.events import Draft
 from ..journal.forms import Form, Span
 from ..journal.journal import Journal
-from ..journal.landmarks import ATTACHED, attached_to
+from ..journal.landmarks import attached_to
 from ..journal.owners import Owner
 from ..ports import Beside, Landmark, LandmarkQuery, Part
 
@@ -77,8 +77,7 @@ class Dropping:
         """Every landmark of the session that has a form, newest first: they all share strands."""
         journal, found = self._journal, []
         for name in await journal.store.landmark_names(journal.workspace, self._session, ""):
-            if not name.startswith(ATTACHED):
-                found += [one for one in await self._own(name) if one.form is not None]
+            found += [one for one in await self._own(name) if one.form is not None]
         return sorted(found, key=lambda one: one.position, reverse=True)
 
     async def _spans(self, landmark: Landmark) -> list[Span]:

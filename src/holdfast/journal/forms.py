@@ -77,31 +77,32 @@ class KeptItems:
 
 _NAMES = 32
 _HEADS = 64
-_LEAVES = 512
+_BODIES = 4096
 
 
 @dataclass(slots=True)
 class Kept:
     """What the writer of the next checkpoint of a session knows about those before: where the strand ends, what the
-    last state under each name was made of, lists by the digest of their first item, and large values by theirs."""
+    last state under each name was made of, lists by the digest of their first item, and bodies by theirs."""
 
     strand: int
     tip: int
     names: dict[str, dict[str, Any]] = field(default_factory=dict)
     heads: dict[bytes, KeptItems] = field(default_factory=dict)
-    leaves: dict[bytes, Span] = field(default_factory=dict)
+    bodies: dict[bytes, Span] = field(default_factory=dict)
 
-    def learn(self, name: str, fields: dict[str, Any]) -> None:
-        """Remember what a stored state is made of."""
-        _put(self.names, name, fields, _NAMES)
+    def learn(self, name: str | None, fields: dict[str, Any], fresh: Iterable[tuple[bytes, Span]]) -> None:
+        """Remember what a stored state is made of, and which of its bodies are new."""
+        if name is not None:
+            _put(self.names, name, fields, _NAMES)
         self._learn(fields)
+        for digest, span in fresh:
+            _put(self.bodies, digest, span, _BODIES)
 
     def _learn(self, fields: dict[str, Any]) -> None:
         for kept in fields.values():
             if type(kept) is dict:
                 self._learn(kept)
-            elif type(kept) is KeptLeaf and kept.span is not None:
-                _put(self.leaves, kept.digest, kept.span, _LEAVES)
             elif type(kept) is KeptItems and kept.digests:
                 _put(self.heads, kept.digests[0], kept, _HEADS)
 
@@ -142,14 +143,15 @@ class Woven(NamedTuple):
     strand: int
     start: int
     fields: dict[str, Any]
+    fresh: dict[bytes, Span]
 
 
-def weave(name: str, fields: Fields, kept: Kept, salt: bytes) -> Woven:
+def weave(name: str | None, fields: Fields, kept: Kept, salt: bytes) -> Woven:
     """Put a state together from what was kept and what is new."""
     weaving = _Weaving(kept, Digester(salt))
-    node, digest, after = weaving.fields(fields, kept.names.get(name))
+    node, digest, after = weaving.fields(fields, kept.names.get(name) if name is not None else None)
     form = _pack([_FORMAT, list(weaving.strands), weaving.tip + len(weaving.bodies), node])
-    return Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, after)
+    return Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, after, weaving.fresh)
 
 
 class _Weaving:
@@ -158,6 +160,7 @@ class _Weaving:
         self.strand, self.tip = kept.strand, kept.tip
         self._digester = digester
         self.bodies: list[bytes] = []
+        self.fresh: dict[bytes, Span] = {}
         self.strands: dict[int, int] = {self.strand: 0}
 
     def fields(self, fields: Fields, kept: Any) -> tuple[Any, bytes, dict[str, Any]]:
@@ -178,9 +181,9 @@ class _Weaving:
         digest = self._digester.body(body)
         if len(body) <= _INLINE:
             return [0, body], digest, KeptLeaf(digest, body, None)
-        span = kept.span if type(kept) is KeptLeaf and kept.digest == digest else self._kept.leaves.get(digest)
+        span = kept.span if type(kept) is KeptLeaf and kept.digest == digest else None
         if span is None:
-            span = self._store([body])
+            span = self._store(digest, body)
         return [1, *self._flat([span])], digest, KeptLeaf(digest, None, span)
 
     def _items(self, items: Items, kept: Any) -> tuple[Any, bytes, KeptItems]:
@@ -198,8 +201,11 @@ class _Weaving:
             wanted = [self._digester.body(body) for body in bodies]
         runs = shared_runs(old.keys if old.frozen else old.digests, wanted)
         spans, digests = self._put_together(items, bodies, runs, old)
-        if len(spans) > _MOST_SPANS:
-            spans, digests = self._put_together(items, bodies, [(None, 0, len(values))], old)
+        if len(spans) > max(_MOST_SPANS, len(values) // 2):
+            bodies = bodies or [items.encode(value) for value in values]
+            first = self.tip + len(self.bodies)
+            self.bodies += bodies  # written anew in one piece
+            spans = [Span(self.strand, first, first + len(bodies))]
         return [2, *self._flat(spans)], self._digester.items(digests), KeptItems(keys, True, digests, spans)
 
     def _like(self, items: Items) -> KeptItems:
@@ -218,18 +224,25 @@ class _Weaving:
         for origin, first, last in runs:
             if origin is None:
                 fresh = bodies[first:last] if bodies else [items.encode(value) for value in items.values[first:last]]
-                digests += map(self._digester.body, fresh)
-                _join(spans, [self._store(fresh)])
+                for body in fresh:
+                    digest = self._digester.body(body)
+                    digests.append(digest)
+                    _join(spans, [self._store(digest, body)])
             else:
                 stop = origin + last - first
                 digests += old.digests[origin:stop]
                 _join(spans, _slice(old.spans, origin, stop))
         return spans, digests
 
-    def _store(self, bodies: list[bytes]) -> Span:
+    def _store(self, digest: bytes, body: bytes) -> Span:
+        """Where a body lies: the session may have it from elsewhere."""
+        known = self._kept.bodies.get(digest) or self.fresh.get(digest)
+        if known is not None:
+            return known
         first = self.tip + len(self.bodies)
-        self.bodies += bodies
-        return Span(self.strand, first, first + len(bodies))
+        self.bodies.append(body)
+        self.fresh[digest] = Span(self.strand, first, first + 1)
+        return self.fresh[digest]
 
     def _flat(self, spans: Iterable[Span]) -> list[int]:
         flat: list[int] = []
@@ -371,3 +384,15 @@ class Form:
         if kind == 1:
             return found[0], digests[0], KeptLeaf(digests[0], None, spans[0])
         return found, digester.items(digests), KeptItems([], False, digests, spans)
+
+
+def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:
+    """The bodies that a state is made of, by digest, for `Kept.learn`."""
+    for kept in fields.values():
+        if type(kept) is dict:
+            yield from bodies_of(kept)
+        elif type(kept) is KeptLeaf and kept.span is not None:
+            yield kept.digest, kept.span
+        elif type(kept) is KeptItems:
+            places = (Span(strand, at, at + 1) for strand, first, last in kept.spans for at in range(first, last))
+            yield from zip(kept.digests, places, strict=True)
