@@ -24,6 +24,9 @@ POINTS: tuple[str, ...] = (
     "step.recorded",
     "run.parked",
     "run.ended",
+    "checkpoint.woven",
+    "checkpoints.dropping",
+    "context.summarised",
     "outlet.applied",
     "outlet.advanced",
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -39,6 +40,34 @@ def on_a_loop() -> Iterator[None]:
         yield
     finally:
         _thread.driving = before
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Do blocking work that is no store's: in place under `drive`, else on a thread while the event loop goes on."""
+    return work() if is_driven() else await asyncio.to_thread(work)
+
+
+class Turn:
+    """One at a time, threads and coroutines alike, for work that would otherwise be done in vain. It is a courtesy, not
+    a lock: whoever waited too long goes on without."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def take(self, longest: float = 1.0) -> bool:
+        """Wait for the turn; whether it came."""
+        if is_driven():
+            return self._lock.acquire(timeout=longest)
+        until = time.monotonic() + longest
+        while not self._lock.acquire(blocking=False):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.0002)
+        return True
+
+    def give_back(self) -> None:
+        """The next one, please. Only after `take` said yes."""
+        self._lock.release()
 
 
 class Bell:

@@ -87,7 +87,7 @@ class Dropping:
     async def _form(self, landmark: Landmark) -> tuple[Form, Owner] | None:
         """The form of a landmark that has one that can be read."""
         owner = await self._journal.landmarks.owner_of(landmark.owner)
-        if landmark.form is None or owner is None:
+        if landmark.form is None or owner is None or not landmark.intact:
             return None
         try:
             return self._journal.landmarks.open_form(self._session, landmark, owner), owner

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import InvalidInput
+from ..errors import InvalidInput, StoreDamaged
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..ports import Beside, Landmark, LandmarkQuery, SubjectGone
@@ -19,6 +19,7 @@ from ..ports import Beside, Landmark, LandmarkQuery, SubjectGone
 _SESSION = "shelf:"
 _NAME = "item:"
 _PAGE = 500
+_LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _TOUCH_AFTER = 20
 """A time to live is refreshed once this part of it has passed: not every read is worth a write."""
 
@@ -47,6 +48,12 @@ class Shelf:
         self, space: Space, key: str, value: dict[str, Any], *, ttl_us: int | None = None, subject: str | None = None
     ) -> Item:
         """Store a value in place of the one that was there; durable on return."""
+        if not isinstance(value, dict):
+            raise InvalidInput(f"{type(value).__name__} cannot be on a shelf", hint="give a dict")
+        if ttl_us is not None and not 0 < ttl_us <= _LONGEST:
+            raise InvalidInput(
+                f"{ttl_us!r} microseconds are no time to live", hint="give more than 0, at most a century"
+            )
         old = await self._living(space, key)
         now = self._journal.clock.now()
         expires = None if ttl_us is None else now + ttl_us
@@ -118,11 +125,11 @@ class Shelf:
     async def _landmark(self, space: Space, key: str) -> Landmark | None:
         query = LandmarkQuery(_name(space), check_name("key", key))
         found = await self._journal.store.landmarks(self._journal.workspace, _session(space), query)
-        return found[0] if found else None
+        return _intact(found)[0] if found else None
 
     async def _all(self, session: str, name: str) -> list[Landmark]:
         query = LandmarkQuery(name, limit=10_000_000)
-        return await self._journal.store.landmarks(self._journal.workspace, session, query)
+        return _intact(await self._journal.store.landmarks(self._journal.workspace, session, query))
 
     async def _names(self, prefix: Space) -> AsyncGenerator[tuple[str, str], None]:
         """The sessions and names under which values with that prefix lie."""
@@ -190,6 +197,13 @@ class Shelf:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft(kind, note), owner)]
         await self._journal.append_prepared(session, prepared, owner, beside=beside)
+
+
+def _intact(landmarks: list[Landmark]) -> list[Landmark]:
+    for one in landmarks:
+        if not one.intact:
+            raise StoreDamaged(f"the row of {one.name} {one.id} does not match its checksum", hint="restore a backup")
+    return landmarks
 
 
 def _session(space: Space) -> str:

@@ -92,6 +92,12 @@ class Codec:
         self.blob_above = blob_above
         self.decode_whole = self.reader(_no_blob)
 
+    def whole(self) -> Codec:
+        """The same codec, but nothing is stored apart."""
+        twin = Codec(registry=self._registry, redactor=self._redactor, keep_unknown=self._keep_unknown)
+        twin.blob_above = 2**62
+        return twin
+
     def encode(self, value: Any, reference: Reference) -> Encoded:
         """The bytes of a value. `reference` gives the address of a large part."""
         return _Encoding(self._registry, self._redactor, self.blob_above, reference).run(value)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..errors import InvalidInput
+
 _pack = msgspec.msgpack.encode
 _INLINE = 64
 """Bytes up to which a value lies in the form itself: a reference would hardly be shorter."""
@@ -175,6 +177,10 @@ class _Weaving:
             return self._leaf(value.body, kept)
         if type(value) is Items:
             return self._items(value, kept)
+        if type(value) is not dict:
+            raise InvalidInput(
+                f"{type(value).__name__} is no part of a form", hint="give Leaf, Items, or a dict of them"
+            )
         return self.fields(value, kept)
 
     def _leaf(self, body: bytes, kept: Any) -> tuple[Any, bytes, KeptLeaf]:
@@ -286,7 +292,8 @@ def _common(old: list[Any], start: int, new: list[Any], first: int) -> int:
     length = min(len(old) - start, len(new) - first)
     if old[start : start + length] == new[first : first + length]:
         return length
-    return next(index for index in range(length) if old[start + index] != new[first + index])
+    # The first was found; it may still differ from itself, as NaN does.
+    return next((index for index in range(1, length) if old[start + index] != new[first + index]), length)
 
 
 def _slice(spans: list[Span], first: int, last: int) -> list[Span]:

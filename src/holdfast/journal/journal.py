@@ -76,6 +76,8 @@ class Journal:
         self._whole = Preparing(Codec(blob_above=max_payload), ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
         self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
+        self.codec = codec.whole()
+        """For states, which are stored in bodies of their own."""
         self._verifying = Verifying(store, workspace, self._owners)
 
     async def check_key(self) -> None:
@@ -191,7 +193,7 @@ class Journal:
             len(prepared),
             place,
             key,
-            None,
+            expected,
             fence,
             now,
             owner.ref,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
+from ..errors import KeyMissing
 from ..ports import Ids, Landmark, LandmarkQuery, Part, Store
 from .chain import payload_digest
 from .events import Event
@@ -29,7 +30,7 @@ ATTACHED = "+"
 
 def attached_to(name: str, id: str) -> str:
     """The name under which lies what is attached to a landmark."""
-    return f"{ATTACHED}{name}#{id}"
+    return f"{ATTACHED}{len(name)}:{name}#{id}"
 
 
 class Found(NamedTuple):
@@ -62,16 +63,17 @@ class Landmarks:
                 rows = await self._store.landmarks(self._workspace, origin, asked)
                 for row in rows:
                     yield Found(origin, row)
-                if len(rows) < page:
+                if len(rows) < page or (upto is not None and rows[-1].position > upto):
                     break
                 upto = rows[-1].position - 1
 
     async def newest(
         self, session: str, name: str, *, upto: int | None = None, until: int | None = None
     ) -> Found | None:
-        """The newest landmark under a name, at or before a position or a time."""
+        """The newest landmark under a name that is intact, at or before a position or a time."""
         async for found in self.find(session, LandmarkQuery(name, None, upto, until), page=1):
-            return found
+            if found.landmark.intact:
+                return found
         return None
 
     async def events(self, session: str, positions: Sequence[int]) -> list[Event]:
@@ -118,21 +120,24 @@ class Landmarks:
         return seal(body, form, owner.data_key, nonce, where)
 
     async def bodies(self, session: str, spans: Sequence[Span], owner: Owner) -> dict[tuple[int, int], bytes]:
-        """The items of some spans, by strand and index. ValueError if a part does not open."""
+        """The items of some spans, by strand and index; without those whose part is missing or does not open."""
         found: dict[tuple[int, int], bytes] = {}
         for strand, first, last in _merged(spans):
             for part in await self._store.parts(self._workspace, session, strand, first, last):
                 where = _pack((self._workspace, session, strand, part.start))
                 try:
                     bodies = _unpack(_opened(part.body, owner, where))
-                except msgspec.DecodeError as error:
-                    raise ValueError(f"a part of it does not decode: {error}") from error
+                except (msgspec.DecodeError, ValueError):
+                    continue
                 found.update(((strand, index), body) for index, body in enumerate(bodies, part.start))
         return found
 
 
 def _opened(envelope: bytes, owner: Owner, where: bytes) -> bytes:
-    form, body = unseal(envelope, owner.data_key, where)
+    try:
+        form, body = unseal(envelope, owner.data_key, where)
+    except KeyMissing as error:
+        raise ValueError("a part of it is sealed under a key that its owner never had") from error
     if not form & Envelope.ZSTD:
         return body
     try:

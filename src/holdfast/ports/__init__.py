@@ -67,10 +67,10 @@ from .records import (
     SubjectRow as SubjectRow,
 )
 from .store import (
-    StrandMoved as StrandMoved,
+    Store as Store,
 )
 from .store import (
-    Store as Store,
+    StrandMoved as StrandMoved,
 )
 from .store import (
     SubjectGone as SubjectGone,

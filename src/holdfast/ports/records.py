@@ -105,7 +105,8 @@ class Landmark(NamedTuple):
     """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, an item on a shelf.
 
     Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `form`
-    says how its state is put together from parts; `owner` is the subject whose erasure removes it.
+    says how its state is put together from parts; `owner` is the subject whose erasure removes it. One that is read
+    and not `intact` does not match its checksum: nothing of it can be relied on but its name and id.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Landmark(NamedTuple):
     pinned: bool = False
     owner: bytes | None = None
     form: bytes | None = None
+    intact: bool = True
 
 
 class LandmarkQuery(NamedTuple):

@@ -6,25 +6,41 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import CheckpointConflict
-from ..ports import Beside, Landmark, Record, StrandMoved
-from .rowcheck import checksum, expect_intact
+from ..ports import Beside, Landmark, Part, Record, StrandMoved
+from .rowcheck import checksum
 
 
 def landmark_columns(place: Sequence[Any], landmark: Landmark) -> tuple[Any, ...]:
     """The columns of a landmark's row: where it belongs, its fields, its checksum."""
-    return (*place, *landmark, checksum(*place, *_comparable(landmark)))
+    return (*place, *landmark[:-1], checksum(*place, *_comparable(landmark)))
 
 
 def _comparable(landmark: Landmark) -> tuple[Any, ...]:
-    return landmark._replace(pinned=int(landmark.pinned))  # type: ignore[arg-type]  # SQLite has no booleans
+    *fields, _ = landmark._replace(pinned=int(landmark.pinned))  # type: ignore[arg-type]  # SQLite has no booleans
+    return tuple(fields)
 
 
-def checked_landmark(place: Sequence[Any], row: Sequence[Any]) -> Landmark:
-    """A landmark from its columns and its checksum."""
+def read_landmark(place: Sequence[Any], row: Sequence[Any]) -> Landmark:
+    """A landmark from its columns and its checksum. Damage is said, not raised: others must still be found."""
     name, id_, position, time, expires, pinned, owner, form, check = row
     landmark = Landmark(name, id_, position, time, expires, bool(pinned), owner, form)
-    expect_intact(f"landmark {name} {id_}", check, *place, *_comparable(landmark))
-    return landmark
+    try:
+        intact = checksum(*place, *_comparable(landmark)) == check
+    except (TypeError, ValueError, OverflowError):
+        intact = False  # a value of another type than was stored
+    return landmark if intact else landmark._replace(intact=False)
+
+
+def part_columns(place: Sequence[Any], part: Part) -> tuple[Any, ...]:
+    """The columns of a part's row."""
+    return (*place, *part, checksum(*place, *part))
+
+
+def checked_part(place: Sequence[Any], row: Sequence[Any]) -> Part:
+    """A part from its columns and its checksum; one that does not match has an empty body."""
+    *fields, check = row
+    part = Part(*fields)
+    return part if checksum(*place, *part) == check else part._replace(body=b"")
 
 
 def placed(beside: Beside, records: Sequence[Record]) -> Iterable[Landmark]:

@@ -81,6 +81,7 @@ def damage(connection: Connection) -> list[str]:
         ("cursor", Q.all_cursors),
         ("run", Q.all_runs),
         ("landmark", Q.all_landmarks),
+        ("part", Q.all_parts),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...ports import FeedItem, Landmark, LandmarkQuery, Part
-from ..landmarkrows import checked_landmark
+from ..landmarkrows import checked_part, read_landmark
 from .appending import to_record
 from .connection import Connection
 from .sql import Q
@@ -37,7 +37,7 @@ class Finding:
 
         def work(connection: Connection) -> list[Landmark]:
             rows = connection.execute(Q.read_landmarks, values, binary=True)
-            return [checked_landmark(place, row) for row in rows]
+            return [read_landmark(place, row) for row in rows]
 
         return await self._do(work)
 
@@ -48,12 +48,15 @@ class Finding:
     async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
         def work(connection: Connection) -> list[tuple[str, Landmark]]:
             rows = connection.execute(Q.expired_landmarks, (workspace, now, limit), binary=True)
-            return [(session, checked_landmark((workspace, session), row)) for session, *row in rows]
+            return [(session, read_landmark((workspace, session), row)) for session, *row in rows]
 
         return await self._do(work)
 
     async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
         asked = {"workspace": workspace, "session": session, "strand": strand, "first": first, "last": last}
+        place = (workspace, session)
         return await self._do(
-            lambda connection: [Part(*row) for row in connection.execute(Q.read_parts, asked, binary=True)]
+            lambda connection: [
+                checked_part(place, row) for row in connection.execute(Q.read_parts, asked, binary=True)
+            ]
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ports import Beside, Record
-from ..landmarkrows import landmark_columns, placed, refuse_second
+from ..landmarkrows import landmark_columns, part_columns, placed, refuse_second
 from .connection import Connection
 from .leases import Place
 from .sql import Q
@@ -27,7 +27,7 @@ def write_beside(connection: Connection, place: Place, beside: Beside, records: 
     """Store and remove what lies beside an append."""
     many = connection.cursor().executemany
     if beside.parts:
-        many(Q.add_part, [(*place, *part) for part in beside.parts])
+        many(Q.add_part, [part_columns(place, part) for part in beside.parts])
     if beside.removed:
         many(Q.remove_landmark, [(*place, *which) for which in beside.removed])
     for landmark in placed(beside, records):

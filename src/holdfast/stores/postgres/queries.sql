@@ -430,11 +430,12 @@ ORDER BY start DESC LIMIT 1;
 
 -- name: add_part
 -- A stretch of a strand.
-INSERT INTO holdfast.parts (workspace, session, strand, start, count, owner, body) VALUES (%s, %s, %s, %s, %s, %s, %s);
+INSERT INTO holdfast.parts (workspace, session, strand, start, count, owner, body, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s);
 
 -- name: read_parts
 -- The parts that hold a stretch of a strand: from the last one that begins at or before it.
-SELECT strand, start, count, owner, body FROM holdfast.parts
+SELECT strand, start, count, owner, body, checksum FROM holdfast.parts
 WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start < %(last)s
   AND start >= coalesce((
     SELECT max(start) FROM holdfast.parts
@@ -473,6 +474,10 @@ DELETE FROM holdfast.parts WHERE workspace = %s AND owner = %s RETURNING length(
 -- Every landmark, for the integrity check.
 SELECT name || ' ' || id, checksum, workspace, session, name, id, position, time, expires, pinned::int, owner, form
 FROM holdfast.landmarks;
+
+-- name: all_parts
+-- Every part, likewise.
+SELECT strand || '/' || start, checksum, workspace, session, strand, start, count, owner, body FROM holdfast.parts;
 
 -- name: orphan_landmarks
 -- Landmarks that point to no event, and parts that belong to no session.

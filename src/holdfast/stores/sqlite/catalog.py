@@ -111,6 +111,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("cursor", Q.all_cursors),
         ("run", Q.all_runs),
         ("landmark", Q.all_landmarks),
+        ("part", Q.all_parts),
     ):
         rows: Any = connection.execute(query)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

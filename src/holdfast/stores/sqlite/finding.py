@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...ports import FeedItem, Landmark, LandmarkQuery, Part, Record
-from ..landmarkrows import checked_landmark
+from ..landmarkrows import checked_part, read_landmark
 from .appending import find_session
 from .sql import Q
 
@@ -20,19 +20,19 @@ def read_landmarks(connection: apsw.Connection, sid: int, query: LandmarkQuery) 
     values = (sid, query.name, query.id, query.upto, query.until, query.limit)
     chosen = Q.read_landmark if query.id is not None else Q.read_landmarks
     rows: Any = connection.execute(chosen, values)
-    return [checked_landmark((sid,), row) for row in rows]
+    return [read_landmark((sid,), row) for row in rows]
 
 
 def expired_landmarks(connection: apsw.Connection, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
     """Landmarks whose time has come, with their sessions."""
     rows: Any = connection.execute(Q.expired_landmarks, (now, workspace, limit))
-    return [(session, checked_landmark((sid,), row)) for sid, session, *row in rows]
+    return [(session, read_landmark((sid,), row)) for sid, session, *row in rows]
 
 
 def read_parts(connection: apsw.Connection, sid: int, strand: int, first: int, last: int) -> list[Part]:
     """The parts that hold a stretch of a strand."""
     rows: Any = connection.execute(Q.read_parts, {"sid": sid, "strand": strand, "first": first, "last": last})
-    return [Part(*row) for row in rows]
+    return [checked_part((sid,), row) for row in rows]
 
 
 def pick_events(connection: apsw.Connection, session: str, sid: int, positions: list[int]) -> list[FeedItem]:

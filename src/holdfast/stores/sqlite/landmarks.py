@@ -7,7 +7,7 @@ from typing import Any
 import apsw
 
 from ...ports import Beside, Record
-from ..landmarkrows import landmark_columns, placed, refuse_second
+from ..landmarkrows import landmark_columns, part_columns, placed, refuse_second
 from .sql import Q
 
 
@@ -28,7 +28,7 @@ def check_beside(connection: apsw.Connection, session: str, sid: int, beside: Be
 def write_beside(connection: apsw.Connection, sid: int, beside: Beside, records: list[Record]) -> None:
     """Store and remove what lies beside an append."""
     for part in beside.parts:
-        connection.execute(Q.add_part, (sid, *part))
+        connection.execute(Q.add_part, part_columns((sid,), part))
     for name, id_ in beside.removed:
         connection.execute(Q.remove_landmark, (sid, name, id_))
     for landmark in placed(beside, records):

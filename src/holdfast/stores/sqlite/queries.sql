@@ -279,11 +279,11 @@ SELECT start + count FROM holdfast_parts WHERE sid = ? AND strand = ? ORDER BY s
 
 -- name: add_part
 -- A stretch of a strand.
-INSERT INTO holdfast_parts (sid, strand, start, count, owner, body) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO holdfast_parts (sid, strand, start, count, owner, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: read_parts
 -- The parts that hold a stretch of a strand: from the last one that begins at or before it.
-SELECT strand, start, count, owner, body FROM holdfast_parts
+SELECT strand, start, count, owner, body, checksum FROM holdfast_parts
 WHERE sid = :sid AND strand = :strand AND start < :last AND start >= ifnull((
     SELECT max(start) FROM holdfast_parts WHERE sid = :sid AND strand = :strand AND start <= :first), 0)
 ORDER BY start;
@@ -322,6 +322,10 @@ RETURNING length(body);
 -- name: all_landmarks
 -- Every landmark, for the integrity check.
 SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, form FROM holdfast_landmarks;
+
+-- name: all_parts
+-- Every part, likewise.
+SELECT strand || '/' || start, checksum, sid, strand, start, count, owner, body FROM holdfast_parts;
 
 -- name: orphan_landmarks
 -- Landmarks and parts that belong to no session, or landmarks that point to no event.

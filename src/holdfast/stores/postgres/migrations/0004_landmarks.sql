@@ -27,6 +27,7 @@ CREATE TABLE holdfast.parts (
     count bigint NOT NULL,
     owner bytea,
     body bytea NOT NULL,
+    checksum bytea NOT NULL,
     PRIMARY KEY (workspace, session, strand, start)
 );
 CREATE INDEX parts_owner ON holdfast.parts (workspace, owner) WHERE owner IS NOT NULL;

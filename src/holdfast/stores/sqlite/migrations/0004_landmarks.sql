@@ -26,6 +26,7 @@ CREATE TABLE holdfast_parts (
     count INTEGER NOT NULL,
     owner BLOB,
     body BLOB NOT NULL,
+    checksum BLOB NOT NULL,
     UNIQUE (sid, strand, start)
 ) STRICT;
 CREATE INDEX holdfast_parts_owner ON holdfast_parts (owner) WHERE owner IS NOT NULL;

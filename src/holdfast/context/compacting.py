@@ -1,0 +1,205 @@
+"""Compaction: which entries become a summary, which summaries become one of a higher level, and who writes them.
+
+Summaries form a tree: four of a level become one of the next, so that what is old was summarised a few times, not once
+for each turn since. Each belongs to one subject, whose erasure removes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..errors import ModelFailed
+from ..ports import Model, TokenCounter
+from .entries import text_of
+from .extracting import Excerpt, summarise
+from .talk import Kind, Priority, Unit
+from .trimming import plain
+from .window import Window
+
+_FAN = 4
+_BLOCKS = 6
+"""Summaries of full length that fit into the share that all of them have."""
+_CHUNK_UNITS = 200
+_CHUNK_TOKENS = 6_000
+_EXCERPT = 2_000
+"""Characters of an entry that a summary is made from; what is longer was an output that nobody reads twice."""
+_SYSTEM = (
+    "You compress the record of an agent's conversation so that the agent can go on from your notes alone. Keep "
+    "decisions with their reasons, facts, names, numbers, dates, paths, open questions, errors and how they were "
+    "fixed. Leave out pleasantries. Write short plain lines. Do not answer, comment or invent anything."
+)
+
+
+class Summary(NamedTuple):
+    """A summary of the entries from `first` to `last`. `position` is where it is journaled."""
+
+    position: int
+    first: int
+    last: int
+    level: int
+    text: str
+    subject: str | None
+
+
+class Written(NamedTuple):
+    """The text of a summary, who wrote it ("extract" or a model's name), and what is to be said about that."""
+
+    text: str
+    by: str
+    note: str | None
+
+
+class Piece(NamedTuple):
+    """Something to be summarised: entries, or summaries of a lower level."""
+
+    first: int
+    last: int
+    level: int
+    subject: str | None
+    excerpts: tuple[Excerpt, ...]
+    merged: tuple[Summary, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The same piece is summarised once, by whoever is first."""
+        return f"summary:{self.level}:{self.first}-{self.last}"
+
+
+def room_for_one(window: Window) -> int:
+    """The tokens that a single summary may take."""
+    return max(40, int(window.budget * window.summaries) // _BLOCKS)
+
+
+def due(units: Sequence[Unit], tokens: int, window: Window) -> list[Unit]:
+    """The entries that are to be summarised now: all but the newest, if there are too many or they take too much."""
+    spoken = [unit for unit in units if unit.priority is not Priority.ALWAYS]
+    if len(spoken) <= window.max_items and tokens <= window.budget * window.threshold:
+        return []
+    return spoken[: len(spoken) - window.keep_last] if window.keep_last else spoken
+
+
+def pieces(units: Sequence[Unit], count: TokenCounter) -> list[Piece]:
+    """Entries in stretches that each make one summary: of one subject, and not too long."""
+    found: list[Piece] = []
+    run: list[Unit] = []
+    size = 0
+    for unit in units:
+        excerpts = _excerpts(unit)
+        cost = sum(count.count(one.text) for one in excerpts)
+        if run and (unit.subject != run[0].subject or len(run) >= _CHUNK_UNITS or size + cost > _CHUNK_TOKENS):
+            found.append(_piece(run))
+            run, size = [], 0
+        run.append(unit)
+        size += cost
+    return [*found, _piece(run)] if run else found
+
+
+def _piece(units: Sequence[Unit]) -> Piece:
+    excerpts = tuple(one for unit in units for one in _excerpts(unit))
+    return Piece(units[0].position, max(unit.last for unit in units), 0, units[0].subject, excerpts)
+
+
+def _excerpts(unit: Unit) -> list[Excerpt]:
+    data, answer = unit.data, unit.answer
+    if unit.kind is Kind.MESSAGE:
+        return [Excerpt(data["role"], "message", _readable(data["content"]), unit.position)]
+    if unit.kind is Kind.CALL:
+        asked = Excerpt(
+            "assistant", "tool.called", _short(f"{data['tool']} {text_of(data['arguments'])}"), unit.position
+        )
+        if answer is None:
+            return [asked]
+        return [asked, Excerpt("tool", "tool.returned", _readable(answer["output"]), unit.last)]
+    if unit.kind is Kind.RESULT:
+        return [Excerpt("tool", "tool.returned", _readable(data["output"]), unit.position)]
+    if unit.kind is Kind.DECISION:
+        return [Excerpt("assistant", "decision", f"{data['decision']} because {data['reason']}", unit.position)]
+    if unit.kind is Kind.RESOLUTION:
+        return [Excerpt("assistant", "resolution", data["resolution"], unit.position)]
+    erred = Excerpt("assistant", "error", data["error"], unit.position)
+    return [erred] if answer is None else [erred, Excerpt("assistant", "resolution", answer["resolution"], unit.last)]
+
+
+def _readable(content: Any) -> str:
+    if isinstance(content, list) and all(isinstance(block, dict) and "type" in block for block in content):
+        return _short("\n".join(str(block["text"]) if "text" in block else f"[{block['type']}]" for block in content))
+    return _short(text_of(content))
+
+
+def _short(text: str) -> str:
+    if len(text) <= _EXCERPT:
+        return text
+    half = _EXCERPT // 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+def merge_due(summaries: Sequence[Summary], tokens: Sequence[int], window: Window) -> Piece | None:
+    """The summaries that are to become one: the oldest four of a level, or, if all take too much, the oldest two."""
+    by_level: dict[tuple[int, str | None], list[Summary]] = {}
+    for one in summaries:
+        group = by_level.setdefault((one.level, one.subject), [])
+        group.append(one)
+        if len(group) == _FAN:
+            return _merged(group)
+    if sum(tokens) > window.budget * window.summaries:
+        for older in summaries:
+            for newer in summaries:
+                if newer.first > older.first and newer.subject == older.subject:
+                    return _merged([older, newer])
+    return None
+
+
+def _merged(group: Sequence[Summary]) -> Piece:
+    excerpts = tuple(Excerpt("", "summary", one.text, one.first) for one in group)
+    level = max(one.level for one in group) + 1
+    first, last = min(one.first for one in group), max(one.last for one in group)
+    return Piece(first, last, level, group[0].subject, excerpts, tuple(group))
+
+
+def extract(piece: Piece, limit: int, counter: TokenCounter, note: str | None = None) -> Written:
+    """A summary without a model."""
+    return Written(summarise(piece.excerpts, limit=limit, counter=counter), "extract", note)
+
+
+def ask(model: Model, piece: Piece, limit: int, counter: TokenCounter) -> Written:
+    """A summary by a model, or, where it fails or answers with nonsense, without one. Blocks."""
+    source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in piece.excerpts)
+    prompt = f"The record:\n<record>\n{source}\n</record>\n\nYour notes, in at most {limit * 3 // 4} words:"
+    try:
+        answer = _lines(model.complete(prompt, system=_SYSTEM, max_tokens=limit))
+    except ModelFailed as failure:
+        return extract(piece, limit, counter, f"{failure.model}: {failure.reason}")
+    wrong = nonsense(answer, source)
+    if wrong is not None:
+        return extract(piece, limit, counter, f"{model.name}: {wrong}")
+    if counter.count(answer) > limit:
+        answer = summarise([Excerpt("", "summary", answer, piece.first)], limit=limit, counter=counter)
+    return Written(answer, model.name, None)
+
+
+def _lines(answer: str) -> str:
+    """A model's answer line by line, without what a terminal would obey."""
+    return "\n".join(line for line in map(plain, answer.splitlines()) if line)
+
+
+_WORD = re.compile(r"[^\W_]{3,}")
+
+
+def nonsense(answer: str, source: str) -> str | None:
+    """Why an answer cannot be a summary of the source; None if it may be one."""
+    words = _WORD.findall(answer.lower())
+    if len(words) < 5 and len(answer) < 20:
+        return "the answer is empty or too short"
+    lines = [line for line in answer.splitlines() if line.strip()]
+    if len(lines) >= 6 and len(set(lines)) <= len(lines) // 3:
+        return "the answer repeats itself"
+    if len(words) >= 30 and Counter(words).most_common(1)[0][1] > len(words) // 3:
+        return "the answer repeats itself"
+    known = set(_WORD.findall(source.lower()))
+    long_words = [word for word in words if len(word) > 4]
+    if long_words and sum(word in known for word in long_words) < len(long_words) * 0.25:
+        return "the answer is about something else"
+    return None

@@ -1,0 +1,209 @@
+"""What fits: entries whole, masked or left out, the least important first, so that the budget holds whatever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import InvalidInput
+from ..ports import TokenCounter
+from .entries import MESSAGE_TOKENS, Entries, Entry, Said
+from .rendering import Shown, Trace
+from .talk import Kind, Priority, Unit
+from .window import Window
+
+_HEADING_TOKENS = 12
+"""What the headings of the memory's sections cost at most, each."""
+EARLIER = "## Earlier in this conversation"
+
+
+class Section(NamedTuple):
+    """A part of the memory that holdfast adds: its kind, its text, and the events that it stands for."""
+
+    kind: str
+    heading: str
+    text: str
+    first: int
+    last: int
+
+
+class Rank(NamedTuple):
+    """What goes first: the lowest, and of those the oldest."""
+
+    worth: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What is in a context."""
+
+    system: str
+    memory: str
+    said: tuple[Said, ...]
+    tokens: int
+    trace: tuple[Trace, ...]
+
+
+class Fitting:
+    """Fits a conversation into a window."""
+
+    def __init__(self, session: str, window: Window, entries: Entries, count: Counting) -> None:
+        self._session = session
+        self._window = window
+        self._entries = entries
+        self._count = count
+
+    def fit(self, system: str, sections: Sequence[Section], units: Sequence[Unit]) -> Fitted:
+        """Choose. `units` are in time order; those of the system are part of its prompt."""
+        prompts = [str(unit.data["content"]) for unit in units if _is_prompt(unit)]
+        spoken = [unit for unit in units if not _is_prompt(unit)]
+        prompt = "\n\n".join(part for part in (system, *prompts) if part)
+        fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
+        if fixed > self._window.budget:
+            raise InvalidInput(
+                f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
+                hint="give a larger budget, or a shorter prompt",
+            )
+        chosen = _Choice(self._window.budget - fixed)
+        for section in sections:
+            chosen.sections[section] = self._count.text(section.text) + _HEADING_TOKENS
+        recent = len(spoken) - self._window.keep_last
+        for index, unit in enumerate(spoken):
+            chosen.entries[unit.position] = self._entry(unit, index >= recent)
+        self._mask_more(chosen)
+        ranks = self._ranks(sections, spoken, recent)
+        left_out = chosen.leave_out(ranks)
+        kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+        memory = _memory(chosen.sections)
+        tokens = fixed + chosen.total()
+        trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
+        said = tuple(one for entry in kept for one in entry.said)
+        return Fitted(prompt, memory, said, tokens, tuple(sorted(trace, key=lambda one: (one.first, one.last))))
+
+    def _entry(self, unit: Unit, recent: bool) -> Entry:
+        masked_from = self._window.masked_from
+        observed = unit.kind in (Kind.CALL, Kind.RESULT)
+        mask = masked_from if recent or not observed else min(self._window.mask_to, masked_from)
+        return self._entries.make(self._session, unit, mask)
+
+    def _mask_more(self, chosen: _Choice) -> None:
+        """Mask the largest entries until it fits, or nothing is left to mask."""
+        if chosen.total() <= chosen.room:
+            return
+        for entry in sorted(chosen.entries.values(), key=lambda one: (-one.tokens, one.unit.position)):
+            shorter = self._entries.make(self._session, entry.unit, self._window.mask_to)
+            if shorter.tokens < entry.tokens:
+                chosen.entries[entry.unit.position] = shorter
+                if chosen.total() <= chosen.room:
+                    return
+
+    def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
+        ranks: list[tuple[Rank, object]] = []
+        for section in sections:
+            ranks.append((Rank(25 if section.kind == "summary" else 50, section.first), section))
+        newest = len(spoken) - 1
+        for index, unit in enumerate(spoken):
+            worth = unit.priority * 10
+            if index == newest:
+                worth = 80
+            elif unit.priority is Priority.ALWAYS:
+                worth = 70
+            elif index >= recent:
+                worth = max(worth, 40)
+            ranks.append((Rank(worth, unit.position), unit))
+        return sorted(ranks, key=lambda one: one[0])
+
+
+class Counting:
+    """Counts texts, and remembers what it counted."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self._known: dict[str, int] = {}
+
+    def text(self, text: str) -> int:
+        """The tokens of a text."""
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) > 2048:
+                self._known.clear()
+            found = self._known[text] = self.counter.count(text)
+        return found
+
+
+class _Choice:
+    """What is in so far."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sections: dict[Section, int] = {}
+        self.entries: dict[int, Entry] = {}
+
+    def total(self) -> int:
+        sections = sum(self.sections.values()) + (MESSAGE_TOKENS if self.sections else 0)
+        return sections + sum(entry.tokens for entry in self.entries.values())
+
+    def leave_out(self, ranks: Iterable[tuple[Rank, object]]) -> list[Trace]:
+        """Leave out the least important until the rest fits."""
+        traces = []
+        total = self.total()
+        for rank, one in ranks:
+            if total <= self.room:
+                break
+            if isinstance(one, Section):
+                tokens = self.sections.pop(one)
+                traces.append(Trace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+            elif isinstance(one, Unit):
+                tokens = self.entries.pop(one.position).tokens
+                traces.append(Trace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+            total -= tokens
+        return traces
+
+
+def _no_room(rank: Rank, tokens: int) -> str:
+    return f"no room for its {tokens} tokens, and everything that stayed is worth more than {rank.worth}"
+
+
+def _is_prompt(unit: Unit) -> bool:
+    return unit.kind is Kind.MESSAGE and unit.data.get("role") == "system" and isinstance(unit.data["content"], str)
+
+
+def _memory(sections: Iterable[Section]) -> str:
+    parts: list[str] = []
+    heading = None
+    for section in sections:
+        if section.heading != heading:
+            heading = section.heading
+            parts.append(heading)
+        parts.append(section.text)
+    return "\n".join(parts)
+
+
+def _section_traces(sections: dict[Section, int]) -> list[Trace]:
+    return [
+        Trace(
+            section.first,
+            section.last,
+            section.kind,
+            Shown.SUMMARISED if section.kind == "summary" else Shown.WHOLE,
+            "older than the newest entries" if section.kind == "summary" else "what the session began with",
+            tokens,
+        )
+        for section, tokens in sections.items()
+    ]
+
+
+def _entry_traces(entries: Iterable[Entry]) -> list[Trace]:
+    return [
+        Trace(
+            entry.unit.position,
+            entry.unit.last,
+            entry.unit.kind,
+            Shown.MASKED if entry.masked else Shown.WHOLE,
+            "long: a digest, with a reference to the whole" if entry.masked else "there is room",
+            entry.tokens,
+        )
+        for entry in entries
+    ]

@@ -1,0 +1,168 @@
+"""A context: what the model sees next, why each entry is in or out, and the forms that providers take."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..errors import InvalidInput
+from .entries import Said, text_of
+
+_BEGINNING = "[The conversation so far is summarised above; it goes on here.]"
+"""What stands first where a provider wants the user to speak first, and the window begins otherwise."""
+
+
+class Shown(enum.StrEnum):
+    """What became of an entry."""
+
+    WHOLE = "whole"
+    """It is in the context as it was said."""
+    MASKED = "masked"
+    """Something long in it is replaced by a digest and a reference."""
+    SUMMARISED = "summarised"
+    """It is part of a summary."""
+    LEFT_OUT = "left out"
+    """There was no room."""
+
+
+class Trace(NamedTuple):
+    """Why an entry, or a stretch of them, is in the context or not, and what it costs there."""
+
+    first: int
+    last: int
+    kind: str
+    shown: Shown
+    reason: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the model sees next. `position` is the last event that it depends on: `session.context(at=position)` gives
+    the same again. `memory` is what holdfast adds to the conversation: hand-off, progress, summaries."""
+
+    session: str
+    position: int
+    system: str
+    memory: str
+    said: tuple[Said, ...]
+    tokens: int
+    budget: int
+    counter: str
+    trace: tuple[Trace, ...]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Messages as plain data, with what belongs to the system first."""
+        head = "\n\n".join(part for part in (self.system, self.memory) if part)
+        before = [{"role": "system", "content": head}] if head else []
+        return before + [one.plain() for one in self.said]
+
+    def json(self) -> bytes:
+        """The plain form as bytes: equal contexts have equal bytes."""
+        return json.dumps(self.plain(), ensure_ascii=False, separators=(",", ":"), default=str).encode(
+            "utf-8", "surrogatepass"
+        )
+
+    def anthropic(self, *, memory_in: str = "system") -> dict[str, Any]:
+        """`system` and `messages` for Anthropic's Messages API. The memory goes into the system prompt, or before the
+        first user message (`memory_in="user"`)."""
+        messages: list[dict[str, Any]] = []
+        for one in self._with_memory(memory_in):
+            role, blocks = _anthropic_blocks(one)
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += blocks
+            else:
+                messages.append({"role": role, "content": list(blocks)})
+        if messages and messages[0]["role"] != "user":
+            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": _BEGINNING}]})
+        system = self._system(memory_in)
+        return {"messages": messages} if not system else {"system": system, "messages": messages}
+
+    def openai(self, *, memory_in: str = "system") -> dict[str, Any]:
+        """`messages` for OpenAI's chat completions and servers that speak like it."""
+        system = self._system(memory_in)
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        messages += [_openai_message(one) for one in self._with_memory(memory_in)]
+        return {"messages": messages}
+
+    def _system(self, memory_in: str) -> str:
+        if memory_in not in ("system", "user"):
+            raise InvalidInput(f"the memory cannot go into {memory_in!r}", hint='say "system" or "user"')
+        parts = (self.system, self.memory) if memory_in == "system" else (self.system,)
+        return "\n\n".join(part for part in parts if part)
+
+    def _with_memory(self, memory_in: str) -> list[Said]:
+        said = list(self.said)
+        if memory_in == "user" and self.memory:
+            said.insert(0, Said("user", self.memory))
+        return said
+
+
+def _anthropic_blocks(said: Said) -> tuple[str, list[dict[str, Any]]]:
+    if said.call is not None:
+        arguments = said.call["arguments"]
+        given = arguments if isinstance(arguments, dict) else {"input": arguments}
+        return "assistant", [{"type": "tool_use", "id": said.call["id"], "name": said.call["tool"], "input": given}]
+    if said.result is not None:
+        content = said.result["content"]
+        shown = content if isinstance(content, str) else [_anthropic_block(block) for block in content]
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": said.result["id"], "content": shown}
+        return "user", [{**block, "is_error": True} if said.result["error"] else block]
+    role = "assistant" if said.role == "assistant" else "user"
+    prefix = f"{said.name}: " if said.name else ""
+    if isinstance(said.content, str):
+        return role, [{"type": "text", "text": prefix + said.content}]
+    return role, [_anthropic_block(block) for block in said.content]
+
+
+def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A content block in Anthropic's form; images of OpenAI's form are turned, what is unknown becomes text."""
+    if block["type"] == "image_url":
+        url = _image_url(block)
+        if url.startswith("data:") and ";base64," in url:
+            kind, body = url[5:].split(";base64,", 1)
+            return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": body}}
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    if block["type"] in ("text", "image", "document"):
+        return block
+    return {"type": "text", "text": text_of(block)}
+
+
+def _image_url(block: dict[str, Any]) -> str:
+    given = block.get("image_url")
+    return str(given.get("url", "") if isinstance(given, dict) else given)
+
+
+def _openai_message(said: Said) -> dict[str, Any]:
+    if said.call is not None:
+        function = {"name": said.call["tool"], "arguments": text_of(said.call["arguments"])}
+        call = {"id": said.call["id"], "type": "function", "function": function}
+        return {"role": "assistant", "tool_calls": [call]}
+    if said.result is not None:
+        content = said.result["content"]
+        return {"role": "tool", "tool_call_id": said.result["id"], "content": _openai_text(content)}
+    named = {} if said.name is None else {"name": said.name}
+    if isinstance(said.content, str):
+        return {"role": said.role, "content": said.content, **named}
+    if said.role == "assistant":
+        return {"role": "assistant", "content": _openai_text(said.content), **named}
+    return {"role": said.role, "content": [_openai_block(block) for block in said.content], **named}
+
+
+def _openai_text(content: Any) -> str:
+    """Where only text may stand: the texts of the blocks, and what the others are."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)
+
+
+def _openai_block(block: dict[str, Any]) -> dict[str, Any]:
+    if block["type"] == "image":
+        source = block.get("source", {})
+        inline = f"data:{source.get('media_type')};base64,{source.get('data')}"
+        return {"type": "image_url", "image_url": {"url": source["url"] if source.get("type") == "url" else inline}}
+    if block["type"] == "image_url":
+        return {"type": "image_url", "image_url": {"url": _image_url(block)}}
+    return {"type": "text", "text": block["text"] if block["type"] == "text" else text_of(block)}
