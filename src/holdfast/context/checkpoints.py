@@ -75,17 +75,23 @@ class Checkpoints:
         pinned: bool = False,
         fence: int | None = None,
         like: str | None = None,
+        actor: str | None = None,
     ) -> Saved:
-        """Store a state; durable on return. Raises `CheckpointConflict` if `after` is not the newest (None: if there is
-        one). A writer that remembers nothing looks at the newest under this name, or `like` another."""
+        """Store a state; durable on return. Under an id that is there already, it takes the older one's place. Raises
+        `CheckpointConflict` if `after` is not the newest (None: if there is one). A writer that remembers nothing looks
+        at the newest under this name, or `like` another."""
         _check(session, name)
         id = self._journal.ids.random(9).hex() if id is None else check_name("checkpoint", id)
         if expires is not None and not 0 <= expires <= _LATEST:
             raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
         expected = None if after is ANYTHING else (name, await self._own_newest(session, name, after))
         landmark = Landmark(name, id, 0, 0, expires, pinned)
-        order = Order(session, name, landmark, form, type, note, subject, fence, expected, (name, like or name))
-        landmark, digest, noted = await self._weaver.store(order)
+        names = (name, like or name)
+        order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor)
+        try:
+            landmark, digest, noted = await self._weaver.store(order)
+        except CheckpointConflict as conflict:
+            raise CheckpointConflict(session, name, after, conflict.found) from None
         return Saved(session, name, id, landmark.position, landmark.time, pinned, noted, digest, landmark=landmark)
 
     async def _own_newest(self, session: str, name: str, after: str | None) -> str | None:
@@ -146,16 +152,18 @@ class Checkpoints:
                 break
             else:
                 return
-        given = 0
+        given: set[str] = set()
         async for found in self._journal.landmarks.find(session, LandmarkQuery(name, upto=upto)):
-            if limit is not None and given >= limit:
+            if limit is not None and len(given) >= limit:
                 return
+            if found.landmark.id in given:
+                continue  # a fork saved it again: that is the one which counts
             try:
                 saved = await self._noted(found)
             except CheckpointDamaged:
                 continue
             if saved is not None:
-                given += 1
+                given.add(saved.id)
                 yield saved
 
     async def fill(self, saved: Saved) -> Saved:
@@ -232,13 +240,20 @@ class Checkpoints:
 
     async def names(self, session: str, prefix: str = "") -> Sequence[str]:
         """The names under which there are checkpoints, those of shared events included."""
-        names: set[str] = set()
         journal = self._journal
-        for origin in (session, *(one.session for one in await journal.reading.lineage(session))):
-            names.update(await journal.store.landmark_names(journal.workspace, origin, prefix))
+        names = set(await journal.store.landmark_names(journal.workspace, session, prefix))
+        for origin, _, last in await journal.reading.lineage(session):
+            for name in await journal.store.landmark_names(journal.workspace, origin, prefix):
+                query = LandmarkQuery(name, upto=last)
+                if name not in names and await journal.store.landmarks(journal.workspace, origin, query):
+                    names.add(name)
         return sorted(name for name in names if not name.startswith(ATTACHED))
 
     # -- changing
+
+    def forget(self) -> None:
+        """Drop what is remembered of states from memory: somebody was erased."""
+        self._weaver.forget(None)
 
     async def drop(self, session: str, name: str, ids: Collection[str] | None, *, reason: str) -> int:
         """Remove checkpoints of a session (None: all under the name), what is attached to them and every byte that

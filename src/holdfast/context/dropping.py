@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..crashpoints import reach
-from ..errors import PositionConflict
+from ..errors import PositionConflict, StoreBusy
 from ..journal.events import Draft
 from ..journal.forms import Form, Span
 from ..journal.journal import Journal
@@ -15,6 +16,11 @@ from ..ports import Beside, Landmark, LandmarkQuery, Part
 
 _ALL = 10_000_000
 _PART_ITEMS = 64
+_TRIES = 100
+_LOST = b""
+"""In place of a body that is damaged: what is made of it does not match its digest, now as before."""
+State = tuple[Landmark, Form, Owner]
+"""A landmark with its form opened, and whose it is."""
 
 
 class Dropping:
@@ -28,7 +34,7 @@ class Dropping:
 
     async def drop(self, ids: Collection[str] | None, reason: str) -> int:
         """Remove those with these ids, or all. Returns how many there were."""
-        while True:
+        for _ in range(_TRIES):
             head = await self._journal.reading.head(self._session)
             own = await self._own(self._name)
             doomed = [one for one in own if ids is None or one.id in ids]
@@ -47,6 +53,7 @@ class Dropping:
             except PositionConflict:
                 continue  # somebody wrote meanwhile, perhaps a state of bytes that were about to go
             return len(doomed)
+        raise StoreBusy(f"others write to session {self._session!r} all the time", hint="try again when it is quieter")
 
     async def _own(self, name: str) -> Sequence[Landmark]:
         journal = self._journal
@@ -62,14 +69,24 @@ class Dropping:
 
     async def _beside(self, doomed: list[Landmark], attached: list[Landmark]) -> Beside:
         gone = {(one.name, one.id) for one in (*doomed, *attached)}
-        every = await self._all_states()
-        rewritten, parts = await self._moved([one for one in every if (one.name, one.id) not in gone])
+        kept, lost = [], []
+        for landmark in await self._all_states():
+            opened = await self._form(landmark)
+            if opened is not None:
+                (lost if (landmark.name, landmark.id) in gone else kept).append((landmark, *opened))
+        needed = union(span for _, form, _ in kept for span in form.spans())
+        rewritten: list[Landmark] = []
+        parts: list[Part] = []
+        strands: list[int] | None = None
+        if not kept or union([*needed, *(span for _, form, _ in lost for span in form.spans())]) != needed:
+            rewritten, parts = await self._moved(kept)
+            strands = sorted({part.strand for part in parts})
         positions = [one.position for one in (*doomed, *attached)]
         return Beside(
             rewritten=rewritten,
             parts=parts,
             removed=sorted(gone),
-            cuts=sorted({span.strand for one in every for span in await self._spans(one)}),
+            only_strands=strands,
             stripped=await self._journal.landmarks.digests(self._session, positions),
         )
 
@@ -79,10 +96,6 @@ class Dropping:
         for name in await journal.store.landmark_names(journal.workspace, self._session, ""):
             found += [one for one in await self._own(name) if one.form is not None]
         return sorted(found, key=lambda one: one.position, reverse=True)
-
-    async def _spans(self, landmark: Landmark) -> list[Span]:
-        opened = await self._form(landmark)
-        return opened[0].spans() if opened is not None else []
 
     async def _form(self, landmark: Landmark) -> tuple[Form, Owner] | None:
         """The form of a landmark that has one that can be read."""
@@ -94,31 +107,51 @@ class Dropping:
         except ValueError:
             return None
 
-    async def _moved(self, kept: list[Landmark]) -> tuple[list[Landmark], list[Part]]:
-        """What stays, made of new strands, one for each owner."""
+    async def _moved(self, kept: list[State]) -> tuple[list[Landmark], list[Part]]:
+        """What stays, made of new strands, one for each owner. What is damaged stays as it is: it cannot be helped."""
         rewritten: list[Landmark] = []
         parts: list[Part] = []
-        by_owner: dict[bytes | None, list[tuple[Landmark, Form, Owner]]] = {}
-        for landmark in reversed(kept):  # oldest first: what follows on each other stays together
-            opened = await self._form(landmark)
-            if opened is not None:
-                by_owner.setdefault(landmark.owner, []).append((landmark, *opened))
+        by_owner: dict[bytes | None, list[State]] = {}
+        for state in kept:
+            by_owner.setdefault(state[0].owner, []).append(state)
         for group in by_owner.values():
             owner = group[0][2]
+            needed = union(span for _, form, _ in group for span in form.spans())
+            bodies = await self._journal.landmarks.bodies(self._session, needed, owner)
+            places = [(strand, index) for strand, first, last in needed for index in range(first, last)]
             strand = int.from_bytes(self._journal.ids.random(6), "big")
-            spans = [span for _, form, _ in group for span in form.spans()]
-            bodies = await self._journal.landmarks.bodies(self._session, spans, owner)
-            wanted = [(strand, index) for strand, first, last in spans for index in range(first, last)]
-            there = [place for place in dict.fromkeys(wanted) if place in bodies]
-            places = {place: number for number, place in enumerate(there)}
-            ordered = [bodies[place] for place in there]
+            ordered = [bodies.get(place, _LOST) for place in places]
             for start in range(0, len(ordered), _PART_ITEMS):
                 chunk = ordered[start : start + _PART_ITEMS]
                 parts.append(self._journal.landmarks.part(self._session, strand, start, chunk, owner))
             for landmark, form, _ in group:
-                if any((span.strand, index) not in places for span in form.spans() for index in range(*span[1:])):
-                    continue  # damaged before: it cannot be helped here
-                moved = form.moved(places, strand, len(ordered))
+                moved = form.moved(mover(needed, strand), strand, len(ordered))
                 sealed = self._journal.landmarks.seal_form(self._session, landmark.name, landmark.id, moved, owner)
                 rewritten.append(landmark._replace(form=sealed))
         return rewritten, parts
+
+
+def union(spans: Iterable[Span]) -> list[Span]:
+    """The same items in as few spans as there can be, in order."""
+    found: list[Span] = []
+    for span in sorted(spans):
+        if found and found[-1].strand == span.strand and span.first <= found[-1].last:
+            found[-1] = Span(span.strand, found[-1].first, max(found[-1].last, span.last))
+        elif span.first < span.last:
+            found.append(span)
+    return found
+
+
+def mover(needed: list[Span], strand: int) -> Callable[[Span], list[Span]]:
+    """Where a span lies once all that is needed follows on each other in a new strand."""
+    starts, passed = [], 0
+    for span in needed:
+        starts.append(passed)
+        passed += span.last - span.first
+
+    def move(span: Span) -> list[Span]:
+        at = bisect_right(needed, Span(span.strand, span.first, 2**62)) - 1
+        first = starts[at] + span.first - needed[at].first
+        return [Span(strand, first, first + span.last - span.first)]
+
+    return move

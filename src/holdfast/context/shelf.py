@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import InvalidInput, StoreDamaged
+from ..errors import InvalidInput, PositionConflict, StoreDamaged
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..ports import Beside, Landmark, LandmarkQuery, SubjectGone
@@ -54,40 +54,49 @@ class Shelf:
             raise InvalidInput(
                 f"{ttl_us!r} microseconds are no time to live", hint="give more than 0, at most a century"
             )
-        old = await self._living(space, key)
-        now = self._journal.clock.now()
-        expires = None if ttl_us is None else now + ttl_us
-        item = Item(space, key, value, old.created if old else now, now, expires, ttl_us)
-        note = {"space": list(space), "key": key, "value": value, "created": item.created, "ttl": ttl_us}
         while True:
+            head = await self._journal.reading.head(_session(space))
+            old = await self._living(space, key)
+            now = self._journal.clock.now()
+            expires = None if ttl_us is None else now + ttl_us
+            created = old.created if old else now
+            note = {"space": list(space), "key": key, "value": value, "created": created, "ttl": ttl_us}
             owner = await self._journal.owner(subject)
             landmark = Landmark(_name(space), check_name("key", key), 0, now, expires, False, owner.ref)
             beside = Beside((landmark,), stripped=await self._old_payload(space, key))
-            prepared = [self._journal.prepare(Draft("shelf.put", note), owner)]
+            prepared = [self._journal.prepare(Draft("shelf.put", note), owner, whole=True)]
             try:
-                await self._journal.append_prepared(_session(space), prepared, owner, beside=beside)
+                await self._journal.append_prepared(
+                    _session(space), prepared, owner, expected=head.position, beside=beside
+                )
             except SubjectGone:
                 self._journal.forget_owners()
-                continue
-            return item._replace(value=prepared[0].data["value"])
+            except PositionConflict:
+                pass  # somebody else changed the shelf, perhaps this very value: look again
+            else:
+                return Item(space, key, prepared[0].data["value"], created, now, expires, ttl_us)
 
     async def get(self, space: Space, key: str, *, touch: bool = False) -> Item | None:
         """A value; None if there is none, or its time has passed. With `touch`, its time begins anew."""
         item = await self._living(space, key)
-        if item is not None and touch and item.ttl is not None and item.expires is not None:
-            now = self._journal.clock.now()
-            if now + item.ttl - item.expires >= item.ttl // _TOUCH_AFTER:
-                await self._touch(item, now + item.ttl)
-                item = item._replace(expires=now + item.ttl)
-        return item
+        if item is None or not touch or item.ttl is None or item.expires is None:
+            return item
+        expires = self._journal.clock.now() + item.ttl
+        landmark = await self._landmark(space, key)
+        if landmark is not None and expires - item.expires >= item.ttl // _TOUCH_AFTER:
+            beside = Beside(rewritten=[landmark._replace(expires=expires)])
+            await self._note(_session(space), "shelf.touched", {"expires": expires}, beside, None)
+        return item._replace(expires=expires)
 
     async def remove(self, space: Space, key: str) -> bool:
         """Take a value off the shelf; False if there was none."""
-        landmark = await self._landmark(space, key)
-        if landmark is None:
-            return False
-        await self._remove(_session(space), [landmark], "removed")
-        return True
+        while True:
+            head = await self._journal.reading.head(_session(space))
+            landmark = await self._landmark(space, key)
+            if landmark is None:
+                return False
+            if await self._remove(_session(space), [landmark], "removed", head.position):
+                return True
 
     async def find(self, prefix: Space) -> list[Item]:
         """All living values under a namespace and those that begin with it, by namespace and key."""
@@ -107,18 +116,16 @@ class Shelf:
 
     async def sweep(self) -> int:
         """Remove what has expired. Returns how many values that were."""
-        removed = 0
-        while True:
-            due = await self._journal.store.expired(self._journal.workspace, self._journal.clock.now(), _PAGE)
-            by_session: dict[str, list[Landmark]] = {}
-            for session, landmark in due:
-                if landmark.name.startswith(_NAME):
-                    by_session.setdefault(session, []).append(landmark)
-            if not by_session:
-                return removed
-            for session, landmarks in by_session.items():
-                await self._remove(session, landmarks, "expired")
-                removed += len(landmarks)
+        store, workspace, removed = self._journal.store, self._journal.workspace, 0
+        while due := await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE):
+            for session in dict.fromkeys(session for session, _ in due):
+                head = await self._journal.reading.head(session)
+                # Read again after the head: what was put since is no longer among them.
+                again = await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE)
+                landmarks = [landmark for origin, landmark in again if origin == session]
+                if landmarks and await self._remove(session, landmarks, "expired", head.position):
+                    removed += len(landmarks)
+        return removed
 
     # -- landmarks
 
@@ -166,8 +173,9 @@ class Shelf:
         items = []
         for event in await self._journal.landmarks.events(session, list(living)):
             if not event.erased:
-                space, key, value = tuple(event.data["space"]), event.data["key"], event.data["value"]
-                created, ttl, landmark = event.data["created"], event.data["ttl"], living[event.position]
+                value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
+                landmark = living[event.position]
+                space, key = _space(landmark.name), landmark.id  # in the payload, they may be redacted
                 items.append(Item(space, key, value, created, event.time, landmark.expires, ttl))
         return items
 
@@ -179,24 +187,22 @@ class Shelf:
             return []
         return await self._journal.landmarks.digests(_session(space), [landmark.position])
 
-    async def _touch(self, item: Item, expires: int) -> None:
-        landmark = await self._landmark(item.space, item.key)
-        if landmark is not None:
-            note = {"space": list(item.space), "key": item.key, "expires": expires}
-            await self._note(
-                _session(item.space), "shelf.touched", note, Beside(rewritten=[landmark._replace(expires=expires)])
-            )
-
-    async def _remove(self, session: str, landmarks: list[Landmark], reason: str) -> None:
+    async def _remove(self, session: str, landmarks: list[Landmark], reason: str, head: int) -> bool:
+        """Take values off the shelf, unless somebody changed it since."""
         stripped = await self._journal.landmarks.digests(session, [one.position for one in landmarks])
         removed = [(one.name, one.id) for one in landmarks]
-        note = {"items": [[*_space(one.name), one.id] for one in landmarks], "reason": reason}
-        await self._note(session, "shelf.removed", note, Beside(removed=removed, stripped=stripped))
+        note = {"count": len(landmarks), "reason": reason}
+        beside = Beside(removed=removed, stripped=stripped)
+        return await self._note(session, "shelf.removed", note, beside, head)
 
-    async def _note(self, session: str, kind: str, note: dict[str, Any], beside: Beside) -> None:
+    async def _note(self, session: str, kind: str, note: dict[str, Any], beside: Beside, head: int | None) -> bool:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft(kind, note), owner)]
-        await self._journal.append_prepared(session, prepared, owner, beside=beside)
+        try:
+            await self._journal.append_prepared(session, prepared, owner, expected=head, beside=beside)
+        except PositionConflict:
+            return False
+        return True
 
 
 def _intact(landmarks: list[Landmark]) -> list[Landmark]:
@@ -207,8 +213,8 @@ def _intact(landmarks: list[Landmark]) -> list[Landmark]:
 
 
 def _session(space: Space) -> str:
-    if not space:
-        raise InvalidInput("a namespace has at least one label", hint='give a tuple of texts: ("users", "alice")')
+    if not space or not all(isinstance(label, str) and label for label in space):
+        raise InvalidInput(f"{space!r} is no namespace", hint='give a tuple of texts: ("users", "alice")')
     return check_name("namespace", f"{_SESSION}{space[0]}")
 
 

@@ -6,8 +6,8 @@ because another process wrote since, finds that the strand ends elsewhere and lo
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from contextlib import suppress
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -36,6 +36,7 @@ class Order(NamedTuple):
     fence: int | None
     after: tuple[str, str | None] | None
     like: tuple[str, ...]
+    actor: str | None = None
 
 
 class Stored(NamedTuple):
@@ -53,11 +54,13 @@ class Weaver:
         self._journal = journal
         self._kept: OrderedDict[tuple[str, bytes | None], Kept] = OrderedDict()
         self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._lock = threading.Lock()
 
     async def store(self, order: Order) -> Stored:
         """Store a state; durable on return. Those of one session come one after the other: each is woven on what the
         one before it left."""
-        turn = self._turns.setdefault(order.session, Turn())
+        with self._lock:
+            turn = self._turns.setdefault(order.session, Turn())
         mine = await turn.take()
         try:
             return await self._store(order)
@@ -71,7 +74,8 @@ class Weaver:
             owner = await self._journal.owner(order.subject)
             kept = await self._last(order, owner, stale)
             woven = weave(order.name, order.form, kept, owner.salt)
-            prepared = [self._journal.prepare(Draft(order.kind, {"note": order.note, "digest": woven.digest}), owner)]
+            noted = {"note": order.note, "digest": woven.digest}
+            prepared = [self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)]
             landmark = self._landmark(order, woven, owner)
             strand, parts = (woven.strand, woven.start), self._parts(session, woven, owner)
             beside = Beside((landmark,), strand=strand, parts=parts, after=order.after)
@@ -87,8 +91,9 @@ class Weaver:
                 self._journal.forget_owners()
                 self.forget(session)
                 continue
-            kept.tip = woven.start + len(woven.bodies)
-            kept.learn(order.name, woven.fields, woven.fresh.items())
+            with self._lock:
+                kept.tip = woven.start + len(woven.bodies)
+                kept.learn(order.name, woven.fields, woven.fresh.items())
             placed = landmark._replace(position=done.records[0].position)
             return Stored(placed, woven.digest, prepared[0].data["note"])
 
@@ -108,15 +113,15 @@ class Weaver:
         """What the session's states are made of, as far as this owner may share it; a fresh strand if nothing is, or if
         the one that was found is the one that was tried in vain."""
         place = (order.session, owner.ref)
-        known = self._kept.get(place)
-        if known is None:
-            known = await self._newest(order, owner)
-            if stale is not None and (known.strand, known.tip) == (stale.strand, stale.tip):
-                known = self._fresh()
-            return self.remember(order.session, owner, known)
-        with suppress(KeyError):  # another thread may have dropped it meanwhile
-            self._kept.move_to_end(place)
-        return known
+        with self._lock:
+            known = self._kept.get(place)
+            if known is not None:
+                self._kept.move_to_end(place)
+                return known
+        known = await self._newest(order, owner)
+        if stale is not None and (known.strand, known.tip) == (stale.strand, stale.tip):
+            known = self._fresh()
+        return self.remember(order.session, owner, known)
 
     def _fresh(self) -> Kept:
         return Kept(int.from_bytes(self._journal.ids.random(6), "big"), 0)
@@ -136,14 +141,10 @@ class Weaver:
 
     async def known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
         """What is to be remembered of a state that was read."""
-        kept = Kept(form.strand, await self._end(session, form.strand, form.tip))
+        # Others may have gone on with the strand under another name.
+        kept = Kept(form.strand, await self._journal.store.strand_end(self._journal.workspace, session, form.strand))
         kept.learn(name, fields, bodies_of(fields))
         return kept
-
-    async def _end(self, session: str, strand: int, tip: int) -> int:
-        """Where a strand ends that was last seen to end at `tip`: others may have gone on under another name."""
-        parts = await self._journal.store.parts(self._journal.workspace, session, strand, tip, 2**62)
-        return max([tip, *(part.start + part.count for part in parts)])
 
     def remembers(self, session: str, owner: Owner) -> bool:
         """Whether it knows what the session's states are made of."""
@@ -151,15 +152,17 @@ class Weaver:
 
     def remember(self, session: str, owner: Owner, kept: Kept) -> Kept:
         """Remember it, unless a neighbour was first; gives what is remembered."""
-        kept = self._kept.setdefault((session, owner.ref), kept)
-        while len(self._kept) > _REMEMBERED:
-            self._kept.popitem(last=False)
-        return kept
+        with self._lock:
+            kept = self._kept.setdefault((session, owner.ref), kept)
+            while len(self._kept) > _REMEMBERED:
+                self._kept.popitem(last=False)
+            return kept
 
-    def forget(self, session: str) -> None:
-        """Look at the store the next time."""
-        for place in [place for place in list(self._kept) if place[0] == session]:
-            self._kept.pop(place, None)
+    def forget(self, session: str | None) -> None:
+        """Look at the store the next time; for all sessions, if none is named."""
+        with self._lock:
+            for place in [place for place in self._kept if session is None or place[0] == session]:
+                del self._kept[place]
 
     # -- reading
 

@@ -69,16 +69,18 @@ class KeptLeaf:
 
 @dataclass(slots=True)
 class KeptItems:
-    """A list as it was last stored. `keys` are its stand-ins; there are none if it was read (`frozen` is false)."""
+    """A list as it was last stored. `keys` are its stand-ins and `frozen` is how they were made, which must be the same
+    for them to be compared; there are none if it was read."""
 
     keys: list[Any]
-    frozen: bool
+    frozen: tuple[Any, Any] | None
     digests: list[bytes]
     spans: list[Span]
 
 
 _NAMES = 32
 _HEADS = 64
+_HEAD_ITEMS = 20_000
 _BODIES = 4096
 
 
@@ -107,6 +109,8 @@ class Kept:
                 self._learn(kept)
             elif type(kept) is KeptItems and kept.digests:
                 _put(self.heads, kept.digests[0], kept, _HEADS)
+                while len(self.heads) > 1 and sum(len(one.digests) for one in self.heads.values()) > _HEAD_ITEMS:
+                    del self.heads[next(iter(self.heads))]
 
 
 def _put(remembered: dict[Any, Any], key: Any, value: Any, most: int) -> None:
@@ -194,32 +198,32 @@ class _Weaving:
 
     def _items(self, items: Items, kept: Any) -> tuple[Any, bytes, KeptItems]:
         old = kept if type(kept) is KeptItems and kept.digests else self._like(items)
-        values = items.values
+        values, way = items.values, (items.encode, items.freeze)
         bodies: list[bytes] | None = None
-        keys = items.freeze(values, old.keys if old.frozen else [])
-        if old.frozen and old.keys and keys and keys[0] != old.keys[0]:  # it begins otherwise: like another list?
+        keys = items.freeze(values, old.keys if old.frozen == way else [])
+        if old.frozen == way and old.keys and keys and keys[0] != old.keys[0]:  # it begins otherwise: like another?
             other = self._like(items)
             old = other if other.digests else old
-        if old.frozen:
+        if old.frozen == way or not old.digests:
             wanted = keys
         else:  # read from the store, where there are no stand-ins: compare by digest this once
             bodies = [items.encode(value) for value in values]
             wanted = [self._digester.body(body) for body in bodies]
-        runs = shared_runs(old.keys if old.frozen else old.digests, wanted)
+        runs = shared_runs(old.keys if bodies is None else old.digests, wanted)
         spans, digests = self._put_together(items, bodies, runs, old)
         if len(spans) > max(_MOST_SPANS, len(values) // 2):
             bodies = bodies or [items.encode(value) for value in values]
             first = self.tip + len(self.bodies)
             self.bodies += bodies  # written anew in one piece
             spans = [Span(self.strand, first, first + len(bodies))]
-        return [2, *self._flat(spans)], self._digester.items(digests), KeptItems(keys, True, digests, spans)
+        return [2, *self._flat(spans)], self._digester.items(digests), KeptItems(keys, way, digests, spans)
 
     def _like(self, items: Items) -> KeptItems:
         """A list of the session that begins with the same item, under whatever name."""
         if not items.values:
-            return KeptItems([], True, [], [])
+            return KeptItems([], None, [], [])
         first = self._digester.body(items.encode(items.values[0]))
-        return self._kept.heads.get(first) or KeptItems([], True, [], [])
+        return self._kept.heads.get(first) or KeptItems([], None, [], [])
 
     def _put_together(
         self, items: Items, bodies: list[bytes] | None, runs: Sequence[tuple[int | None, int, int]], old: KeptItems
@@ -348,21 +352,19 @@ class Form:
     def _unflat(self, flat: list[int]) -> list[Span]:
         return [Span(self._strands[flat[index]], flat[index + 1], flat[index + 2]) for index in range(0, len(flat), 3)]
 
-    def moved(self, places: dict[tuple[int, int], int], strand: int, tip: int) -> bytes:
-        """The same form with all its items elsewhere: at other places of one strand."""
-        return _pack([_FORMAT, [strand], tip, self._move(self._node, places, strand)])
+    def moved(self, move: Callable[[Span], list[Span]], strand: int, tip: int) -> bytes:
+        """The same form with all its items elsewhere: `move` says where a span lies in the new strand."""
+        return _pack([_FORMAT, [strand], tip, self._move(self._node, move)])
 
-    def _move(self, node: Any, places: dict[tuple[int, int], int], strand: int) -> Any:
+    def _move(self, node: Any, move: Callable[[Span], list[Span]]) -> Any:
         kind, *rest = node
         if kind == 0:
             return node
         if kind == 3:
-            return [3, {name: self._move(inner, places, strand) for name, inner in rest[0].items()}]
+            return [3, {name: self._move(inner, move) for name, inner in rest[0].items()}]
         spans: list[Span] = []
-        for old, first, last in self._unflat(rest):
-            for index in range(first, last):
-                place = places[old, index]
-                _join(spans, [Span(strand, place, place + 1)])
+        for span in self._unflat(rest):
+            _join(spans, move(span))
         return [kind, *(number for _, first, last in spans for number in (0, first, last))]
 
     def assemble(
@@ -390,7 +392,7 @@ class Form:
         digests = [digester.body(body) for body in found]
         if kind == 1:
             return found[0], digests[0], KeptLeaf(digests[0], None, spans[0])
-        return found, digester.items(digests), KeptItems([], False, digests, spans)
+        return found, digester.items(digests), KeptItems([], None, digests, spans)
 
 
 def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:

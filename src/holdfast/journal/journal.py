@@ -73,7 +73,7 @@ class Journal:
         self._plain = not keyring
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
-        self._whole = Preparing(Codec(blob_above=max_payload), ids, workspace, max_payload)
+        self._whole = Preparing(codec.whole(), ids, workspace, max_payload)
         self.reading = Reading(store, workspace, codec, self._owners)
         self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
         self.codec = codec.whole()
@@ -155,9 +155,10 @@ class Journal:
         """Look subjects up anew: one of them was erased by another process since."""
         self._owners.forget_all()
 
-    def prepare(self, draft: Draft, owner: Owner) -> Prepared:
-        """Encode an event now, to be appended later; its `data` is what reading will give back."""
-        return self._preparing.draft(draft, owner)
+    def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
+        """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
+        its payload is encoded whole: nothing of it lies apart."""
+        return (self._whole if whole else self._preparing).draft(draft, owner)
 
     def note(self, kind: str, data: dict[str, Any]) -> Prepared:
         """`prepare` for small plain data of the library's own making."""

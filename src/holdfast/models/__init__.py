@@ -1,1 +1,5 @@
 """Language models behind the `Model` port."""
+
+from .naming import load
+
+__all__ = ["load"]

@@ -145,9 +145,10 @@ class Beside(NamedTuple):
     """What an append changes beside its events, in the same transaction.
 
     `landmarks` are set; their positions count the events of the batch from 0. `rewritten` are landmarks of earlier
-    events, if they still are there. `after` names what must be the newest landmark under a name of this very session,
-    or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on there. Then
-    come the things that go: landmarks by name and id; whole strands; payloads, replaced by their digests.
+    events, if they still are where they were. `after` names what must be the newest landmark under a name of this very
+    session, or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on
+    there. Then come the things that go: landmarks by name and id; all strands but some; payloads, replaced by their
+    digests.
     """
 
     landmarks: Sequence[Landmark] = ()
@@ -156,7 +157,7 @@ class Beside(NamedTuple):
     parts: Sequence[Part] = ()
     after: tuple[str, str | None] | None = None
     removed: Sequence[tuple[str, str]] = ()
-    cuts: Sequence[int] = ()
+    only_strands: Sequence[int] | None = None
     stripped: Sequence[tuple[int, bytes]] = ()
 
 

@@ -119,8 +119,12 @@ class Store(Protocol):
         """The names of the session's own landmarks that begin with `prefix`, sorted by code point."""
         ...
 
-    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        """Landmarks whose time has come, with their sessions."""
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+        """Landmarks with names that begin with `prefix` and whose time has come, with their sessions."""
+        ...
+
+    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
+        """Where a strand ends; 0 if it has no part."""
         ...
 
     async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:

@@ -64,6 +64,11 @@ class Workspace:
     parts: dict[tuple[str, int, int], Part] = field(default_factory=dict)
     """By session, strand and start."""
 
+    def end(self, session: str, strand: int) -> int:
+        """Where a strand ends."""
+        ends = [part.start + part.count for key, part in self.parts.items() if key[:2] == (session, strand)]
+        return max(ends, default=0)
+
     def newest(self, session: str, name: str) -> str | None:
         """The id of the newest landmark under a name."""
         found = [one for key, one in self.landmarks.items() if key[:2] == (session, name)]
@@ -80,7 +85,7 @@ class Workspace:
         """Single events, each with the hash before it."""
         session, found = self.sessions.get(name), []
         first = session.fork.position + 1 if session else 1
-        for position in sorted(positions):
+        for position in sorted(set(positions)):
             if session is not None and first <= position <= session.head.position:
                 before = session.fork.hash if position == first else self.record(name, position - 1).hash
                 found.append(FeedItem(0, name, before, self.record(name, position)))
@@ -124,11 +129,7 @@ def append(space: Workspace, request: Append) -> Appended:
 
 
 def _check_beside(space: Workspace, session: str, beside: Beside) -> None:
-    def end(strand: int) -> int:
-        ends = [part.start + part.count for key, part in space.parts.items() if key[:2] == (session, strand)]
-        return max(ends, default=0)
-
-    refuse_second(session, beside, lambda name: space.newest(session, name), end)
+    refuse_second(session, beside, lambda name: space.newest(session, name), lambda strand: space.end(session, strand))
 
 
 def _write_beside(space: Workspace, session: str, beside: Beside, records: list[Record]) -> None:
@@ -137,14 +138,16 @@ def _write_beside(space: Workspace, session: str, beside: Beside, records: list[
         space.landmarks.pop((session, name, id_), None)
     space.landmarks.update(((session, one.name, one.id), one) for one in placed(beside, records))
     for one in beside.rewritten:
-        if (session, one.name, one.id) in space.landmarks:
+        there = space.landmarks.get((session, one.name, one.id))
+        if there is not None and there.position == one.position:
             space.landmarks[session, one.name, one.id] = one
-    for key in [key for key in space.parts if key[0] == session and key[1] in beside.cuts]:
-        del space.parts[key]
+    if beside.only_strands is not None:
+        for key in [key for key in space.parts if key[0] == session and key[1] not in beside.only_strands]:
+            del space.parts[key]
     kept = space.sessions[session]
     for position, digest in beside.stripped:
         index = position - kept.fork.position - 1
-        if kept.records[index].payload is not None:
+        if 0 <= index < len(kept.records) and kept.records[index].payload is not None:
             kept.records[index] = kept.records[index]._replace(payload=None, payload_hash=digest)
 
 

@@ -117,9 +117,13 @@ class InMemoryStore:
 
         return await self._do(workspace, work)
 
-    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
+        return await self._do(workspace, lambda space: space.end(session, strand))
+
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
         def work(space: Workspace) -> list[tuple[str, Landmark]]:
-            due = [(key[0], one) for key, one in space.landmarks.items() if one.expires and one.expires <= now]
+            named = [(key[0], one) for key, one in space.landmarks.items() if one.name.startswith(prefix)]
+            due = [one for one in named if one[1].expires is not None and one[1].expires <= now]
             return sorted(due, key=lambda one: one[1].expires or 0)[:limit]
 
         return await self._do(workspace, work)

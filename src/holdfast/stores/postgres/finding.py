@@ -45,9 +45,16 @@ class Finding:
         values = (workspace, session, prefix)
         return await self._do(lambda connection: [row[0] for row in connection.execute(Q.landmark_names, values)])
 
-    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
+        def work(connection: Connection) -> int:
+            found = connection.execute(Q.strand_end, (workspace, session, strand)).fetchone()
+            return found[0] if found else 0
+
+        return await self._do(work)
+
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
         def work(connection: Connection) -> list[tuple[str, Landmark]]:
-            rows = connection.execute(Q.expired_landmarks, (workspace, now, limit), binary=True)
+            rows = connection.execute(Q.expired_landmarks, (workspace, prefix, now, limit), binary=True)
             return [(session, read_landmark((workspace, session), row)) for session, *row in rows]
 
         return await self._do(work)

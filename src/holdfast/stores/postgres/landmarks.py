@@ -34,8 +34,8 @@ def write_beside(connection: Connection, place: Place, beside: Beside, records: 
         connection.execute(Q.write_landmark, landmark_columns(place, landmark))
     for landmark in beside.rewritten:
         columns = landmark_columns(place, landmark)
-        connection.execute(Q.rewrite_landmark, (*columns[4:], *columns[:4]))
-    for strand in beside.cuts:
-        connection.execute(Q.cut_strand, (*place, strand))
+        connection.execute(Q.rewrite_landmark, (*columns[5:], *columns[:5]))
+    if beside.only_strands is not None:
+        connection.execute(Q.cut_strands, (*place, list(beside.only_strands)))
     if beside.stripped:
         many(Q.erase_payload, [(digest, *place, position) for position, digest in beside.stripped])

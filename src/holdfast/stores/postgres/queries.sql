@@ -398,8 +398,8 @@ SET position = excluded.position, time = excluded.time, expires = excluded.expir
 
 -- name: rewrite_landmark
 -- A landmark that is there, with its state put together in another way.
-UPDATE holdfast.landmarks SET position = %s, time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
-WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
+UPDATE holdfast.landmarks SET time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
+WHERE workspace = %s AND session = %s AND name = %s AND id = %s AND position = %s;
 
 -- name: remove_landmark
 -- A landmark that is one no longer.
@@ -421,7 +421,7 @@ ORDER BY name;
 -- name: expired_landmarks
 -- Landmarks whose time has come.
 SELECT session, name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast.landmarks
-WHERE workspace = %s AND expires <= %s ORDER BY expires LIMIT %s;
+WHERE workspace = %s AND starts_with(name, %s) AND expires <= %s ORDER BY expires LIMIT %s;
 
 -- name: strand_end
 -- Where a strand ends.
@@ -437,14 +437,14 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s);
 -- The parts that hold a stretch of a strand: from the last one that begins at or before it.
 SELECT strand, start, count, owner, body, checksum FROM holdfast.parts
 WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start < %(last)s
-  AND start >= coalesce((
+  AND start + count > %(first)s AND start >= coalesce((
     SELECT max(start) FROM holdfast.parts
     WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start <= %(first)s), 0)
 ORDER BY start;
 
--- name: cut_strand
--- The end of a strand.
-DELETE FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand = %s;
+-- name: cut_strands
+-- The end of all strands but some.
+DELETE FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand <> ALL(%s);
 
 -- name: pick_events
 -- Single events, each with the hash before it.

@@ -23,9 +23,11 @@ def read_landmarks(connection: apsw.Connection, sid: int, query: LandmarkQuery) 
     return [read_landmark((sid,), row) for row in rows]
 
 
-def expired_landmarks(connection: apsw.Connection, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+def expired_landmarks(
+    connection: apsw.Connection, workspace: str, prefix: str, now: int, limit: int
+) -> list[tuple[str, Landmark]]:
     """Landmarks whose time has come, with their sessions."""
-    rows: Any = connection.execute(Q.expired_landmarks, (now, workspace, limit))
+    rows: Any = connection.execute(Q.expired_landmarks, (now, workspace, prefix, limit))
     return [(session, read_landmark((sid,), row)) for sid, session, *row in rows]
 
 
@@ -68,7 +70,7 @@ class Finding:
         return await self._read(found)
 
     async def pick(self, workspace: str, session: str, positions: Sequence[int]) -> list[FeedItem]:
-        wanted = sorted(positions)
+        wanted = sorted(set(positions))
         return await self._in_session(workspace, session, lambda c, sid: pick_events(c, session, sid, wanted))
 
     async def talk(self, workspace: str, session: str, first: int, last: int, limit: int) -> list[int]:
@@ -81,8 +83,12 @@ class Finding:
     async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
         return await self._in_session(workspace, session, lambda c, sid: _column(c, Q.landmark_names, (sid, prefix)))
 
-    async def expired(self, workspace: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        return await self._read(lambda connection: expired_landmarks(connection, workspace, now, limit))
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
+        return await self._read(lambda connection: expired_landmarks(connection, workspace, prefix, now, limit))
+
+    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
+        found = await self._in_session(workspace, session, lambda c, sid: _column(c, Q.strand_end, (sid, strand)))
+        return found[0] if found else 0
 
     async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
         return await self._in_session(workspace, session, lambda c, sid: read_parts(c, sid, strand, first, last))

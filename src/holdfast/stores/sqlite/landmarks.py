@@ -35,8 +35,10 @@ def write_beside(connection: apsw.Connection, sid: int, beside: Beside, records:
         connection.execute(Q.write_landmark, landmark_columns((sid,), landmark))
     for landmark in beside.rewritten:
         columns = landmark_columns((sid,), landmark)
-        connection.execute(Q.rewrite_landmark, (*columns[3:], *columns[:3]))
-    for strand in beside.cuts:
-        connection.execute(Q.cut_strand, (sid, strand))
+        connection.execute(Q.rewrite_landmark, (*columns[4:], *columns[:4]))
+    if beside.only_strands is not None:
+        for (strand,) in connection.execute(Q.all_strands, (sid,)).fetchall():
+            if strand not in beside.only_strands:
+                connection.execute(Q.cut_strand, (sid, strand))
     for position, digest in beside.stripped:
         connection.execute(Q.strip_payload, (digest, sid, position))

@@ -242,8 +242,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: rewrite_landmark
 -- A landmark that is there, with its state put together in another way.
-UPDATE holdfast_landmarks SET position = ?, time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
-WHERE sid = ? AND name = ? AND id = ?;
+UPDATE holdfast_landmarks SET time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
+WHERE sid = ? AND name = ? AND id = ? AND position = ?;
 
 -- name: remove_landmark
 -- A landmark that is one no longer.
@@ -271,7 +271,8 @@ ORDER BY name;
 -- Landmarks whose time has come.
 SELECT l.sid, s.session, l.name, l.id, l.position, l.time, l.expires, l.pinned, l.owner, l.form, l.checksum
 FROM holdfast_landmarks l JOIN holdfast_sessions s ON s.sid = l.sid
-WHERE l.expires <= ? AND l.expires IS NOT NULL AND s.workspace = ? ORDER BY l.expires LIMIT ?;
+WHERE l.expires <= ?1 AND l.expires IS NOT NULL AND s.workspace = ?2 AND substr(l.name, 1, length(?3)) = ?3
+ORDER BY l.expires LIMIT ?4;
 
 -- name: strand_end
 -- Where a strand ends.
@@ -284,9 +285,13 @@ INSERT INTO holdfast_parts (sid, strand, start, count, owner, body, checksum) VA
 -- name: read_parts
 -- The parts that hold a stretch of a strand: from the last one that begins at or before it.
 SELECT strand, start, count, owner, body, checksum FROM holdfast_parts
-WHERE sid = :sid AND strand = :strand AND start < :last AND start >= ifnull((
+WHERE sid = :sid AND strand = :strand AND start < :last AND start + count > :first AND start >= ifnull((
     SELECT max(start) FROM holdfast_parts WHERE sid = :sid AND strand = :strand AND start <= :first), 0)
 ORDER BY start;
+
+-- name: all_strands
+-- The strands of a session.
+SELECT DISTINCT strand FROM holdfast_parts WHERE sid = ?;
 
 -- name: cut_strand
 -- The end of a strand.
