@@ -11,6 +11,10 @@
     def trip(request): return book(request)
     hf.run(trip, "NYC tomorrow", id="trip-456")    # starts it, or resumes it, or returns its result
 
+    session.say("user", "An aisle seat, please")   # a conversation, with tool calls, decisions and errors
+    session.context(budget=8_000).anthropic()      # what the model sees next, rebuilt to the byte after a kill
+    session.checkpoint({"messages": messages})     # what did not change is not written again
+
 Names are imported when they are first used: importing holdfast costs next to nothing.
 """
 
@@ -23,6 +27,13 @@ if TYPE_CHECKING:
     from . import errors as errors
     from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, aopen
     from .aio_runs import AsyncRunHandle
+    from .aio_talk import AsyncProgress
+    from .context.handoff import Handoff
+    from .context.progress import Progress
+    from .context.progresslog import Synced
+    from .context.rendering import Context, Trace
+    from .context.states import Checkpoint
+    from .context.window import Window
     from .errors import HoldfastError
     from .execution.definitions import CannotTell, Happened, RateLimited, Retry, step, task
     from .execution.runs import RunInfo, RunStatus
@@ -51,25 +62,31 @@ if TYPE_CHECKING:
     from .journal.verifying import Problem, Verification
     from .sync import Holdfast, Lease, Session, SessionView, open
     from .sync_runs import RunHandle, SharedState
+    from .sync_talk import SessionProgress
 
 __version__ = "0.1.0"
 
 _HOME = {
     "AsyncHoldfast": "aio",
     "AsyncLease": "aio",
+    "AsyncProgress": "aio_talk",
     "AsyncRunHandle": "aio_runs",
     "AsyncSession": "aio",
     "AsyncSessionView": "aio",
     "AsyncSharedState": "execution.state",
     "CannotTell": "execution.definitions",
+    "Checkpoint": "context.states",
+    "Context": "context.rendering",
     "Draft": "journal.events",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
+    "Handoff": "context.handoff",
     "Happened": "execution.definitions",
     "Holdfast": "sync",
     "HoldfastError": "errors",
     "Lease": "sync",
     "Problem": "journal.verifying",
+    "Progress": "context.progress",
     "Queue": "execution.worker",
     "RateLimited": "execution.definitions",
     "Redactor": "journal.redaction",
@@ -79,12 +96,16 @@ _HOME = {
     "RunStatus": "execution.runs",
     "Schedule": "execution.schedules",
     "Session": "sync",
+    "SessionProgress": "sync_talk",
     "SessionView": "sync",
     "SharedState": "sync_runs",
     "Standing": "journal.events",
+    "Synced": "context.progresslog",
+    "Trace": "context.rendering",
     "Unregistered": "journal.codec",
     "Verification": "journal.verifying",
     "Versioned": "execution.state",
+    "Window": "context.window",
     "aopen": "aio",
     "ask": "execution.waits",
     "brief": "execution.waits",
@@ -107,19 +128,24 @@ _HOME = {
 __all__ = [
     "AsyncHoldfast",
     "AsyncLease",
+    "AsyncProgress",
     "AsyncRunHandle",
     "AsyncSession",
     "AsyncSessionView",
     "AsyncSharedState",
     "CannotTell",
+    "Checkpoint",
+    "Context",
     "Draft",
     "ErasureReport",
     "Event",
+    "Handoff",
     "Happened",
     "Holdfast",
     "HoldfastError",
     "Lease",
     "Problem",
+    "Progress",
     "Queue",
     "RateLimited",
     "Redactor",
@@ -129,12 +155,16 @@ __all__ = [
     "RunStatus",
     "Schedule",
     "Session",
+    "SessionProgress",
     "SessionView",
     "SharedState",
     "Standing",
+    "Synced",
+    "Trace",
     "Unregistered",
     "Verification",
     "Versioned",
+    "Window",
     "aopen",
     "ask",
     "brief",

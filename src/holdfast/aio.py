@@ -7,7 +7,12 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
-from .aio_runs import AsyncRuns
+from .aio_runs import OPEN, AsyncRuns
+from .aio_talk import AppendOptions, AsyncTalk, Leftovers, WindowChanges
+from .context.faculties import Faculties
+from .context.rendering import Context
+from .context.states import Checkpoint
+from .context.window import Window
 from .errors import InvalidInput
 from .journal.events import Draft, Event, Standing, check_name, check_types
 from .journal.journal import ErasureReport, Journal
@@ -16,21 +21,6 @@ from .journal.verifying import Verification
 from .opening import Address, Settings, check_settings, open_journal, open_store
 from .ports import Head, LeaseRow, Outlet, SessionRow
 from .runtime import Looping, Runtime
-
-
-class AppendOptions(TypedDict, total=False):
-    """What an append takes beside the event.
-
-    key         idempotency key: a repeat in this session returns the first answer
-    expected    the position the writer believes to be the last; `PositionConflict` if it is not
-    subject     the person whom the data is about, whose erasure removes it
-    fence       the number of the writer's lease; `LeaseLost` if it is not the current one
-    """
-
-    key: str | None
-    expected: int | None
-    subject: str | None
-    fence: int | None
 
 
 class ReadOptions(TypedDict, total=False):
@@ -67,20 +57,41 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
     except BaseException:
         await store.close()
         raise
-    return AsyncHoldfast(journal, runtime)
+    return AsyncHoldfast(journal, runtime, settings.get("window") or Window())
 
 
 class AsyncHoldfast(AsyncRuns):
     """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
+
+    def __init__(self, journal: Journal, runtime: Runtime, window: Window) -> None:
+        super().__init__(journal, runtime)
+        self._faculties = Faculties(journal, window)
 
     @property
     def workspace(self) -> str:
         """The tenant that this handle sees."""
         return self._journal.workspace
 
-    def session(self, session: str) -> AsyncSession:
-        """A session by id. Nothing is stored until something is appended."""
-        return AsyncSession(self._journal, check_name("session", session))
+    def session(self, session: str, *, continues: str | None = None) -> AsyncSession:
+        """A session by id. Nothing is stored until something is appended. One that `continues` another begins with what
+        that one left: its progress, open questions, recent decisions and what is in doubt."""
+        check_name("session", session)
+        if continues is not None and check_name("session", continues) == session:
+            raise InvalidInput(f"session {session!r} cannot go on from itself", hint="name an older session")
+        return AsyncSession(self._journal, session, self._faculties, self._leftovers, continues)
+
+    async def _leftovers(self, session: str) -> tuple[list[str], list[str]]:
+        questions, doubt = [], []
+        for row in await self.runs(session=session, status=[status.value for status in OPEN]):
+            info = await self.run_info(row.id)
+            if info.waiting is not None and not info.in_doubt:
+                questions.append(f"{info.task} ({info.id}) waits for {info.waiting}")
+            doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]
+        return questions, doubt
+
+    async def fork(self, session: str, new: str, *, at: int | None = None) -> AsyncSession:
+        """A new session that shares another's events up to `at`: journal, state, context and progress as of then."""
+        return await self.session(session).fork(new, at=at)
 
     def sessions(self) -> AsyncGenerator[SessionRow, None]:
         """All sessions of the workspace, by id."""
@@ -96,7 +107,9 @@ class AsyncHoldfast(AsyncRuns):
 
     async def erase(self, subject: str) -> ErasureReport:
         """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
-        return await self._journal.erase(subject)
+        report = await self._journal.erase(subject)
+        self._faculties.checkpoints.forget()
+        return report
 
     async def rotate_key(self, key: KeySource) -> int:
         """Wrap all data keys under a new master key; payloads are not touched. Returns how many moved."""
@@ -120,12 +133,22 @@ class AsyncHoldfast(AsyncRuns):
         await self.close()
 
 
-class AsyncSession:
+class AsyncSession(AsyncTalk):
     """One stream of events."""
 
-    def __init__(self, journal: Journal, session: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        session: str,
+        faculties: Faculties,
+        leftovers: Leftovers,
+        continues: str | None = None,
+    ) -> None:
         self._journal = journal
         self.id = session
+        self._faculties = faculties
+        self._leftovers = leftovers
+        self._continues = continues
 
     def append(
         self,
@@ -199,7 +222,7 @@ class AsyncSession:
     async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
         """A new session that shares this one's events up to `at`; this one is untouched."""
         await self._journal.fork(self.id, session, at)
-        return AsyncSession(self._journal, session)
+        return AsyncSession(self._journal, session, self._faculties, self._leftovers)
 
     async def verify(self) -> Verification:
         """Walk this session's chain. Damage is reported, not raised."""
@@ -222,6 +245,14 @@ class AsyncSessionView:
         """The events that there were."""
         options["stop"] = _earlier(self.position, options.get("stop"))
         return self._session.events(**options)
+
+    async def context(self, *, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
+        """What the model saw then."""
+        return await self._session.context(at=self.position, system=system, **changes)
+
+    async def state(self) -> Checkpoint | None:
+        """The newest checkpoint that there was."""
+        return await self._session.state(at=self.position)
 
     async def fork(self, session: str) -> AsyncSession:
         """A new session that goes on from here."""

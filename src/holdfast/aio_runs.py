@@ -18,7 +18,7 @@ from .journal.journal import Journal
 from .ports import RunQuery
 from .runtime import Runtime
 
-_OPEN = {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CRASHED, RunStatus.SLEEPING, RunStatus.WAITING}
+OPEN = {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CRASHED, RunStatus.SLEEPING, RunStatus.WAITING}
 
 
 class StartOptions(TypedDict, total=False):
@@ -135,7 +135,7 @@ class AsyncRuns:
         """Runs, newest first. See `RunFilter`."""
         _expect(wanted, RunFilter, "runs")
         statuses, limit = _statuses(wanted.get("status")), wanted.get("limit", 100)
-        stored = None if statuses is None else tuple({"open" if one in _OPEN else one.value for one in statuses})
+        stored = None if statuses is None else tuple({"open" if one in OPEN else one.value for one in statuses})
         found: list[RunInfo] = []
         before: tuple[int, str] | None = None
         while len(found) < limit:

@@ -7,6 +7,7 @@ import time
 from os import PathLike
 from typing import TypedDict
 
+from .context.window import Window
 from .errors import InMemoryRefused, InvalidInput
 from .journal.codec import Codec
 from .journal.journal import Journal
@@ -39,6 +40,7 @@ class Settings(TypedDict, total=False):
     pool_size       connections to PostgreSQL at most (10)
     keep_unknown    give values of classes that are not registered as `Unregistered` instead of refusing them (False)
     readonly        open without the right to write (False)
+    window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
     """
@@ -53,6 +55,7 @@ class Settings(TypedDict, total=False):
     pool_size: int
     keep_unknown: bool
     readonly: bool
+    window: Window
     production: bool
     clock: Clock
     ids: Ids
@@ -169,6 +172,8 @@ def check_settings(settings: Settings) -> None:
         value: object = settings.get(name, 1)
         if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
             raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0")
+    if not isinstance(settings.get("window", Window()), Window):
+        raise InvalidInput(f"{settings['window']!r} cannot be `window`", hint="give a holdfast.Window(…)")
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))

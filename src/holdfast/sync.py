@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from .aio import AppendOptions, AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, ReadOptions, open_face
+from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, ReadOptions, open_face
+from .aio_talk import AppendOptions, WindowChanges
+from .context.rendering import Context
+from .context.states import Checkpoint
 from .journal.events import Draft, Event, Standing
 from .journal.journal import ErasureReport
 from .journal.sealing import KeySource
@@ -15,6 +18,7 @@ from .opening import Address, Settings
 from .ports import Head, Outlet, SessionRow
 from .runtime import Blocking, drive, drive_each
 from .sync_runs import Runs
+from .sync_talk import Talk
 
 
 def open(address: Address, **settings: Unpack[Settings]) -> Holdfast:
@@ -33,9 +37,14 @@ class Holdfast(Runs):
         """The tenant that this handle sees."""
         return self._core.workspace
 
-    def session(self, session: str) -> Session:
-        """A session by id. Nothing is stored until something is appended."""
-        return Session(self._core.session(session))
+    def session(self, session: str, *, continues: str | None = None) -> Session:
+        """A session by id. Nothing is stored until something is appended. One that `continues` another begins with what
+        that one left."""
+        return Session(self._core.session(session, continues=continues))
+
+    def fork(self, session: str, new: str, *, at: int | None = None) -> Session:
+        """A new session that shares another's events up to `at`: journal, state, context and progress as of then."""
+        return Session(drive(self._core.fork(session, new, at=at)))
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions of the workspace, by id."""
@@ -74,11 +83,11 @@ class Holdfast(Runs):
         self.close()
 
 
-class Session:
+class Session(Talk):
     """One stream of events."""
 
     def __init__(self, core: AsyncSession) -> None:
-        self._core = core
+        self._core: AsyncSession = core
         self.id = core.id
 
     def append(
@@ -148,6 +157,14 @@ class SessionView:
     def events(self, **options: Unpack[ReadOptions]) -> Iterator[Event]:
         """The events that there were."""
         return drive_each(self._core.events(**options))
+
+    def context(self, *, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
+        """What the model saw then."""
+        return drive(self._core.context(system=system, **changes))
+
+    def state(self) -> Checkpoint | None:
+        """The newest checkpoint that there was."""
+        return drive(self._core.state())
 
     def fork(self, session: str) -> Session:
         """A new session that goes on from here."""

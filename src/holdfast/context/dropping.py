@@ -69,7 +69,8 @@ class Dropping:
 
     async def _beside(self, doomed: list[Landmark], attached: list[Landmark]) -> Beside:
         gone = {(one.name, one.id) for one in (*doomed, *attached)}
-        kept, lost = [], []
+        kept: list[State] = []
+        lost: list[State] = []
         for landmark in await self._all_states():
             opened = await self._form(landmark)
             if opened is not None:

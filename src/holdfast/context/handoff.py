@@ -121,13 +121,13 @@ class Handoffs:
         owner = await self._journal.owner(None)
         draft = Draft("session.continues", data, "holdfast", f"{handoff.session}#{handoff.position}")
         landmark = Landmark(HANDOFF, HANDOFF, 0, self._journal.clock.now(), owner=owner.ref)
-        done = await self._journal.append_prepared(
+        await self._journal.append_prepared(
             session,
             [self._journal.prepare(draft, owner)],
             owner,
             key="session.continues",
             beside=Beside((landmark,)),
         )
-        if not done.repeated and handoff.progress.goal:
+        if handoff.progress.goal:  # also if it was begun before: a process may have been killed in between
             inherited = handoff.progress
             await self._progress.change(session, lambda now: now if now.goal else inherited, actor="holdfast")

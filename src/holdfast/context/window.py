@@ -21,7 +21,8 @@ class Window:
     mask_to         tokens that a masked output may take
     summaries       part of the budget that all summaries together may take
     counter         how tokens are counted: a `TokenCounter`, a name ("tiktoken:o200k_base"), or None for the estimate
-    model           the cheap model that summarises; without one, or where it fails, sentences are extracted
+    model           the cheap model that summarises, or its name ("anthropic:claude-haiku-4-5"); without one, or where
+                    it fails, sentences are extracted
     """
 
     budget: int = 8_000
@@ -32,7 +33,7 @@ class Window:
     mask_to: int = 100
     summaries: float = 0.25
     counter: TokenCounter | str | None = None
-    model: Model | None = None
+    model: Model | str | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("budget", 100), ("max_items", 1), ("keep_last", 0), ("mask_to", 20)):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import models
 from ..crashpoints import reach
 from ..errors import CheckpointConflict
 from ..journal.events import Draft, Event
@@ -63,10 +64,8 @@ class Conversation:
 class WorkingMemory:
     """The context windows of a workspace's sessions."""
 
-    def __init__(self, journal: Journal, window: Window) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self.window = window
-        self._counters: dict[str, TokenCounter] = {}
         self._entries: dict[tuple[str, int], tuple[Entries, Counting]] = {}
 
     async def context(
@@ -120,7 +119,7 @@ class WorkingMemory:
             backlog, places = len(places) - _AT_ONCE, places[:_AT_ONCE] if whole else places[-_AT_ONCE:]
         events = [
             *await self._events(session, compaction.kept),
-            *await self._talk(session, compaction.upto + 1, position, places),
+            *await self._talk(session, compaction, position, places),
         ]
         summaries = [_summary(event) for event in await self._events(session, compaction.summaries) if not event.erased]
         ordered = tuple(sorted(summaries, key=lambda one: (one.first, one.last)))
@@ -151,13 +150,13 @@ class WorkingMemory:
         found.reverse()
         return found
 
-    async def _talk(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
+    async def _talk(self, session: str, compaction: Compaction, last: int, places: Sequence[int]) -> list[Event]:
         """Those events, verified: as a chain with all that lies between, unless that is too much."""
+        first = compaction.upto + 1
         if last - first >= _NEAR or not places:
             return await self._events(session, places)
-        wanted = set(places)
         events = await self._journal.reading.events(session, first, last, None)
-        return [event for event in events if event.position in wanted or event.type.startswith(TALK)]
+        return [event for event in events if event.type.startswith(TALK) and event.position not in compaction.beyond]
 
     async def _events(self, session: str, places: Sequence[int]) -> list[Event]:
         """Single events of the session and what it was forked from, in order."""
@@ -209,10 +208,8 @@ class WorkingMemory:
 
     async def _known(self, session: str, key: str) -> list[Event]:
         """The event under an idempotency key, in the session or what it was forked from."""
-        for origin, last in [
-            (session, None),
-            *((one.session, one.last) for one in await self._journal.reading.lineage(session)),
-        ]:
+        shared = await self._journal.reading.lineage(session)
+        for origin, last in [(session, None), *((one.session, one.last) for one in shared)]:
             place = await self._journal.store.find(self._journal.workspace, origin, key)
             if place is not None and (last is None or place <= last):
                 events = await self._journal.landmarks.events(origin, [place])
@@ -220,9 +217,9 @@ class WorkingMemory:
         return []
 
     async def _written(self, piece: Piece, limit: int, window: Window, counter: TokenCounter) -> Written:
-        model = window.model
-        if model is None:
+        if window.model is None:
             return extract(piece, limit, counter)
+        model = models.load(window.model) if isinstance(window.model, str) else window.model
         return await aside(lambda: ask(model, piece, limit, counter))
 
     async def _note(self, session: str, talk: Conversation, doomed: Sequence[Unit], blocks: Sequence[Summary]) -> None:

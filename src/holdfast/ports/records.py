@@ -136,7 +136,7 @@ class Part(NamedTuple):
 
     strand: int
     start: int
-    count: int
+    count: int  # type: ignore[assignment]  # of items, not the method of tuples
     owner: bytes | None
     body: bytes
 

@@ -1,0 +1,117 @@
+"""What the sessions of a handle have beside their journal: a context window, checkpoints, progress, hand-off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidInput
+from ..journal.journal import Journal
+from .checkpoints import Checkpoints
+from .entries import reference, text_of
+from .fitting import Counting, Section
+from .handoff import Handoffs, fitted, progress_lines
+from .progresslog import ProgressLog
+from .rendering import Context
+from .states import States
+from .talk import Kind
+from .window import Window
+from .working import WorkingMemory
+
+_HANDOFF_SHARE = 0.2
+_PROGRESS_SHARE = 0.15
+_PARTS = {Kind.MESSAGE: "content", Kind.RESULT: "output", Kind.CALL: "arguments"}
+
+
+class Faculties:
+    """One for each handle: what they remember is shared by its sessions."""
+
+    def __init__(self, journal: Journal, window: Window) -> None:
+        self._journal = journal
+        self.window = window
+        self.checkpoints = Checkpoints(journal)
+        self.states = States(journal, self.checkpoints)
+        self.progress = ProgressLog(journal, self.checkpoints)
+        self.handoffs = Handoffs(journal, self.progress)
+        self._working = WorkingMemory(journal)
+
+    async def context(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
+        """What the model sees next in a session, or what it saw at a position."""
+
+        async def sections(position: int, window: Window, counting: Counting) -> list[Section]:
+            return await self._sections(session, position, window, counting)
+
+        return await self._working.context(session, window, at=at, system=system, sections=sections)
+
+    async def _sections(self, session: str, position: int, window: Window, counting: Counting) -> list[Section]:
+        found = []
+        begun = await self.handoffs.begun(session, upto=position)
+        if begun is not None:
+            lines = [f"This session goes on from {begun['session']!r}."]
+            lines += [f"In doubt, may have happened: {one}" for one in begun["in_doubt"]]
+            lines += [f"Open question: {one}" for one in begun["questions"]]
+            lines += [f"Decided: {one}" for one in begun["decisions"]]
+            text = fitted(lines, counting.counter, int(window.budget * _HANDOFF_SHARE))
+            found.append(Section("handoff", "## Hand-off", text, 0, 0))
+        lines = progress_lines(await self.progress.read(session, at=position))
+        if lines:
+            text = fitted(lines, counting.counter, int(window.budget * _PROGRESS_SHARE))
+            found.append(Section("progress", "## Progress", text, 0, 0))
+        return [section for section in found if section.text]
+
+    async def fetch(self, session: str, place: str | int, *, start: int, length: int | None) -> Any:
+        """The whole of what was masked, by its reference; a piece of it, if it is text or bytes."""
+        position = _position(place)
+        head = await self._journal.reading.head(session)
+        if not 1 <= position <= head.position:
+            raise InvalidInput(
+                f"session {session!r} has no event {reference(position)}",
+                hint="references look like #17: copy it whole",
+            )
+        (event,) = await self._journal.reading.events(session, position, position, None)
+        if event.erased:
+            raise InvalidInput(f"what {reference(position)} referred to was erased", hint="it cannot be brought back")
+        try:
+            part = _PARTS.get(Kind(event.type))
+        except ValueError:
+            part = None
+        whole = event.data if part is None else event.data[part]
+        if start == 0 and length is None:
+            return whole
+        body = whole if isinstance(whole, (str, bytes)) else text_of(whole)
+        return body[start : None if length is None else start + length]
+
+
+def _position(place: str | int) -> int:
+    text = str(place).strip().removeprefix("#")
+    if not text.isdecimal() or isinstance(place, bool):
+        raise InvalidInput(f"{place!r} is no reference", hint="references look like #17: copy it whole")
+    return int(text)
+
+
+FETCH: dict[str, Any] = {
+    "name": "fetch",
+    "description": (
+        "Gives back the whole of something that the context shows only as a digest. Use it when the digest is not "
+        "enough; read long outputs piece by piece."
+    ),
+    "input_schema": {
+        "type": "object",
+        "properties": {
+            "reference": {"type": "string", "description": "The reference in the digest, such as #17."},
+            "start": {"type": "integer", "description": "The first character wanted, from 0.", "minimum": 0},
+            "length": {"type": "integer", "description": "How many characters at most.", "minimum": 1},
+        },
+        "required": ["reference"],
+    },
+}
+"""The tool with which a model fetches what was masked, in Anthropic's form."""
+
+
+def fetch_tool(form: str) -> dict[str, Any]:
+    """The tool with which a model fetches what was masked, as a provider wants it."""
+    if form == "anthropic":
+        return FETCH
+    if form == "openai":
+        function = {"name": FETCH["name"], "description": FETCH["description"], "parameters": FETCH["input_schema"]}
+        return {"type": "function", "function": function}
+    raise InvalidInput(f"{form!r} is no form of a tool", hint='say "anthropic" or "openai"')
