@@ -215,7 +215,7 @@ class Checkpoints:
         if saved is None or owner is None:
             return None
         try:
-            form = self._journal.landmarks.open_form(found.session, found.landmark, owner)
+            form = await self._journal.landmarks.open_form(found.session, found.landmark, owner)
             fields, digest, made_of = await self._weaver.assembled(found.session, form, owner)
         except ValueError as error:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, str(error)) from error

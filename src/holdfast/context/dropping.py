@@ -10,7 +10,7 @@ from ..errors import PositionConflict, StoreBusy
 from ..journal.events import Draft
 from ..journal.forms import Form, Span
 from ..journal.journal import Journal
-from ..journal.landmarks import attached_to
+from ..journal.landmarks import attached_to, attached_under
 from ..journal.owners import Owner
 from ..ports import Beside, Landmark, LandmarkQuery, Part
 
@@ -63,7 +63,7 @@ class Dropping:
         """What is attached to these checkpoints; to any, also to such as never came (None)."""
         names = [attached_to(self._name, one) for one in ids or ()]
         if ids is None:
-            journal, prefix = self._journal, attached_to(self._name, "")
+            journal, prefix = self._journal, attached_under(self._name)
             names = await journal.store.landmark_names(journal.workspace, self._session, prefix)
         return [landmark for name in names for landmark in await self._own(name)]
 
@@ -75,14 +75,17 @@ class Dropping:
             opened = await self._form(landmark)
             if opened is not None:
                 (lost if (landmark.name, landmark.id) in gone else kept).append((landmark, *opened))
-        needed = union(span for _, form, _ in kept for span in form.spans())
+        needed = union(span for _, form, _ in kept for span in (*form.spans(), *form.own))
         rewritten: list[Landmark] = []
         parts: list[Part] = []
         strands: list[int] | None = None
-        if not kept or union([*needed, *(span for _, form, _ in lost for span in form.spans())]) != needed:
+        if (
+            not kept
+            or union([*needed, *(span for _, form, _ in lost for span in (*form.spans(), *form.own))]) != needed
+        ):
             rewritten, parts = await self._moved(kept)
             strands = sorted({part.strand for part in parts})
-        positions = [one.position for one in (*doomed, *attached)]
+        positions = [one.position for one in (*doomed, *attached) if one.intact]
         return Beside(
             rewritten=rewritten,
             parts=parts,
@@ -104,7 +107,7 @@ class Dropping:
         if landmark.form is None or owner is None or not landmark.intact:
             return None
         try:
-            return self._journal.landmarks.open_form(self._session, landmark, owner), owner
+            return await self._journal.landmarks.open_form(self._session, landmark, owner), owner
         except ValueError:
             return None
 
@@ -117,7 +120,7 @@ class Dropping:
             by_owner.setdefault(state[0].owner, []).append(state)
         for group in by_owner.values():
             owner = group[0][2]
-            needed = union(span for _, form, _ in group for span in form.spans())
+            needed = in_order(span for _, form, _ in group for span in form.spans())
             bodies = await self._journal.landmarks.bodies(self._session, needed, owner)
             places = [(strand, index) for strand, first, last in needed for index in range(first, last)]
             strand = int.from_bytes(self._journal.ids.random(6), "big")
@@ -143,16 +146,44 @@ def union(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
+def in_order(spans: Iterable[Span]) -> list[Span]:
+    """The same items in the order in which they are first named, each once: lists come in one piece."""
+    placed: dict[int, list[Span]] = {}
+    found: list[Span] = []
+    for span in spans:
+        there = placed.setdefault(span.strand, [])
+        at = max(bisect_right(there, Span(span.strand, span.first, 2**62)) - 1, 0)
+        first = span.first
+        pieces = []
+        while first < span.last:
+            while at < len(there) and there[at].last <= first:
+                at += 1
+            stop = min(span.last, there[at].first) if at < len(there) else span.last
+            if first < stop:
+                pieces.append(Span(span.strand, first, stop))
+            first = there[at].last if at < len(there) else span.last
+        if pieces:
+            placed[span.strand] = union([*there, *pieces])
+            found += pieces
+    return found
+
+
 def mover(needed: list[Span], strand: int) -> Callable[[Span], list[Span]]:
     """Where a span lies once all that is needed follows on each other in a new strand."""
-    starts, passed = [], 0
+    passed, places = 0, []
     for span in needed:
-        starts.append(passed)
+        places.append((span, passed))
         passed += span.last - span.first
+    places.sort()
 
     def move(span: Span) -> list[Span]:
-        at = bisect_right(needed, Span(span.strand, span.first, 2**62)) - 1
-        first = starts[at] + span.first - needed[at].first
-        return [Span(strand, first, first + span.last - span.first)]
+        at = bisect_right(places, (Span(span.strand, span.first, 2**62), 0)) - 1
+        first, moved = span.first, []
+        while first < span.last:
+            piece, start = places[at]
+            stop = min(span.last, piece.last)
+            moved.append(Span(strand, start + first - piece.first, start + stop - piece.first))
+            first, at = stop, at + 1
+        return moved
 
     return move

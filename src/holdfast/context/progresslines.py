@@ -25,7 +25,6 @@ EXACT = {f"{'#' * LEVEL} {part}": part for part in Part}
 _NAMES = {part.casefold(): part for part in Part} | {
     "goal": Part.GOAL,
     "completed": Part.STEPS,
-    "completed step": Part.STEPS,
     "blocker": Part.BLOCKER,
     "blockers": Part.BLOCKER,
     "current blockers": Part.BLOCKER,

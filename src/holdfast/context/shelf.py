@@ -56,10 +56,10 @@ class Shelf:
             )
         while True:
             head = await self._journal.reading.head(_session(space))
-            old = await self._living(space, key)
+            old = await self._living_or_damaged(space, key)
             now = self._journal.clock.now()
             expires = None if ttl_us is None else now + ttl_us
-            created = old.created if old else now
+            created = old[1].created if old else now
             note = {"space": list(space), "key": key, "value": value, "created": created, "ttl": ttl_us}
             owner = await self._journal.owner(subject)
             landmark = Landmark(_name(space), check_name("key", key), 0, now, expires, False, owner.ref)
@@ -78,14 +78,18 @@ class Shelf:
 
     async def get(self, space: Space, key: str, *, touch: bool = False) -> Item | None:
         """A value; None if there is none, or its time has passed. With `touch`, its time begins anew."""
-        item = await self._living(space, key)
-        if item is None or not touch or item.ttl is None or item.expires is None:
+        found = await self._living(space, key)
+        if found is None:
+            return None
+        landmark, item = found
+        now = self._journal.clock.now()
+        if not touch or item.ttl is None or item.expires is None:
             return item
-        expires = self._journal.clock.now() + item.ttl
-        landmark = await self._landmark(space, key)
-        if landmark is not None and expires - item.expires >= item.ttl // _TOUCH_AFTER:
-            beside = Beside(rewritten=[landmark._replace(expires=expires)])
-            await self._note(_session(space), "shelf.touched", {"expires": expires}, beside, None)
+        if now + item.ttl - item.expires < item.ttl // _TOUCH_AFTER:
+            return item
+        expires = now + item.ttl
+        beside = Beside(rewritten=[landmark._replace(expires=expires)])
+        await self._note(_session(space), "shelf.touched", {"expires": expires}, beside, None)
         return item._replace(expires=expires)
 
     async def remove(self, space: Space, key: str) -> bool:
@@ -102,8 +106,7 @@ class Shelf:
         """All living values under a namespace and those that begin with it, by namespace and key."""
         found: list[Item] = []
         async for session, name in self._names(prefix):
-            landmarks = await self._all(session, name)
-            found += await self._items(session, landmarks)
+            found += await self._items(session, await self._all(session, name))
         return sorted(found, key=lambda item: (item.space, item.key))
 
     async def spaces(self) -> list[Space]:
@@ -122,9 +125,11 @@ class Shelf:
                 head = await self._journal.reading.head(session)
                 # Read again after the head: what was put since is no longer among them.
                 again = await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE)
-                landmarks = [landmark for origin, landmark in again if origin == session]
+                landmarks = [landmark for origin, landmark in again if origin == session and landmark.intact]
                 if landmarks and await self._remove(session, landmarks, "expired", head.position):
                     removed += len(landmarks)
+            if not any(landmark.intact for _, landmark in due):
+                break  # what is damaged stays: nobody knows when it was to expire
         return removed
 
     # -- landmarks
@@ -132,11 +137,11 @@ class Shelf:
     async def _landmark(self, space: Space, key: str) -> Landmark | None:
         query = LandmarkQuery(_name(space), check_name("key", key))
         found = await self._journal.store.landmarks(self._journal.workspace, _session(space), query)
-        return _intact(found)[0] if found else None
+        return found[0] if found else None
 
     async def _all(self, session: str, name: str) -> list[Landmark]:
         query = LandmarkQuery(name, limit=10_000_000)
-        return _intact(await self._journal.store.landmarks(self._journal.workspace, session, query))
+        return await self._journal.store.landmarks(self._journal.workspace, session, query)
 
     async def _names(self, prefix: Space) -> AsyncGenerator[tuple[str, str], None]:
         """The sessions and names under which values with that prefix lie."""
@@ -162,34 +167,55 @@ class Shelf:
                 return
             after = names[-1]
 
-    async def _living(self, space: Space, key: str) -> Item | None:
+    async def _living(self, space: Space, key: str) -> tuple[Landmark, Item] | None:
+        """A value and where it lies. If its payload is gone, somebody replaced it while we read: look again."""
         landmark = await self._landmark(space, key)
-        items = await self._items(_session(space), [landmark] if landmark is not None else [])
-        return items[0] if items else None
+        while landmark is not None:
+            _expect_intact(landmark)
+            items = await self._items(_session(space), [landmark])
+            if items:
+                return landmark, items[0]
+            again = await self._landmark(space, key)
+            if again == landmark:
+                return None
+            landmark = again
+        return None
+
+    async def _living_or_damaged(self, space: Space, key: str) -> tuple[Landmark, Item] | None:
+        try:
+            return await self._living(space, key)
+        except StoreDamaged:
+            return None  # what is put now takes its place
 
     async def _items(self, session: str, landmarks: list[Landmark]) -> list[Item]:
         now = self._journal.clock.now()
+        for one in landmarks:
+            _expect_intact(one)
         living = {one.position: one for one in landmarks if one.expires is None or one.expires > now}
         items = []
         for event in await self._journal.landmarks.events(session, list(living)):
+            landmark = living[event.position]
+            space, key = _space(landmark.name), landmark.id  # in the payload, they may be redacted
             if not event.erased:
                 value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
-                landmark = living[event.position]
-                space, key = _space(landmark.name), landmark.id  # in the payload, they may be redacted
                 items.append(Item(space, key, value, created, event.time, landmark.expires, ttl))
+            elif len(landmarks) > 1:  # replaced while we read the others
+                found = await self._living(space, key)
+                items += [found[1]] if found is not None else []
         return items
 
     # -- changes
 
     async def _old_payload(self, space: Space, key: str) -> list[tuple[int, bytes]]:
         landmark = await self._landmark(space, key)
-        if landmark is None:
+        if landmark is None or not landmark.intact:
             return []
         return await self._journal.landmarks.digests(_session(space), [landmark.position])
 
     async def _remove(self, session: str, landmarks: list[Landmark], reason: str, head: int) -> bool:
         """Take values off the shelf, unless somebody changed it since."""
-        stripped = await self._journal.landmarks.digests(session, [one.position for one in landmarks])
+        intact = [one.position for one in landmarks if one.intact]
+        stripped = await self._journal.landmarks.digests(session, intact)
         removed = [(one.name, one.id) for one in landmarks]
         note = {"count": len(landmarks), "reason": reason}
         beside = Beside(removed=removed, stripped=stripped)
@@ -205,11 +231,12 @@ class Shelf:
         return True
 
 
-def _intact(landmarks: list[Landmark]) -> list[Landmark]:
-    for one in landmarks:
-        if not one.intact:
-            raise StoreDamaged(f"the row of {one.name} {one.id} does not match its checksum", hint="restore a backup")
-    return landmarks
+def _expect_intact(landmark: Landmark) -> None:
+    if not landmark.intact:
+        raise StoreDamaged(
+            f"the row of {landmark.name} {landmark.id} does not match its checksum",
+            hint="put the value again, or remove it",
+        )
 
 
 def _session(space: Space) -> str:

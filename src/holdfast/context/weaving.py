@@ -13,9 +13,10 @@ from weakref import WeakValueDictionary
 
 from ..crashpoints import reach
 from ..journal.events import Draft
-from ..journal.forms import Fields, Form, Kept, Woven, bodies_of, weave
+from ..journal.forms import Fields, Form, Kept, bodies_of
 from ..journal.journal import Journal
 from ..journal.owners import Owner
+from ..journal.weaving import Woven, weave
 from ..ports import Beside, Landmark, Part, StrandMoved, SubjectGone
 from ..runtime import Turn
 
@@ -132,7 +133,7 @@ class Weaver:
             if newest is None or newest.session != order.session or newest.landmark.owner != owner.ref:
                 continue
             try:
-                form = self._journal.landmarks.open_form(order.session, newest.landmark, owner)
+                form = await self._journal.landmarks.open_form(order.session, newest.landmark, owner)
                 _, _, fields = await self.assembled(order.session, form, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it

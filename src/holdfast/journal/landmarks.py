@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +32,17 @@ ATTACHED = "+"
 
 def attached_to(name: str, id: str) -> str:
     """The name under which lies what is attached to a landmark."""
-    return f"{ATTACHED}{len(name)}:{name}#{id}"
+    return attached_under(name) + _short(id, 12)
+
+
+def attached_under(name: str) -> str:
+    """How all those names begin, for the landmarks under one name."""
+    return ATTACHED + _short(name, 6)
+
+
+def _short(text: str, size: int) -> str:
+    """A text of any length by its hash: there are many of these names, and each is stored twice."""
+    return urlsafe_b64encode(blake2b(text.encode(), digest_size=size).digest()).decode()
 
 
 class Found(NamedTuple):
@@ -105,10 +117,17 @@ class Landmarks:
         """A form as it lies in a landmark's row."""
         return self._envelope(form, owner, _pack((self._workspace, session, name, id)))
 
-    def open_form(self, session: str, landmark: Landmark, owner: Owner) -> Form:
+    async def open_form(self, session: str, landmark: Landmark, owner: Owner) -> Form:
         """The form of a landmark. ValueError if it was changed or moved."""
         where = _pack((self._workspace, session, landmark.name, landmark.id))
-        return Form(_opened(landmark.form or b"", owner, where))
+        try:
+            form = Form(_opened(landmark.form or b"", owner, where))
+            while pages := form.pages():
+                bodies = await self.bodies(session, pages, owner)
+                form.turn([bodies[page.strand, page.first] for page in pages])
+        except (KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as error:
+            raise ValueError(f"its form is broken, or a page of it is missing ({error})") from error
+        return form
 
     def _envelope(self, body: bytes, owner: Owner, where: bytes) -> bytes:
         form = Envelope.PLAIN

@@ -36,7 +36,8 @@ class Finding:
         values = {"workspace": workspace, "session": session, **query._asdict()}
 
         def work(connection: Connection) -> list[Landmark]:
-            rows = connection.execute(Q.read_landmarks, values, binary=True)
+            chosen = Q.read_attached if query.name.startswith("+") else Q.read_landmarks
+            rows = connection.execute(chosen, values, binary=True)
             return [read_landmark(place, row) for row in rows]
 
         return await self._do(work)

@@ -385,7 +385,8 @@ SELECT pg_notify('holdfast', 'runs');
 
 -- name: newest_landmark
 -- The newest landmark under a name.
-SELECT id FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND name = %s ORDER BY position DESC LIMIT 1;
+SELECT id FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND name = %s AND NOT starts_with(name, '+')
+ORDER BY position DESC LIMIT 1;
 
 -- name: write_landmark
 -- A landmark from now on.
@@ -405,10 +406,18 @@ WHERE workspace = %s AND session = %s AND name = %s AND id = %s AND position = %
 -- A landmark that is one no longer.
 DELETE FROM holdfast.landmarks WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
 
+-- name: read_attached
+-- What is attached to a landmark, newest first: there are few, and no index has them in order.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast.landmarks
+WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s
+  AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
+  AND (%(until)s::bigint IS NULL OR time <= %(until)s)
+ORDER BY position DESC LIMIT %(limit)s;
+
 -- name: read_landmarks
 -- Landmarks under a name, newest first; or the one with an id.
 SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast.landmarks
-WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s
+WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s AND NOT starts_with(name, '+')
   AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
   AND (%(until)s::bigint IS NULL OR time <= %(until)s)
 ORDER BY position DESC LIMIT %(limit)s;

@@ -18,7 +18,8 @@ T = TypeVar("T")
 def read_landmarks(connection: apsw.Connection, sid: int, query: LandmarkQuery) -> list[Landmark]:
     """A session's landmarks, newest first."""
     values = (sid, query.name, query.id, query.upto, query.until, query.limit)
-    chosen = Q.read_landmark if query.id is not None else Q.read_landmarks
+    chosen = Q.read_attached if query.name.startswith("+") else Q.read_landmarks
+    chosen = Q.read_landmark if query.id is not None else chosen
     rows: Any = connection.execute(chosen, values)
     return [read_landmark((sid,), row) for row in rows]
 

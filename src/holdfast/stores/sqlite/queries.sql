@@ -233,7 +233,7 @@ SELECT run, checksum, workspace, run, session, task, version, status, waiting, w
 
 -- name: newest_landmark
 -- The newest landmark under a name.
-SELECT id FROM holdfast_landmarks WHERE sid = ? AND name = ? ORDER BY position DESC LIMIT 1;
+SELECT id FROM holdfast_landmarks WHERE sid = ? AND name = ? AND name NOT GLOB '+*' ORDER BY position DESC LIMIT 1;
 
 -- name: write_landmark
 -- A landmark from now on.
@@ -249,10 +249,17 @@ WHERE sid = ? AND name = ? AND id = ? AND position = ?;
 -- A landmark that is one no longer.
 DELETE FROM holdfast_landmarks WHERE sid = ? AND name = ? AND id = ?;
 
+-- name: read_attached
+-- What is attached to a landmark, newest first: there are few, and no index has them in order.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast_landmarks
+WHERE sid = ?1 AND name = ?2 AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
+  AND (?5 IS NULL OR time <= ?5)
+ORDER BY position DESC LIMIT ?6;
+
 -- name: read_landmarks
 -- Landmarks under a name, newest first.
 SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM holdfast_landmarks
-WHERE sid = ?1 AND name = ?2 AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
+WHERE sid = ?1 AND name = ?2 AND name NOT GLOB '+*' AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5)
 ORDER BY position DESC LIMIT ?6;
 

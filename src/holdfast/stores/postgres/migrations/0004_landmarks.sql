@@ -15,7 +15,8 @@ CREATE TABLE holdfast.landmarks (
     checksum bytea NOT NULL,
     PRIMARY KEY (workspace, session, name, id)
 );
-CREATE INDEX landmarks_place ON holdfast.landmarks (workspace, session, name, position);
+CREATE INDEX landmarks_place ON holdfast.landmarks (workspace, session, name, position)
+    WHERE NOT starts_with(name, '+');
 CREATE INDEX landmarks_expires ON holdfast.landmarks (workspace, expires) WHERE expires IS NOT NULL;
 CREATE INDEX landmarks_owner ON holdfast.landmarks (workspace, owner) WHERE owner IS NOT NULL;
 

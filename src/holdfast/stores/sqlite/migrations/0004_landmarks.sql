@@ -14,7 +14,7 @@ CREATE TABLE holdfast_landmarks (
     checksum BLOB NOT NULL,
     PRIMARY KEY (sid, name, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX holdfast_landmarks_place ON holdfast_landmarks (sid, name, position);
+CREATE INDEX holdfast_landmarks_place ON holdfast_landmarks (sid, name, position) WHERE name NOT GLOB '+*';
 CREATE INDEX holdfast_landmarks_expires ON holdfast_landmarks (expires) WHERE expires IS NOT NULL;
 CREATE INDEX holdfast_landmarks_owner ON holdfast_landmarks (owner) WHERE owner IS NOT NULL;
 

@@ -1,0 +1,199 @@
+"""Putting a state together from what is stored already and what is new: see `forms`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import InvalidInput
+from .forms import FORMAT, PAGE, Digester, Fields, Items, Kept, KeptItems, KeptLeaf, Leaf, Span, flat, join, pack
+
+_INLINE = 64
+"""Bytes up to which a value lies in the form itself: a reference would hardly be shorter."""
+_RECENT = 8
+"""Pieces of a list that are not put on a page: the last of them may still grow."""
+_MISSES = 16
+"""How many new items of a list are looked for in its past before the rest counts as new."""
+
+
+class Woven(NamedTuple):
+    """A form ready to be stored: its bytes, the digest of the state, the new bodies and the place where they begin, and
+    what `Kept.learn` is told once it is stored."""
+
+    form: bytes
+    digest: bytes
+    bodies: list[bytes]
+    strand: int
+    start: int
+    fields: dict[str, Any]
+    fresh: dict[bytes, Span]
+
+
+def weave(name: str | None, fields: Fields, kept: Kept, salt: bytes) -> Woven:
+    """Put a state together from what was kept and what is new."""
+    weaving = _Weaving(kept, Digester(salt))
+    node, digest, after = weaving.fields(fields, kept.names.get(name) if name is not None else None)
+    form = pack([FORMAT, list(weaving.strands), weaving.tip + len(weaving.bodies), node])
+    return Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, after, weaving.fresh)
+
+
+class _Weaving:
+    def __init__(self, kept: Kept, digester: Digester) -> None:
+        self._kept = kept
+        self.strand, self.tip = kept.strand, kept.tip
+        self._digester = digester
+        self.bodies: list[bytes] = []
+        self.fresh: dict[bytes, Span] = {}
+        self.strands: dict[int, int] = {self.strand: 0}
+
+    def fields(self, fields: Fields, kept: Any) -> tuple[Any, bytes, dict[str, Any]]:
+        known = kept if type(kept) is dict else {}
+        nodes, digests, after = {}, {}, {}
+        for name, value in fields.items():
+            nodes[name], digests[name], after[name] = self._any(value, known.get(name))
+        return [3, nodes], self._digester.fields(digests), after
+
+    def _any(self, value: Any, kept: Any) -> tuple[Any, bytes, Any]:
+        if type(value) is Leaf:
+            return self._leaf(value.body, kept)
+        if type(value) is Items:
+            return self._items(value, kept)
+        if type(value) is not dict:
+            raise InvalidInput(
+                f"{type(value).__name__} is no part of a form", hint="give Leaf, Items, or a dict of them"
+            )
+        return self.fields(value, kept)
+
+    def _leaf(self, body: bytes, kept: Any) -> tuple[Any, bytes, KeptLeaf]:
+        digest = self._digester.body(body)
+        if len(body) <= _INLINE:
+            return [0, body], digest, KeptLeaf(digest, body, None)
+        span = kept.span if type(kept) is KeptLeaf and kept.digest == digest else None
+        if span is None:
+            span = self._store(digest, body)
+        return [1, *self._flat([span])], digest, KeptLeaf(digest, None, span)
+
+    def _items(self, items: Items, kept: Any) -> tuple[Any, bytes, KeptItems]:
+        old = kept if type(kept) is KeptItems and kept.digests else self._like(items)
+        values, way = items.values, (items.encode, items.freeze)
+        bodies: list[bytes] | None = None
+        keys = items.freeze(values, old.keys if old.frozen == way else [])
+        if old.frozen == way and old.keys and keys and keys[0] != old.keys[0]:  # it begins otherwise: like another?
+            other = self._like(items)
+            old = other if other.digests else old
+        if old.frozen == way or not old.digests:
+            wanted = keys
+        else:  # read from the store, where there are no stand-ins: compare by digest this once
+            bodies = [items.encode(value) for value in values]
+            wanted = [self._digester.body(body) for body in bodies]
+        runs = shared_runs(old.keys if bodies is None else old.digests, wanted)
+        spans, digests = self._put_together(items, bodies, runs, old)
+        return self._list(spans), self._digester.items(digests), KeptItems(keys, way, digests, spans)
+
+    def _list(self, spans: list[Span]) -> Any:
+        """A list's node. In many pieces, the older ones are put on pages, and pages on pages: those that were written
+        stay the same while the list grows, and are shared like any other body."""
+        levels: list[list[int]] = []
+        while True:
+            paged = (len(spans) - _RECENT) // PAGE * PAGE if len(spans) > _RECENT + PAGE else 0
+            levels.append(self._flat(spans[paged:]))
+            if not paged:
+                break
+            pages = [_page(spans[at : at + PAGE]) for at in range(0, paged, PAGE)]
+            spans = [self._store(self._digester.body(page), page) for page in pages]
+        return [2, *levels[0]] if len(levels) == 1 else [4, levels]
+
+    def _like(self, items: Items) -> KeptItems:
+        """A list of the session that begins with the same item, under whatever name."""
+        if not items.values:
+            return KeptItems([], None, [], [])
+        first = self._digester.body(items.encode(items.values[0]))
+        return self._kept.heads.get(first) or KeptItems([], None, [], [])
+
+    def _put_together(
+        self, items: Items, bodies: list[bytes] | None, runs: Sequence[tuple[int | None, int, int]], old: KeptItems
+    ) -> tuple[list[Span], list[bytes]]:
+        """The spans and digests of a list that is made of runs: old items from an index, or new ones (None)."""
+        spans: list[Span] = []
+        digests: list[bytes] = []
+        for origin, first, last in runs:
+            if origin is None:
+                fresh = bodies[first:last] if bodies else [items.encode(value) for value in items.values[first:last]]
+                for body in fresh:
+                    digest = self._digester.body(body)
+                    digests.append(digest)
+                    join(spans, [self._store(digest, body)])
+            else:
+                stop = origin + last - first
+                digests += old.digests[origin:stop]
+                join(spans, _slice(old.spans, origin, stop))
+        return spans, digests
+
+    def _store(self, digest: bytes, body: bytes) -> Span:
+        """Where a body lies: the session may have it from elsewhere."""
+        known = self._kept.bodies.get(digest) or self.fresh.get(digest)
+        if known is not None:
+            return known
+        first = self.tip + len(self.bodies)
+        self.bodies.append(body)
+        self.fresh[digest] = Span(self.strand, first, first + 1)
+        return self.fresh[digest]
+
+    def _flat(self, spans: Iterable[Span]) -> list[int]:
+        return flat(spans, self.strands)
+
+
+def _page(spans: list[Span]) -> bytes:
+    strands: dict[int, int] = {}
+    numbers = flat(spans, strands)
+    return pack([list(strands), numbers])
+
+
+def shared_runs(old: list[Any], new: list[Any]) -> list[tuple[int | None, int, int]]:
+    """A list as runs of (where it lies in `old`, first, last): old items in their order, and new ones (None)."""
+    known, count = len(old), len(new)
+    if known and old == new[:known]:  # by far the most common: it grew at its end, or not at all
+        return [(0, 0, known), (None, known, count)] if count > known else [(0, 0, known)]
+    runs: list[tuple[int | None, int, int]] = []
+    here, there, misses = 0, 0, 0
+    while here < count:
+        found = _find(old, new[here], there) if there < known and misses < _MISSES else -1
+        if found < 0:
+            misses += 1
+            if runs and runs[-1][0] is None:
+                runs[-1] = (None, runs[-1][1], here + 1)
+            else:
+                runs.append((None, here, here + 1))
+            here += 1
+            continue
+        length = _common(old, found, new, here)
+        runs.append((found, here, here + length))
+        here, there = here + length, found + length
+    return runs
+
+
+def _find(old: list[Any], item: Any, start: int) -> int:
+    try:
+        return old.index(item, start)
+    except ValueError:
+        return -1
+
+
+def _common(old: list[Any], start: int, new: list[Any], first: int) -> int:
+    """How many items are the same from here on."""
+    length = min(len(old) - start, len(new) - first)
+    if old[start : start + length] == new[first : first + length]:
+        return length
+    # The first was found; it may still differ from itself, as NaN does.
+    return next((index for index in range(1, length) if old[start + index] != new[first + index]), length)
+
+
+def _slice(spans: list[Span], first: int, last: int) -> list[Span]:
+    """The items first..last of a list that is made of spans."""
+    found, passed = [], 0
+    for strand, begin, end in spans:
+        low, high = max(first - passed, 0), min(last - passed, end - begin)
+        if low < high:
+            found.append(Span(strand, begin + low, begin + high))
+        passed += end - begin
+    return found
