@@ -20,7 +20,7 @@ from .journal.sealing import KeySource
 from .journal.verifying import Verification
 from .opening import Address, Settings, check_settings, open_journal, open_store
 from .ports import Head, LeaseRow, Outlet, SessionRow
-from .runtime import Looping, Runtime
+from .runtime import Looping, Runtime, Turn
 
 
 class ReadOptions(TypedDict, total=False):
@@ -108,7 +108,7 @@ class AsyncHoldfast(AsyncRuns):
     async def erase(self, subject: str) -> ErasureReport:
         """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
         report = await self._journal.erase(subject)
-        self._faculties.checkpoints.forget()
+        self._faculties.forget()
         return report
 
     async def rotate_key(self, key: KeySource) -> int:
@@ -149,6 +149,7 @@ class AsyncSession(AsyncTalk):
         self._faculties = faculties
         self._leftovers = leftovers
         self._continues = continues
+        self._beginning = Turn()
 
     def append(
         self,

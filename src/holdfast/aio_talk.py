@@ -20,9 +20,14 @@ from .errors import InvalidInput
 from .journal.events import Draft, Event
 from .journal.journal import Journal
 from .ports import Model, TokenCounter
+from .runtime import Turn
 
 Leftovers = Callable[[str], Awaitable[tuple[Sequence[str], Sequence[str]]]]
 """The open questions of a session's runs, and their steps in doubt."""
+
+
+_PATIENCE = 30.0
+"""Seconds to wait for another call of the same handle that goes on from another session."""
 
 
 class AppendOptions(TypedDict, total=False):
@@ -89,16 +94,26 @@ class AsyncTalk:
     _faculties: Faculties
     _leftovers: Leftovers
     _continues: str | None
+    _beginning: Turn
 
     async def _begin(self) -> None:
         """Go on from another session, if that was asked for and did not happen yet."""
         if self._continues is None:
             return
-        old, self._continues = self._continues, None
+        mine = await self._beginning.take(_PATIENCE)
+        try:
+            if self._continues is not None:
+                await self._go_on_from(self._continues)
+                self._continues = None
+        finally:
+            if mine:
+                self._beginning.give_back()
+
+    async def _go_on_from(self, old: str) -> None:
         begun = await self._faculties.handoffs.begun(self.id)
-        if begun is not None and begun["session"] != old:
+        if begun is not None and begun.session != old:
             raise InvalidInput(
-                f"session {self.id!r} goes on from {begun['session']!r} already", hint="name that one, or a new session"
+                f"session {self.id!r} goes on from {begun.session!r} already", hint="name that one, or a new session"
             )
         handoff = await self._faculties.handoffs.of(old, *await self._leftovers(old))
         await self._faculties.handoffs.begin(self.id, handoff)
@@ -138,6 +153,8 @@ class AsyncTalk:
         self, call: Event | str, output: Any, *, error: bool = False, **options: Unpack[AppendOptions]
     ) -> Event:
         """What the tool gave back for a call, named by its event or its id."""
+        if isinstance(call, Event) and call.type != talk.Kind.CALL:
+            raise InvalidInput(f"event {call.position} is no tool call", hint="give what session.tool_call(…) returned")
         call_id = call.data["id"] if isinstance(call, Event) else call
         draft = talk.result(call_id, output, error)
         if isinstance(call, Event):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ModelFailed
 from ..ports import Model, TokenCounter
-from .entries import text_of
+from .blocks import are_blocks, text_of
 from .extracting import Excerpt, summarise
 from .talk import Kind, Priority, Unit
 from .trimming import plain
@@ -22,8 +22,11 @@ from .window import Window
 _FAN = 4
 _BLOCKS = 6
 """Summaries of full length that fit into the share that all of them have."""
-_CHUNK_UNITS = 200
+_CHUNK_EXCERPTS = 400
 _CHUNK_TOKENS = 6_000
+_FEW = 3
+_OPEN_CALLS = 20
+_ALWAYS = 20
 _EXCERPT = 2_000
 """Characters of an entry that a summary is made from; what is longer was an output that nobody reads twice."""
 _SYSTEM = (
@@ -65,7 +68,7 @@ class Piece(NamedTuple):
     @property
     def key(self) -> str:
         """The same piece is summarised once, by whoever is first."""
-        return f"summary:{self.level}:{self.first}-{self.last}"
+        return f"holdfast:summary:{self.level}:{self.first}-{self.last}"
 
 
 def room_for_one(window: Window) -> int:
@@ -73,58 +76,83 @@ def room_for_one(window: Window) -> int:
     return max(40, int(window.budget * window.summaries) // _BLOCKS)
 
 
-def due(units: Sequence[Unit], tokens: int, window: Window) -> list[Unit]:
-    """The entries that are to be summarised now: all but the newest, if there are too many or they take too much."""
-    spoken = [unit for unit in units if unit.priority is not Priority.ALWAYS]
-    if len(spoken) <= window.max_items and tokens <= window.budget * window.threshold:
+def due(units: Sequence[Unit], tokens: Sequence[int], rest: int, window: Window) -> list[Unit]:
+    """The entries that are to be summarised now: all but the newest, if there are too many or they take too much,
+    together with the `rest` that is in the context. What is always shown stays, and so does a call that has no result
+    yet; a few large entries are not worth a summary each."""
+    going = [unit for unit in units if unit.priority is not Priority.ALWAYS]
+    crowded = len(going) > window.max_items
+    if not crowded and rest + sum(tokens) <= window.budget * window.threshold:
         return []
-    return spoken[: len(spoken) - window.keep_last] if window.keep_last else spoken
+    older = going[: max(0, len(going) - max(1, window.keep_last))]
+    open_calls = [unit for unit in older if unit.is_open][-_OPEN_CALLS:]
+    doomed = [unit for unit in older if unit not in open_calls]
+    cost = dict(zip((unit.position for unit in units), tokens, strict=True))
+    worthwhile = crowded or len(doomed) >= _FEW or sum(cost[unit.position] for unit in doomed) > window.budget // 4
+    return doomed if worthwhile else []
+
+
+def overflow(units: Sequence[Unit]) -> list[Unit]:
+    """Of the entries that are always shown, those that are too many: the oldest, but not the system's first prompt."""
+    always = [unit for unit in units if unit.priority is Priority.ALWAYS]
+    first = next((unit for unit in always if unit.is_prompt), None)
+    return [unit for unit in always if unit is not first][:-_ALWAYS]
 
 
 def pieces(units: Sequence[Unit], count: TokenCounter) -> list[Piece]:
     """Entries in stretches that each make one summary: of one subject, and not too long."""
-    found: list[Piece] = []
-    run: list[Unit] = []
-    size = 0
+    by_subject: dict[str | None, list[Excerpt]] = {}
     for unit in units:
-        excerpts = _excerpts(unit)
-        cost = sum(count.count(one.text) for one in excerpts)
-        if run and (unit.subject != run[0].subject or len(run) >= _CHUNK_UNITS or size + cost > _CHUNK_TOKENS):
-            found.append(_piece(run))
+        for subject, excerpt in _excerpts(unit):
+            by_subject.setdefault(subject, []).append(excerpt)
+    return [piece for subject, excerpts in by_subject.items() for piece in _chunks(subject, excerpts, count)]
+
+
+def _chunks(subject: str | None, excerpts: Sequence[Excerpt], count: TokenCounter) -> Iterator[Piece]:
+    run: list[Excerpt] = []
+    size = 0
+    for excerpt in excerpts:
+        cost = count.count(excerpt.text)
+        if run and (len(run) >= _CHUNK_EXCERPTS or size + cost > _CHUNK_TOKENS):
+            yield _piece(subject, run)
             run, size = [], 0
-        run.append(unit)
+        run.append(excerpt)
         size += cost
-    return [*found, _piece(run)] if run else found
+    if run:
+        yield _piece(subject, run)
 
 
-def _piece(units: Sequence[Unit]) -> Piece:
-    excerpts = tuple(one for unit in units for one in _excerpts(unit))
-    return Piece(units[0].position, max(unit.last for unit in units), 0, units[0].subject, excerpts)
+def _piece(subject: str | None, excerpts: Sequence[Excerpt]) -> Piece:
+    places = [one.position for one in excerpts]
+    return Piece(min(places), max(places), 0, subject, tuple(excerpts))
 
 
-def _excerpts(unit: Unit) -> list[Excerpt]:
-    data, answer = unit.data, unit.answer
+def _excerpts(unit: Unit) -> list[tuple[str | None, Excerpt]]:
+    """What there is to summarise in an entry, each with the subject of the event that it comes from."""
+    data, place = unit.data, unit.position
     if unit.kind is Kind.MESSAGE:
-        return [Excerpt(data["role"], "message", _readable(data["content"]), unit.position)]
+        asked = Excerpt(data["role"], "message", _readable(data["content"]), place)
+    elif unit.kind is Kind.CALL:
+        asked = Excerpt("assistant", "tool.called", _short(f"{data['tool']} {text_of(data['arguments'])}"), place)
+    elif unit.kind is Kind.RESULT:
+        asked = Excerpt("tool", "tool.returned", _readable(data["output"]), place)
+    elif unit.kind is Kind.DECISION:
+        asked = Excerpt("assistant", "decision", f"{data['decision']} because {data['reason']}", place)
+    elif unit.kind is Kind.RESOLUTION:
+        asked = Excerpt("assistant", "resolution", data["resolution"], place)
+    else:
+        asked = Excerpt("assistant", "error", data["error"], place)
+    if unit.answer is None:
+        return [(unit.subject, asked)]
     if unit.kind is Kind.CALL:
-        asked = Excerpt(
-            "assistant", "tool.called", _short(f"{data['tool']} {text_of(data['arguments'])}"), unit.position
-        )
-        if answer is None:
-            return [asked]
-        return [asked, Excerpt("tool", "tool.returned", _readable(answer["output"]), unit.last)]
-    if unit.kind is Kind.RESULT:
-        return [Excerpt("tool", "tool.returned", _readable(data["output"]), unit.position)]
-    if unit.kind is Kind.DECISION:
-        return [Excerpt("assistant", "decision", f"{data['decision']} because {data['reason']}", unit.position)]
-    if unit.kind is Kind.RESOLUTION:
-        return [Excerpt("assistant", "resolution", data["resolution"], unit.position)]
-    erred = Excerpt("assistant", "error", data["error"], unit.position)
-    return [erred] if answer is None else [erred, Excerpt("assistant", "resolution", answer["resolution"], unit.last)]
+        answer = Excerpt("tool", "tool.returned", _readable(unit.answer["output"]), unit.last)
+    else:
+        answer = Excerpt("assistant", "resolution", unit.answer["resolution"], unit.last)
+    return [(unit.subject, asked), (unit.whose, answer)]
 
 
 def _readable(content: Any) -> str:
-    if isinstance(content, list) and all(isinstance(block, dict) and "type" in block for block in content):
+    if are_blocks(content):
         return _short("\n".join(str(block["text"]) if "text" in block else f"[{block['type']}]" for block in content))
     return _short(text_of(content))
 
@@ -172,6 +200,8 @@ def ask(model: Model, piece: Piece, limit: int, counter: TokenCounter) -> Writte
         answer = _lines(model.complete(prompt, system=_SYSTEM, max_tokens=limit))
     except ModelFailed as failure:
         return extract(piece, limit, counter, f"{failure.model}: {failure.reason}")
+    except Exception as error:  # noqa: BLE001 - a helper's bug must not stop the agent: it is said in the summary
+        return extract(piece, limit, counter, f"{model.name}: {type(error).__name__}: {error}")
     wrong = nonsense(answer, source)
     if wrong is not None:
         return extract(piece, limit, counter, f"{model.name}: {wrong}")

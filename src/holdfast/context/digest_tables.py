@@ -81,18 +81,21 @@ def _barred(output: LongText) -> Form | None:
     at = next((at for at, line in enumerate(lines[:6]) if _BARS.search(line) and line.strip(_RULES)), None)
     if at is None or at + 2 >= len(lines) or lines[at + 1].strip(_RULES):
         return None
-    columns, first = _cells(lines[at]), next((_cells(line) for line in lines[at + 2 :] if line.strip(_RULES)), [])
+    row = next((line for line in lines[at + 2 :] if line.strip(_RULES)), "")
+    columns, first = _cells(lines[at]), _cells(row)
     if len(columns) < 2 or len(first) != len(columns):
         return None
-    return _form("table", columns, _barred_rows(output, _BARS.findall(lines[at])[0]), first)
+    # A box may draw its header with other bars than its rows.
+    bar = _BARS.findall(row)[0]
+    return _form("table", columns, _barred_lines(output, bar) - (bar in lines[at]), first)
 
 
-def _barred_rows(output: LongText, bar: str) -> int:
+def _barred_lines(output: LongText, bar: str) -> int:
     lines = output.text.split("\n")
     rules = sum(1 for line in output.head if bar in line and not line.strip(_RULES))
     if rules > 1:  # between the rows too
-        return sum(1 for line in lines if bar in line and line.strip(_RULES)) - 1
-    return sum(bar in line for line in lines) - rules - 1
+        return sum(1 for line in lines if bar in line and line.strip(_RULES))
+    return sum(bar in line for line in lines) - rules
 
 
 def _cells(line: str) -> list[str]:

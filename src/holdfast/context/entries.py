@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
 from ..ports import TokenCounter
+from .blocks import are_blocks, plain_value, text_of
 from .counting import count_value
 from .digesting import digest
 from .talk import Kind, Unit
 
 MESSAGE_TOKENS = 4
 """What a message costs beside its text: role and separators."""
-CALL_TOKENS = 16
-"""What a tool call and its result cost beside their texts: ids, names of fields, separators."""
+CALL_TOKENS = 12
+"""What a tool call or its result costs beside its texts: names of fields, separators."""
 _CACHED = 4096
 
 
@@ -41,7 +41,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A unit as it would be shown, and its tokens. `reference` is how the whole is fetched, if it is masked."""
+    """A unit as it would be shown, and its tokens."""
 
     unit: Unit
     said: tuple[Said, ...]
@@ -54,73 +54,62 @@ def reference(position: int) -> str:
     return f"#{position}"
 
 
-def text_of(value: Any) -> str:
-    """Plain data as text: text as it is, everything else as compact JSON."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (bytes, bytearray)):
-        return f"({len(value)} bytes)"
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-
-
 class Entries:
     """Makes entries of units. What it computes depends on the unit and the settings alone, and is remembered."""
 
     def __init__(self, counter: TokenCounter, mask_to: int) -> None:
         self._counter = counter
         self._mask_to = mask_to
-        self._made: OrderedDict[tuple[str, int, int, bool, int | None], Entry] = OrderedDict()
+        self._made: OrderedDict[tuple[str, tuple[int, ...], int | None], Entry] = OrderedDict()
 
     def make(self, session: str, unit: Unit, mask: int | None) -> Entry:
         """A unit whole, or with what is longer than `mask` tokens replaced by a digest."""
-        place = (session, unit.position, unit.last, unit.answer is not None, mask)
+        place = (session, unit.places, mask)
         found = self._made.get(place)
-        if found is None:
-            found = self._made[place] = self._entry(unit, mask)
+        if found is None or found.unit.data != unit.data:
+            said, masked = self._said(unit, mask)
+            found = self._made[place] = Entry(unit, said, sum(map(self._cost, said)), masked)
             if len(self._made) > _CACHED:
                 self._made.popitem(last=False)
         return found
 
-    def _entry(self, unit: Unit, mask: int | None) -> Entry:
-        said, masked = self._said(unit, mask)
-        return Entry(unit, said, sum(map(self._cost, said)), masked)
-
     def _said(self, unit: Unit, mask: int | None) -> tuple[tuple[Said, ...], bool]:
         data, answer = unit.data, unit.answer
         if unit.kind is Kind.MESSAGE:
-            content, masked = self._shown(data["content"], mask, unit.position)
+            content, masked = self._shown(data["content"], mask, unit.position, "message")
             return (Said(data["role"], content, data.get("name")),), masked
         if unit.kind is Kind.CALL and answer is not None:
-            asked = {"id": data["id"], "tool": data["tool"], "arguments": data["arguments"]}
-            output, masked = self._shown(answer["output"], mask, unit.answered or unit.position)
-            shown = output if isinstance(output, (str, list)) else text_of(output)
-            given = {"id": data["id"], "content": shown, "error": bool(answer.get("error"))}
+            asked = {"id": data["id"], "tool": data["tool"], "arguments": plain_value(data["arguments"])}
+            output, masked = self._shown(answer["output"], mask, unit.last, "tool output")
+            given = {"id": data["id"], "content": output, "error": bool(answer.get("error"))}
             return (Said("assistant", call=asked), Said("tool", result=given)), masked
         if unit.kind is Kind.CALL:
             text = f"[called {data['tool']}({text_of(data['arguments'])}): no result yet]"
             return (Said("assistant", text),), False
         if unit.kind is Kind.RESULT:
-            output, masked = self._shown(data["output"], mask, unit.position)
+            output, masked = self._shown(data["output"], mask, unit.position, "tool output")
             return (Said("user", f"[result of an earlier call {data['id']}] {text_of(output)}"),), masked
         return (Said("assistant", _statement(unit)),), False
 
-    def _shown(self, value: Any, mask: int | None, position: int) -> tuple[Any, bool]:
-        """A value whole or masked."""
-        if isinstance(value, (bytes, bytearray)):
-            mask = 0 if mask is None else mask
-        if mask is None or (not isinstance(value, (bytes, bytearray)) and self._tokens(value) <= mask):
-            return value, False
+    def _shown(self, value: Any, mask: int | None, position: int, what: str) -> tuple[Any, bool]:
+        """A value as text or content blocks, whole or masked. Bytes are always masked."""
+        binary = isinstance(value, (bytes, bytearray))
+        if not binary:
+            value = value if are_blocks(value) else text_of(value)
+            if mask is None or self._tokens(value) <= mask:
+                return value, False
         short = digest(value, limit=self._mask_to, counter=self._counter, reference=f'fetch("{reference(position)}")')
-        return short, True
+        return short.replace("[tool output", f"[{what}", 1), True
 
-    def _tokens(self, value: Any) -> int:
-        return count_value(self._counter, value)
+    def _tokens(self, content: Any) -> int:
+        return count_value(self._counter, content)
 
     def _cost(self, said: Said) -> int:
         if said.call is not None:
-            return self._tokens(said.call["tool"]) + self._tokens(text_of(said.call["arguments"])) + CALL_TOKENS
+            texts = (said.call["id"], said.call["tool"], text_of(said.call["arguments"]))
+            return sum(map(self._counter.count, texts)) + CALL_TOKENS
         if said.result is not None:
-            return self._tokens(said.result["content"]) + CALL_TOKENS
+            return self._tokens(said.result["content"]) + self._counter.count(said.result["id"]) + CALL_TOKENS
         named = 0 if said.name is None else self._counter.count(said.name) + 1
         return self._tokens(said.content) + named + MESSAGE_TOKENS
 

@@ -6,20 +6,21 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..journal.journal import Journal
+from .blocks import text_of
 from .checkpoints import Checkpoints
-from .entries import reference, text_of
+from .entries import reference
 from .fitting import Counting, Section
 from .handoff import Handoffs, fitted, progress_lines
 from .progresslog import ProgressLog
 from .rendering import Context
 from .states import States
-from .talk import Kind
+from .talk import Kind, is_well_formed
 from .window import Window
 from .working import WorkingMemory
 
 _HANDOFF_SHARE = 0.2
 _PROGRESS_SHARE = 0.15
-_PARTS = {Kind.MESSAGE: "content", Kind.RESULT: "output", Kind.CALL: "arguments"}
+_PARTS = {Kind.MESSAGE.value: "content", Kind.RESULT.value: "output", Kind.CALL.value: "arguments"}
 
 
 class Faculties:
@@ -34,6 +35,11 @@ class Faculties:
         self.handoffs = Handoffs(journal, self.progress)
         self._working = WorkingMemory(journal)
 
+    def forget(self) -> None:
+        """Drop what is remembered of texts and states from memory: somebody was erased."""
+        self.checkpoints.forget()
+        self._working.forget()
+
     async def context(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
         """What the model sees next in a session, or what it saw at a position."""
 
@@ -46,11 +52,7 @@ class Faculties:
         found = []
         begun = await self.handoffs.begun(session, upto=position)
         if begun is not None:
-            lines = [f"This session goes on from {begun['session']!r}."]
-            lines += [f"In doubt, may have happened: {one}" for one in begun["in_doubt"]]
-            lines += [f"Open question: {one}" for one in begun["questions"]]
-            lines += [f"Decided: {one}" for one in begun["decisions"]]
-            text = fitted(lines, counting.counter, int(window.budget * _HANDOFF_SHARE))
+            text = begun.text(counting.counter, int(window.budget * _HANDOFF_SHARE))
             found.append(Section("handoff", "## Hand-off", text, 0, 0))
         lines = progress_lines(await self.progress.read(session, at=position))
         if lines:
@@ -61,6 +63,9 @@ class Faculties:
     async def fetch(self, session: str, place: str | int, *, start: int, length: int | None) -> Any:
         """The whole of what was masked, by its reference; a piece of it, if it is text or bytes."""
         position = _position(place)
+        for name, value in (("start", start), ("length", length)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a whole number from 0")
         head = await self._journal.reading.head(session)
         if not 1 <= position <= head.position:
             raise InvalidInput(
@@ -70,11 +75,8 @@ class Faculties:
         (event,) = await self._journal.reading.events(session, position, position, None)
         if event.erased:
             raise InvalidInput(f"what {reference(position)} referred to was erased", hint="it cannot be brought back")
-        try:
-            part = _PARTS.get(Kind(event.type))
-        except ValueError:
-            part = None
-        whole = event.data if part is None else event.data[part]
+        part = _PARTS.get(event.type)
+        whole = event.data[part] if part is not None and is_well_formed(Kind(event.type), event.data) else event.data
         if start == 0 and length is None:
             return whole
         body = whole if isinstance(whole, (str, bytes)) else text_of(whole)
@@ -83,7 +85,7 @@ class Faculties:
 
 def _position(place: str | int) -> int:
     text = str(place).strip().removeprefix("#")
-    if not text.isdecimal() or isinstance(place, bool):
+    if not text.isdecimal() or len(text) > 18 or isinstance(place, bool):
         raise InvalidInput(f"{place!r} is no reference", hint="references look like #17: copy it whole")
     return int(text)
 

@@ -13,8 +13,6 @@ from .rendering import Shown, Trace
 from .talk import Kind, Priority, Unit
 from .window import Window
 
-_HEADING_TOKENS = 12
-"""What the headings of the memory's sections cost at most, each."""
 EARLIER = "## Earlier in this conversation"
 
 
@@ -46,76 +44,6 @@ class Fitted:
     trace: tuple[Trace, ...]
 
 
-class Fitting:
-    """Fits a conversation into a window."""
-
-    def __init__(self, session: str, window: Window, entries: Entries, count: Counting) -> None:
-        self._session = session
-        self._window = window
-        self._entries = entries
-        self._count = count
-
-    def fit(self, system: str, sections: Sequence[Section], units: Sequence[Unit]) -> Fitted:
-        """Choose. `units` are in time order; those of the system are part of its prompt."""
-        prompts = [str(unit.data["content"]) for unit in units if _is_prompt(unit)]
-        spoken = [unit for unit in units if not _is_prompt(unit)]
-        prompt = "\n\n".join(part for part in (system, *prompts) if part)
-        fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
-        if fixed > self._window.budget:
-            raise InvalidInput(
-                f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
-                hint="give a larger budget, or a shorter prompt",
-            )
-        chosen = _Choice(self._window.budget - fixed)
-        for section in sections:
-            chosen.sections[section] = self._count.text(section.text) + _HEADING_TOKENS
-        recent = len(spoken) - self._window.keep_last
-        for index, unit in enumerate(spoken):
-            chosen.entries[unit.position] = self._entry(unit, index >= recent)
-        self._mask_more(chosen)
-        ranks = self._ranks(sections, spoken, recent)
-        left_out = chosen.leave_out(ranks)
-        kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
-        memory = _memory(chosen.sections)
-        tokens = fixed + chosen.total()
-        trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
-        said = tuple(one for entry in kept for one in entry.said)
-        return Fitted(prompt, memory, said, tokens, tuple(sorted(trace, key=lambda one: (one.first, one.last))))
-
-    def _entry(self, unit: Unit, recent: bool) -> Entry:
-        masked_from = self._window.masked_from
-        observed = unit.kind in (Kind.CALL, Kind.RESULT)
-        mask = masked_from if recent or not observed else min(self._window.mask_to, masked_from)
-        return self._entries.make(self._session, unit, mask)
-
-    def _mask_more(self, chosen: _Choice) -> None:
-        """Mask the largest entries until it fits, or nothing is left to mask."""
-        if chosen.total() <= chosen.room:
-            return
-        for entry in sorted(chosen.entries.values(), key=lambda one: (-one.tokens, one.unit.position)):
-            shorter = self._entries.make(self._session, entry.unit, self._window.mask_to)
-            if shorter.tokens < entry.tokens:
-                chosen.entries[entry.unit.position] = shorter
-                if chosen.total() <= chosen.room:
-                    return
-
-    def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
-        ranks: list[tuple[Rank, object]] = []
-        for section in sections:
-            ranks.append((Rank(25 if section.kind == "summary" else 50, section.first), section))
-        newest = len(spoken) - 1
-        for index, unit in enumerate(spoken):
-            worth = unit.priority * 10
-            if index == newest:
-                worth = 80
-            elif unit.priority is Priority.ALWAYS:
-                worth = 70
-            elif index >= recent:
-                worth = max(worth, 40)
-            ranks.append((Rank(worth, unit.position), unit))
-        return sorted(ranks, key=lambda one: one[0])
-
-
 class Counting:
     """Counts texts, and remembers what it counted."""
 
@@ -131,6 +59,76 @@ class Counting:
                 self._known.clear()
             found = self._known[text] = self.counter.count(text)
         return found
+
+
+class Fitting:
+    """Fits a conversation into a window."""
+
+    def __init__(self, session: str, window: Window, entries: Entries, count: Counting) -> None:
+        self._session = session
+        self._window = window
+        self._entries = entries
+        self._count = count
+
+    def fit(self, system: str, sections: Sequence[Section], units: Sequence[Unit]) -> Fitted:
+        """Choose. `units` come by when they were news; the first prompt of the system is always there."""
+        first = next((unit for unit in units if unit.is_prompt and unit.priority is Priority.ALWAYS), None)
+        prompt = _joined([system, "" if first is None else _prompt_text(first)])
+        fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
+        if fixed > self._window.budget:
+            raise InvalidInput(
+                f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
+                hint="give a larger budget, or a shorter prompt",
+            )
+        spoken = [unit for unit in units if unit is not first]
+        chosen = _Choice(self._window.budget - fixed)
+        for section in sections:
+            if section.text:
+                chosen.sections[section] = self._count.text(section.heading) + self._count.text(section.text) + 2
+        recent = len(spoken) - self._window.keep_last
+        for index, unit in enumerate(spoken):
+            chosen.entries[unit.position] = self._entry(unit, index >= recent)
+        self._mask_more(chosen, spoken)
+        left_out = chosen.leave_out(self._ranks(sections, spoken, recent))
+        kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+        return _fitted(prompt, first, fixed, chosen, kept, left_out)
+
+    def _entry(self, unit: Unit, recent: bool) -> Entry:
+        if unit.kind not in (Kind.CALL, Kind.RESULT):
+            return self._entries.make(self._session, unit, None)
+        masked_from = self._window.masked_from
+        return self._entries.make(
+            self._session, unit, masked_from if recent else min(self._window.mask_to, masked_from)
+        )
+
+    def _mask_more(self, chosen: _Choice, spoken: Sequence[Unit]) -> None:
+        """Mask the largest entries until it fits, or nothing is left to mask; the newest comes last."""
+        total = chosen.total()
+        newest = spoken[-1].position if spoken else 0
+        order = sorted(chosen.entries.values(), key=lambda one: (one.unit.position == newest, -one.tokens))
+        for entry in order:
+            if total <= chosen.room:
+                return
+            shorter = self._entries.make(self._session, entry.unit, self._window.mask_to)
+            if shorter.tokens < entry.tokens:
+                chosen.entries[entry.unit.position] = shorter
+                total -= entry.tokens - shorter.tokens
+
+    def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
+        ranks: list[tuple[Rank, object]] = []
+        for section in sections:
+            ranks.append((Rank(25 if section.kind == "summary" else 50, section.first), section))
+        newest = len(spoken) - 1
+        for index, unit in enumerate(spoken):
+            worth = unit.priority * 10
+            if index == newest:
+                worth = 80
+            elif unit.priority is Priority.ALWAYS:
+                worth = 70
+            elif index >= recent:
+                worth = max(worth, 40)
+            ranks.append((Rank(worth, unit.last), unit))
+        return sorted(ranks, key=lambda one: one[0])
 
 
 class _Choice:
@@ -152,22 +150,49 @@ class _Choice:
         for rank, one in ranks:
             if total <= self.room:
                 break
-            if isinstance(one, Section):
+            if isinstance(one, Section) and one in self.sections:
                 tokens = self.sections.pop(one)
                 traces.append(Trace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
             elif isinstance(one, Unit):
                 tokens = self.entries.pop(one.position).tokens
                 traces.append(Trace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+            else:
+                continue
             total -= tokens
         return traces
 
 
+def _fitted(
+    prompt: str, first: Unit | None, fixed: int, chosen: _Choice, kept: Sequence[Entry], left_out: Sequence[Trace]
+) -> Fitted:
+    later = [entry for entry in kept if _is_later_prompt(entry)]
+    system = _joined([prompt, *(str(entry.said[0].content) for entry in later)])
+    said = tuple(one for entry in kept if not _is_later_prompt(entry) for one in entry.said)
+    trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
+    if first is not None:
+        trace.append(Trace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed))
+    ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
+    return Fitted(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
+
+
+def _is_later_prompt(entry: Entry) -> bool:
+    """Whether an entry goes into the system prompt: what the system said later, as text."""
+    return entry.unit.is_prompt and isinstance(entry.said[0].content, str)
+
+
+def _prompt_text(unit: Unit) -> str:
+    content = unit.data["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", f"[{block['type']}]")) for block in content)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
 def _no_room(rank: Rank, tokens: int) -> str:
-    return f"no room for its {tokens} tokens, and everything that stayed is worth more than {rank.worth}"
-
-
-def _is_prompt(unit: Unit) -> bool:
-    return unit.kind is Kind.MESSAGE and unit.data.get("role") == "system" and isinstance(unit.data["content"], str)
+    return f"no room for its {tokens} tokens, and everything that stayed is worth at least {rank.worth}"
 
 
 def _memory(sections: Iterable[Section]) -> str:
@@ -188,7 +213,7 @@ def _section_traces(sections: dict[Section, int]) -> list[Trace]:
             section.last,
             section.kind,
             Shown.SUMMARISED if section.kind == "summary" else Shown.WHOLE,
-            "older than the newest entries" if section.kind == "summary" else "what the session began with",
+            "older than the newest entries" if section.kind == "summary" else "what the session stands on",
             tokens,
         )
         for section, tokens in sections.items()

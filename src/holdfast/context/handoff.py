@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import InvalidInput
-from ..journal.events import Draft
+from ..journal.events import Draft, Event
 from ..journal.journal import Journal
-from ..ports import Beside, Landmark, LandmarkQuery, TokenCounter
+from ..ports import Beside, Landmark, TokenCounter
+from .gathering import Gathering
 from .progress import Progress
 from .progresslog import ProgressLog
-from .talk import Kind
+from .talk import Kind, is_well_formed
 from .trimming import cut, plain
 
 HANDOFF = "handoff"
@@ -32,6 +32,8 @@ class Handoff:
     questions: tuple[str, ...]
     decisions: tuple[str, ...]
     in_doubt: tuple[str, ...]
+    decided: tuple[int, ...] = ()
+    """Where the decisions lie: they are not copied, so that erasing a person reaches them."""
 
     def text(self, counter: TokenCounter, budget: int) -> str:
         """The same as text of at most `budget` tokens; what is in doubt and what comes next are said first."""
@@ -78,6 +80,7 @@ class Handoffs:
 
     def __init__(self, journal: Journal, progress: ProgressLog) -> None:
         self._journal = journal
+        self._gathering = Gathering(journal)
         self._progress = progress
 
     async def of(self, session: str, questions: Sequence[str], in_doubt: Sequence[str]) -> Handoff:
@@ -88,26 +91,27 @@ class Handoffs:
         progress = await self._progress.read(session)
         if progress.blocker:
             questions = [*questions, plain(progress.blocker)]
-        decisions = await self._decisions(session, head.position)
-        return Handoff(session, head.position, progress, tuple(questions), tuple(decisions), tuple(in_doubt))
+        places = await self._gathering.places(session, 1, head.position, _LOOKED_AT)
+        decided = [event.position for event in await self._gathering.events(session, places) if _is_decision(event)]
+        decided = decided[-_DECISIONS:]
+        said = await self._decisions(session, decided)
+        return Handoff(session, head.position, progress, tuple(questions), tuple(said), tuple(in_doubt), tuple(decided))
 
-    async def _decisions(self, session: str, position: int) -> list[str]:
-        """The newest decisions with their reasons, newest first."""
-        places = await self._journal.store.talk(self._journal.workspace, session, 1, position, _LOOKED_AT)
-        found: list[str] = []
-        for event in reversed(await self._journal.landmarks.events(session, places)):
-            if event.type == Kind.DECISION and not event.erased and len(found) < _DECISIONS:
-                found.append(f"{plain(event.data['decision'])} (because {plain(event.data['reason'])})")
-        return found
+    async def _decisions(self, session: str, places: Sequence[int]) -> list[str]:
+        """Decisions with their reasons, newest first."""
+        events = [event for event in await self._gathering.events(session, places) if _is_decision(event)]
+        return [f"{plain(one.data['decision'])} (because {plain(one.data['reason'])})" for one in reversed(events)]
 
-    async def begun(self, session: str, *, upto: int | None = None) -> dict[str, Any] | None:
-        """What the session went on from, if it did."""
-        query = LandmarkQuery(HANDOFF, upto=upto)
-        rows = await self._journal.store.landmarks(self._journal.workspace, session, query)
-        if not rows:
+    async def begun(self, session: str, *, upto: int | None = None) -> Handoff | None:
+        """What the session, or one that it was forked from, went on from, if it did."""
+        found = await self._journal.landmarks.newest(session, HANDOFF, upto=upto)
+        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        if not events or events[0].erased:
             return None
-        events = await self._journal.landmarks.events(session, [rows[0].position])
-        return None if not events or events[0].erased else dict(events[0].data)
+        data = events[0].data
+        decisions = await self._decisions(data["session"], data["decided"])
+        questions, doubt = tuple(data["questions"]), tuple(data["in_doubt"])
+        return Handoff(data["session"], data["position"], Progress(), questions, tuple(decisions), doubt)
 
     async def begin(self, session: str, handoff: Handoff) -> None:
         """Journal that a session goes on from another, once; its progress goes on too."""
@@ -115,7 +119,7 @@ class Handoffs:
             "session": handoff.session,
             "position": handoff.position,
             "questions": list(handoff.questions),
-            "decisions": list(handoff.decisions),
+            "decided": list(handoff.decided),
             "in_doubt": list(handoff.in_doubt),
         }
         owner = await self._journal.owner(None)
@@ -131,3 +135,7 @@ class Handoffs:
         if handoff.progress.goal:  # also if it was begun before: a process may have been killed in between
             inherited = handoff.progress
             await self._progress.change(session, lambda now: now if now.goal else inherited, actor="holdfast")
+
+
+def _is_decision(event: Event) -> bool:
+    return event.type == Kind.DECISION and not event.erased and is_well_formed(Kind.DECISION, event.data)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
-import json
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
-from .entries import Said, text_of
+from .blocks import as_json, image_url, plain_value, text_of
+from .entries import Said
 
-_BEGINNING = "[The conversation so far is summarised above; it goes on here.]"
+_AFTER_A_SUMMARY = "[The conversation so far is summarised above; it goes on here.]"
+_BEFORE_ANYTHING = "[The conversation begins here.]"
 """What stands first where a provider wants the user to speak first, and the window begins otherwise."""
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Shown(enum.StrEnum):
@@ -61,22 +64,22 @@ class Context:
 
     def json(self) -> bytes:
         """The plain form as bytes: equal contexts have equal bytes."""
-        return json.dumps(self.plain(), ensure_ascii=False, separators=(",", ":"), default=str).encode(
-            "utf-8", "surrogatepass"
-        )
+        return as_json(self.plain()).encode("utf-8", "surrogatepass")
 
     def anthropic(self, *, memory_in: str = "system") -> dict[str, Any]:
         """`system` and `messages` for Anthropic's Messages API. The memory goes into the system prompt, or before the
         first user message (`memory_in="user"`)."""
         messages: list[dict[str, Any]] = []
+        names = _Names()
         for one in self._with_memory(memory_in):
-            role, blocks = _anthropic_blocks(one)
+            role, blocks = _anthropic_blocks(one, names)
             if messages and messages[-1]["role"] == role:
                 messages[-1]["content"] += blocks
             else:
                 messages.append({"role": role, "content": list(blocks)})
         if messages and messages[0]["role"] != "user":
-            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": _BEGINNING}]})
+            before = _AFTER_A_SUMMARY if self.memory else _BEFORE_ANYTHING
+            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": before}]})
         system = self._system(memory_in)
         return {"messages": messages} if not system else {"system": system, "messages": messages}
 
@@ -84,7 +87,8 @@ class Context:
         """`messages` for OpenAI's chat completions and servers that speak like it."""
         system = self._system(memory_in)
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-        messages += [_openai_message(one) for one in self._with_memory(memory_in)]
+        names = _Names()
+        messages += [_openai_message(one, names) for one in self._with_memory(memory_in)]
         return {"messages": messages}
 
     def _system(self, memory_in: str) -> str:
@@ -100,54 +104,83 @@ class Context:
         return said
 
 
-def _anthropic_blocks(said: Said) -> tuple[str, list[dict[str, Any]]]:
+class _Names:
+    """Ids and names as providers take them: of few characters, and an id for one call."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._current: dict[str, str] = {}
+
+    def call(self, id: str) -> str:
+        """The id of a call; another one if it was used before."""
+        short = self.name(id)
+        chosen, number = short, 2
+        while chosen in self._given:
+            chosen = f"{short[:58]}-{number}"
+            number += 1
+        self._given.add(chosen)
+        self._current[id] = chosen
+        return chosen
+
+    def result(self, id: str) -> str:
+        """The id of the call that a result belongs to, which came just before."""
+        return self._current.get(id) or self.call(id)
+
+    @staticmethod
+    def name(text: str) -> str:
+        """A name of few characters."""
+        return _ODD.sub("_", text)[:64]
+
+
+def _anthropic_blocks(said: Said, names: _Names) -> tuple[str, list[dict[str, Any]]]:
     if said.call is not None:
         arguments = said.call["arguments"]
         given = arguments if isinstance(arguments, dict) else {"input": arguments}
-        return "assistant", [{"type": "tool_use", "id": said.call["id"], "name": said.call["tool"], "input": given}]
+        id, name = names.call(said.call["id"]), names.name(said.call["tool"])
+        return "assistant", [{"type": "tool_use", "id": id, "name": name, "input": given}]
     if said.result is not None:
         content = said.result["content"]
         shown = content if isinstance(content, str) else [_anthropic_block(block) for block in content]
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": said.result["id"], "content": shown}
+        block: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": names.result(said.result["id"]),
+            "content": shown,
+        }
         return "user", [{**block, "is_error": True} if said.result["error"] else block]
     role = "assistant" if said.role == "assistant" else "user"
     prefix = f"{said.name}: " if said.name else ""
     if isinstance(said.content, str):
         return role, [{"type": "text", "text": prefix + said.content}]
-    return role, [_anthropic_block(block) for block in said.content]
+    named = [{"type": "text", "text": prefix.strip()}] if prefix else []
+    return role, named + [_anthropic_block(block) for block in said.content]
 
 
 def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
     """A content block in Anthropic's form; images of OpenAI's form are turned, what is unknown becomes text."""
     if block["type"] == "image_url":
-        url = _image_url(block)
+        url = image_url(block)
         if url.startswith("data:") and ";base64," in url:
             kind, body = url[5:].split(";base64,", 1)
             return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": body}}
         return {"type": "image", "source": {"type": "url", "url": url}}
     if block["type"] in ("text", "image", "document"):
-        return block
+        return plain_value(block)  # type: ignore[no-any-return]
     return {"type": "text", "text": text_of(block)}
 
 
-def _image_url(block: dict[str, Any]) -> str:
-    given = block.get("image_url")
-    return str(given.get("url", "") if isinstance(given, dict) else given)
-
-
-def _openai_message(said: Said) -> dict[str, Any]:
+def _openai_message(said: Said, names: _Names) -> dict[str, Any]:
     if said.call is not None:
-        function = {"name": said.call["tool"], "arguments": text_of(said.call["arguments"])}
-        call = {"id": said.call["id"], "type": "function", "function": function}
+        function = {"name": names.name(said.call["tool"]), "arguments": text_of(said.call["arguments"])}
+        call = {"id": names.call(said.call["id"]), "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
     if said.result is not None:
-        content = said.result["content"]
-        return {"role": "tool", "tool_call_id": said.result["id"], "content": _openai_text(content)}
-    named = {} if said.name is None else {"name": said.name}
+        id, content = names.result(said.result["id"]), said.result["content"]
+        return {"role": "tool", "tool_call_id": id, "content": _openai_text(content)}
+    named = {} if said.name is None else {"name": names.name(said.name)}
     if isinstance(said.content, str):
         return {"role": said.role, "content": said.content, **named}
-    if said.role == "assistant":
-        return {"role": "assistant", "content": _openai_text(said.content), **named}
+    if said.role != "user":
+        return {"role": said.role, "content": _openai_text(said.content), **named}
     return {"role": said.role, "content": [_openai_block(block) for block in said.content], **named}
 
 
@@ -160,9 +193,11 @@ def _openai_text(content: Any) -> str:
 
 def _openai_block(block: dict[str, Any]) -> dict[str, Any]:
     if block["type"] == "image":
-        source = block.get("source", {})
+        source = block["source"]
         inline = f"data:{source.get('media_type')};base64,{source.get('data')}"
         return {"type": "image_url", "image_url": {"url": source["url"] if source.get("type") == "url" else inline}}
     if block["type"] == "image_url":
-        return {"type": "image_url", "image_url": {"url": _image_url(block)}}
+        detail = block["image_url"].get("detail") if isinstance(block["image_url"], dict) else None
+        extra = {} if detail is None else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": image_url(block), **extra}}
     return {"type": "text", "text": block["text"] if block["type"] == "text" else text_of(block)}

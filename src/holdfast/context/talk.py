@@ -13,8 +13,10 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..journal.events import Draft, Event
+from .blocks import are_blocks, is_block
 
 ROLES = ("user", "assistant", "system")
+_LONGEST_ID = 200
 
 
 class Kind(enum.StrEnum):
@@ -54,7 +56,7 @@ _DEFAULTS = {
 @dataclass(frozen=True, slots=True)
 class Unit:
     """An entry of a conversation, with what belongs to it. `answer` is a call's result or an error's resolution, once
-    there is one; `answered` is where that lies."""
+    there is one; `answered` is where that lies, and `whose` the subject of it."""
 
     position: int
     kind: Kind
@@ -63,11 +65,27 @@ class Unit:
     subject: str | None = None
     answer: dict[str, Any] | None = None
     answered: int | None = None
+    whose: str | None = None
 
     @property
     def last(self) -> int:
-        """The position of its last event."""
+        """The position of its last event: when it was news."""
         return self.answered or self.position
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The positions of its events."""
+        return (self.position,) if self.answered is None else (self.position, self.answered)
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the system says it."""
+        return self.kind is Kind.MESSAGE and self.data["role"] == "system"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a call that has no result yet."""
+        return self.kind is Kind.CALL and self.answer is None
 
 
 def message(role: str, content: Any, name: str | None, priority: str | None) -> Draft:
@@ -75,10 +93,10 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
     if role not in ROLES:
         hint = "roles are user, assistant and system; a tool's output goes to session.tool_result(…)"
         raise InvalidInput(f"{role!r} is no role", hint=hint)
-    if not isinstance(content, (str, list)) or not content:
-        raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
     if isinstance(content, list):
         _check_blocks(content)
+    elif not isinstance(content, str) or not content.strip():
+        raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
     data = {"role": role, "content": content}
     if name is not None:
         data["name"] = _text("name", name)
@@ -87,12 +105,12 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
 
 def call(tool: str, arguments: Any, id: str, priority: str | None) -> Draft:
     """The model asked for a tool."""
-    return _draft(Kind.CALL, {"id": _text("id", id), "tool": _text("tool", tool), "arguments": arguments}, priority)
+    return _draft(Kind.CALL, {"id": _id(id), "tool": _text("tool", tool), "arguments": arguments}, priority)
 
 
 def result(id: str, output: Any, error: bool) -> Draft:
     """What a tool gave back."""
-    return _draft(Kind.RESULT, {"id": _text("id", id), "output": output, "error": bool(error)}, None)
+    return _draft(Kind.RESULT, {"id": _id(id), "output": output, "error": bool(error)}, None)
 
 
 def decision(decided: str, reason: str, priority: str | None) -> Draft:
@@ -108,6 +126,8 @@ def error(what: str, priority: str | None) -> Draft:
 
 def resolution(of: int, how: str) -> Draft:
     """How an error was put right."""
+    if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
+        raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.met_error(…) returned")
     return replace_cause(_draft(Kind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
 
 
@@ -132,40 +152,80 @@ def _text(what: str, value: object) -> str:
     return value
 
 
+def _id(value: object) -> str:
+    text = _text("id", value)
+    if len(text) > _LONGEST_ID:
+        raise InvalidInput(f"an id of {len(text)} characters is too long", hint=f"give at most {_LONGEST_ID}")
+    return text
+
+
 def _check_blocks(blocks: list[Any]) -> None:
+    if not blocks:
+        raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
     for block in blocks:
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise InvalidInput(
-                "a content block is a dict with a type",
-                hint='such as {"type": "text", "text": "…"}; tool calls go to session.tool_call(…)',
-            )
-        if block["type"] in ("tool_use", "tool_result", "tool_call"):
+        if isinstance(block, dict) and block.get("type") in ("tool_use", "tool_result", "tool_call"):
             raise InvalidInput(
                 f"{block['type']} blocks are not part of a message",
                 hint="use session.tool_call(…) and session.tool_result(…): they stand and fall together",
             )
+        if not is_block(block):
+            raise InvalidInput(
+                "a content block is a dict with a type and what belongs to it",
+                hint='such as {"type": "text", "text": "…"}, or an image with its source',
+            )
 
 
 def units(events: Iterable[Event]) -> list[Unit]:
-    """The entries of a conversation in their order, answers joined to what they answer. What was erased, and what is
-    shaped otherwise than these functions make it, is left out."""
+    """The entries of a conversation, by when they were news, answers joined to what they answer. What was erased, and
+    what is shaped otherwise than these functions make it, is left out."""
     found: dict[int, Unit] = {}
     calls: dict[str, int] = {}
     for event in events:
-        if event.erased or not isinstance(event.data, dict):
-            continue
         kind = _kind(event.type)
+        if event.erased or kind is None or not is_well_formed(kind, event.data):
+            continue
         if kind is Kind.RESULT:
-            _answer(found, calls.get(str(event.data.get("id"))), event)
+            _answer(found, calls.get(event.data["id"]), Kind.CALL, event)
         elif kind is Kind.RESOLUTION:
-            of = event.data.get("of")
-            _answer(found, of if isinstance(of, int) else None, event)
-        elif kind is not None:
+            _answer(found, event.data["of"], Kind.ERROR, event)
+        else:
             unit = Unit(event.position, kind, event.data, _priority(kind, event.data), event.subject)
             found[event.position] = unit
             if kind is Kind.CALL:
-                calls[str(event.data.get("id"))] = event.position
-    return list(found.values())
+                calls[event.data["id"]] = event.position
+    return _one_prompt(sorted(found.values(), key=lambda unit: unit.last))
+
+
+def _one_prompt(found: list[Unit]) -> list[Unit]:
+    """The first thing that the system says is always shown; what it says later can go, if there is no room."""
+    prompts = [unit for unit in found if unit.is_prompt and "priority" not in unit.data]
+    first = min((unit.position for unit in prompts), default=0)
+    return [
+        replace(unit, priority=Priority.HIGH) if unit in prompts and unit.position != first else unit for unit in found
+    ]
+
+
+def is_well_formed(kind: Kind, data: Any) -> bool:
+    """Whether an event's data is what these functions make. Anybody can append events by hand."""
+    if not isinstance(data, dict):
+        return False
+
+    def texts(*names: str) -> bool:
+        return all(isinstance(data.get(name), str) for name in names)
+
+    if kind is Kind.MESSAGE:
+        content, name = data.get("content"), data.get("name")
+        said = isinstance(content, str) or are_blocks(content)
+        return data.get("role") in ROLES and said and (name is None or isinstance(name, str))
+    if kind is Kind.CALL:
+        return texts("id", "tool") and "arguments" in data
+    if kind is Kind.RESULT:
+        return texts("id") and "output" in data
+    if kind is Kind.DECISION:
+        return texts("decision", "reason")
+    if kind is Kind.ERROR:
+        return texts("error")
+    return texts("resolution") and isinstance(data.get("of"), int) and not isinstance(data["of"], bool)
 
 
 def _kind(type: str) -> Kind | None:
@@ -175,14 +235,15 @@ def _kind(type: str) -> Kind | None:
         return None
 
 
-def _answer(found: dict[int, Unit], position: int | None, event: Event) -> None:
-    """Join an answer; one to something that lies before these events stands alone as what it is."""
+def _answer(found: dict[int, Unit], position: int | None, to: Kind, event: Event) -> None:
+    """Join an answer to what it answers. One to something that is not among these events, or that was answered before,
+    stands alone as what it is."""
     asked = found.get(position) if position is not None else None
-    if asked is None:
-        kind = Kind(event.type)
-        found[event.position] = Unit(event.position, kind, event.data, Priority.LOW, event.subject)
-    elif asked.answer is None:
-        found[asked.position] = replace(asked, answer=event.data, answered=event.position)
+    if asked is None or asked.kind is not to or asked.answer is not None:
+        found[event.position] = Unit(event.position, Kind(event.type), event.data, Priority.LOW, event.subject)
+    else:
+        answered = replace(asked, answer=event.data, answered=event.position, whose=event.subject)
+        found[asked.position] = answered
 
 
 def _priority(kind: Kind, data: dict[str, Any]) -> Priority:

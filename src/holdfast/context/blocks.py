@@ -1,0 +1,79 @@
+"""Content blocks as models take them, and plain data as text: the same text in every process."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+def is_block(block: Any) -> bool:
+    """Whether this can be a content block of a message: text that says something, an image or a document with a
+    source, or another kind of block that is left to the provider."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        return False
+    kind = block["type"]
+    if kind == "text":
+        return isinstance(block.get("text"), str) and bool(block["text"].strip())
+    if kind in ("image", "document"):
+        source = block.get("source")
+        return isinstance(source, dict) and isinstance(source.get("data", source.get("url")), str)
+    if kind == "image_url":
+        return bool(image_url(block))
+    return kind not in ("tool_use", "tool_result", "tool_call")
+
+
+def are_blocks(value: Any) -> bool:
+    """Whether a value is a list of content blocks, and not just a list."""
+    return isinstance(value, list) and bool(value) and all(map(is_block, value))
+
+
+def image_url(block: Mapping[str, Any]) -> str:
+    """The URL of an image in OpenAI's form."""
+    given = block.get("image_url")
+    found = given.get("url") if isinstance(given, dict) else given
+    return found if isinstance(found, str) else ""
+
+
+def text_of(value: Any) -> str:
+    """Plain data as text: text as it is, everything else as compact JSON. Sets are sorted, keys become text."""
+    if isinstance(value, str):
+        return value
+    return as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Compact JSON of whatever the journal can hold."""
+    return json.dumps(plain_value(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON can say it, whatever the journal's codec stores."""
+    if value is None or (isinstance(value, (str, bool, int, float)) and not isinstance(value, enum.Enum)):
+        return value
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else text_of(key): plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((plain_value(inner) for inner in value), key=as_json)
+    if isinstance(value, (bytes, bytearray)):
+        return f"({len(value)} bytes)"
+    return _object(value)
+
+
+def _object(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return plain_value(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain_value(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: plain_value(getattr(value, name)) for name in value.__struct_fields__}
+    fields = getattr(value, "model_fields", None) or getattr(type(value), "model_fields", None)
+    if isinstance(fields, dict):
+        return {name: plain_value(getattr(value, name)) for name in fields}
+    return str(value)  # a time, a number, a path, an id
