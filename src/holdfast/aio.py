@@ -64,8 +64,8 @@ class AsyncHoldfast(AsyncRuns):
     """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
 
     def __init__(self, journal: Journal, runtime: Runtime, window: Window) -> None:
-        super().__init__(journal, runtime)
         self._faculties = Faculties(journal, window)
+        super().__init__(journal, runtime, self._faculties.states)
 
     @property
     def workspace(self) -> str:
@@ -81,12 +81,16 @@ class AsyncHoldfast(AsyncRuns):
         return AsyncSession(self._journal, session, self._faculties, self._leftovers, continues)
 
     async def _leftovers(self, session: str) -> tuple[list[str], list[str]]:
-        questions, doubt = [], []
-        for row in await self.runs(session=session, status=[status.value for status in OPEN]):
-            info = await self.run_info(row.id)
-            if info.waiting is not None and not info.in_doubt:
-                questions.append(f"{info.task} ({info.id}) waits for {info.waiting}")
-            doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]
+        """What waits and what is in doubt in the runs of a session and of those that it goes on from."""
+        questions: list[str] = []
+        doubt: list[str] = []
+        for origin in await self._faculties.progress.chain(session):
+            for row in await self.runs(session=origin, status=[status.value for status in OPEN]):
+                info = await self.run_info(row.id)
+                doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]
+                if info.waiting is not None and not info.in_doubt:
+                    about = "somebody" if await self._engine.subject_of(info.id) else info.waiting
+                    questions.append(f"{info.task} ({info.id}) waits for {about}")
         return questions, doubt
 
     async def fork(self, session: str, new: str, *, at: int | None = None) -> AsyncSession:
@@ -161,10 +165,14 @@ class AsyncSession(AsyncTalk):
         **options: Unpack[AppendOptions],
     ) -> Coroutine[Any, Any, Event]:
         """Store an event at the end of the session; durable on return."""
-        return self._journal.append_one(self.id, Draft(type, data, actor, cause), dict(options))
+        draft = Draft(type, data, actor, cause)
+        if self._continues is not None:
+            return self._append(draft, options)
+        return self._journal.append_one(self.id, draft, dict(options))
 
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Store several events in a row, all of them or none."""
+        await self._begin()
         return await self._journal.append(self.id, drafts, **options)
 
     async def pages(self, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Event], None]:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
+from .context.states import States
 from .errors import InvalidInput
 from .execution.definitions import Task
 from .execution.engine import Engine
@@ -73,10 +74,10 @@ class ServeOptions(TypedDict, total=False):
 class AsyncRuns:
     """The part of a handle that executes tasks."""
 
-    def __init__(self, journal: Journal, runtime: Runtime) -> None:
+    def __init__(self, journal: Journal, runtime: Runtime, states: States) -> None:
         self._journal = journal
         self._looping = runtime.looping
-        self._engine = Engine(journal, runtime)
+        self._engine = Engine(journal, runtime, states)
         self._outside = Outside(self._engine)
         self._workers: list[Worker] = []
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack
 from .context import talk
 from .context.checkpoints import ANYTHING
 from .context.faculties import Faculties, fetch_tool
-from .context.handoff import Handoff
+from .context.handoff import Handoff, goes_on_from
 from .context.progress import Progress
 from .context.progresslog import Synced
 from .context.rendering import Context
@@ -112,11 +112,10 @@ class AsyncTalk:
     async def _go_on_from(self, old: str) -> None:
         begun = await self._faculties.handoffs.begun(self.id)
         if begun is not None and begun.session != old:
-            raise InvalidInput(
-                f"session {self.id!r} goes on from {begun.session!r} already", hint="name that one, or a new session"
-            )
-        handoff = await self._faculties.handoffs.of(old, *await self._leftovers(old))
-        await self._faculties.handoffs.begin(self.id, handoff)
+            raise goes_on_from(self.id, begun.session)
+        if begun is None:
+            handoff = await self._faculties.handoffs.of(old, *await self._leftovers(old))
+            await self._faculties.handoffs.begin(self.id, handoff)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
         await self._begin()
@@ -239,6 +238,7 @@ class AsyncTalk:
 
     async def handoff(self) -> Handoff:
         """What a session that goes on from this one must know."""
+        await self._begin()
         return await self._faculties.handoffs.of(self.id, *await self._leftovers(self.id))
 
 
@@ -246,23 +246,30 @@ class AsyncProgress:
     """How far a session has come. Each change is journaled; kept in a file, it is written there too, and what people
     change in the file is journaled as theirs."""
 
-    def __init__(self, session: AsyncTalk, path: str | os.PathLike[str] | None = None, git: bool = False) -> None:
+    def __init__(self, session: AsyncTalk, path: str | None = None, git: bool = False) -> None:
         self._session = session
         self._path = path
         self._git = git
 
     async def read(self, *, at: int | None = None) -> Progress:
         """The record, at the session's end or at a position."""
+        if at is not None and (not isinstance(at, int) or isinstance(at, bool) or at < 0):
+            raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position from 0")
         await self._session._begin()
         return await self._session._faculties.progress.read(self._session.id, at=at)
 
     async def begin(self, goal: str, *, next_action: str, context: str = "") -> Progress:
         """Set out for a goal. Saying the same goal again changes nothing."""
-        return await self._change(lambda now: now.begin(goal, next_action, context), f"Begin: {goal}")
+        clean = self._clean
+        return await self._change(
+            lambda now: now.begin(clean(goal), clean(next_action), clean(context)), f"Begin: {goal}"
+        )
 
     async def complete(self, step: str, *, next_action: str | None = None) -> Progress:
         """A step is done. While the goal is not reached, something must be next."""
-        return await self._change(lambda now: now.complete(step, next_action), f"Complete: {step}")
+        clean = self._clean
+        following = None if next_action is None else clean(next_action)
+        return await self._change(lambda now: now.complete(clean(step), following), f"Complete: {step}")
 
     async def plan(self, next_action: str) -> Progress:
         """Do this next."""
@@ -282,7 +289,8 @@ class AsyncProgress:
 
     async def finish(self, step: str | None = None) -> Progress:
         """The goal is reached, with this as its last step if one is given."""
-        return await self._change(lambda now: now.finish(step), "Finished")
+        last = None if step is None else self._clean(step)
+        return await self._change(lambda now: now.finish(last), "Finished")
 
     async def reopen(self, next_action: str) -> Progress:
         """Go on with a goal that was finished."""
@@ -291,7 +299,13 @@ class AsyncProgress:
     async def keep_in(self, path: str | os.PathLike[str], *, git: bool = False) -> AsyncProgress:
         """The same progress, kept in a file such as PROGRESS.md from here on, with a git commit for each change if that
         is wanted. The file is made if there is none; what people changed in it is read first."""
-        kept = AsyncProgress(self._session, path, git)
+        try:
+            where = os.path.abspath(os.fspath(path))
+        except TypeError:
+            raise InvalidInput(f"{path!r} is no path", hint="give the path of a file, such as PROGRESS.md") from None
+        if not isinstance(where, str) or "\0" in where:
+            raise InvalidInput(f"{path!r} is no path", hint="give the path of a file, such as PROGRESS.md")
+        kept = AsyncProgress(self._session, where, git)
         await kept.sync()
         return kept
 
@@ -307,9 +321,14 @@ class AsyncProgress:
 
     async def _change(self, change: Callable[[Progress], Progress], message: str) -> Progress:
         await self._session._begin()
-        if self._path is not None:
-            await self.sync()
+        log = self._session._faculties.progress
+        if self._path is not None:  # what people changed comes first; git has its say once the journal knows
+            await log.sync(self._session.id, self._path, git=False, message=None)
         changed = await self._session._faculties.progress.change(self._session.id, change)
         if self._path is not None:
             await self.sync(message=message.splitlines()[0][:200])
         return changed
+
+    def _clean(self, text: Any) -> Any:
+        """A text as it will be stored; what is no text is left to be refused where it is used."""
+        return self._session._faculties.progress.clean(text) if isinstance(text, str) else text

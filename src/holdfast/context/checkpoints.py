@@ -6,7 +6,7 @@ is made of, and the bodies that were not there yet: all in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ..journal.journal import Journal
 from ..journal.landmarks import ATTACHED, Found, attached_to
 from ..journal.owners import Owner
 from ..ports import Beside, Landmark, LandmarkQuery
-from .dropping import Dropping
+from .dropping import Doomed, Dropping
 from .weaving import Order, Weaver
 
 ANYTHING: Any = object()
@@ -76,18 +76,21 @@ class Checkpoints:
         fence: int | None = None,
         like: str | None = None,
         actor: str | None = None,
+        also: tuple[Landmark, ...] = (),
     ) -> Saved:
         """Store a state; durable on return. Under an id that is there already, it takes the older one's place. Raises
         `CheckpointConflict` if `after` is not the newest (None: if there is one). A writer that remembers nothing looks
         at the newest under this name, or `like` another."""
         _check(session, name)
+        if subject is not None:
+            check_name("subject", subject)
         id = self._journal.ids.random(9).hex() if id is None else check_name("checkpoint", id)
         if expires is not None and not 0 <= expires <= _LATEST:
             raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
         expected = None if after is ANYTHING else (name, await self._own_newest(session, name, after))
         landmark = Landmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
-        order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor)
+        order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor, also)
         try:
             landmark, digest, noted = await self._weaver.store(order)
         except CheckpointConflict as conflict:
@@ -95,15 +98,25 @@ class Checkpoints:
         return Saved(session, name, id, landmark.position, landmark.time, pinned, noted, digest, landmark=landmark)
 
     async def _own_newest(self, session: str, name: str, after: str | None) -> str | None:
-        """What the newest of the session's own checkpoints must be if `after` is to be the newest: none, if that is
-        one that a fork shares with its parent."""
-        async for newest in self._journal.landmarks.find(session, LandmarkQuery(name), page=1):
-            if newest.landmark.id != after:
-                raise CheckpointConflict(session, name, after, newest.landmark.id)
-            return after if newest.session == session else None
+        """What the newest of the session's own checkpoints must be if `after` is to be the newest that can be read:
+        none, if that is one that a fork shares with its parent."""
+        own: str | None = None
+        async for found in self._journal.landmarks.find(session, LandmarkQuery(name), page=1):
+            if own is None and found.session == session:
+                own = found.landmark.id
+            if found.landmark.id == after:
+                return own
+            if await self._is_readable(found):
+                raise CheckpointConflict(session, name, after, found.landmark.id)
         if after is not None:
             raise CheckpointConflict(session, name, after, None)
-        return None
+        return own
+
+    async def _is_readable(self, found: Found) -> bool:
+        try:
+            return await self._filled(found) is not None
+        except CheckpointDamaged:
+            return False
 
     async def attach(
         self, session: str, name: str, id: str, data: dict[str, Any], *, type: str, form: Fields | None = None
@@ -255,9 +268,10 @@ class Checkpoints:
         """Drop what is remembered of states from memory: somebody was erased."""
         self._weaver.forget(None)
 
-    async def drop(self, session: str, name: str, ids: Collection[str] | None, *, reason: str) -> int:
-        """Remove checkpoints of a session (None: all under the name), what is attached to them and every byte that
-        only they were made of. Returns how many went; a fork that shares them loses them too."""
+    async def drop(self, session: str, name: str, ids: Doomed, *, reason: str) -> int:
+        """Remove checkpoints of a session (None: all under the name; or what a function says, which is asked again if
+        others write meanwhile), what is attached to them and every byte that only they were made of. Returns how many
+        went; a fork that shares them loses them too."""
         _check(session, name)
         self._weaver.forget(session)
         return await Dropping(self._journal, session, name).drop(ids, reason)

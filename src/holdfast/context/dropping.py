@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from ..crashpoints import reach
 from ..errors import PositionConflict, StoreBusy
@@ -19,6 +19,8 @@ _PART_ITEMS = 64
 _TRIES = 100
 _LOST = b""
 """In place of a body that is damaged: what is made of it does not match its digest, now as before."""
+Doomed = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
+"""Which checkpoints are to go: those with these ids, what a function says, or all."""
 State = tuple[Landmark, Form, Owner]
 """A landmark with its form opened, and whose it is."""
 
@@ -32,10 +34,11 @@ class Dropping:
         self._session = session
         self._name = name
 
-    async def drop(self, ids: Collection[str] | None, reason: str) -> int:
+    async def drop(self, wanted: Doomed, reason: str) -> int:
         """Remove those with these ids, or all. Returns how many there were."""
         for _ in range(_TRIES):
             head = await self._journal.reading.head(self._session)
+            ids = await wanted() if callable(wanted) else wanted
             own = await self._own(self._name)
             doomed = [one for one in own if ids is None or one.id in ids]
             attached = await self._attached(None if ids is None else {one.id for one in doomed})

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import InvalidInput
-from ..journal.events import Draft, Event
+from ..errors import CheckpointConflict, InvalidInput
+from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
 from ..ports import Beside, Landmark, TokenCounter
 from .gathering import Gathering
 from .progress import Progress
-from .progresslog import ProgressLog
+from .progresslog import CONTINUES, HANDOFF, ProgressLog
 from .talk import Kind, is_well_formed
 from .trimming import cut, plain
 
-HANDOFF = "handoff"
 _DECISIONS = 8
 _LOOKED_AT = 400
 """Entries of the old conversation among which decisions are looked for."""
@@ -32,7 +31,7 @@ class Handoff:
     questions: tuple[str, ...]
     decisions: tuple[str, ...]
     in_doubt: tuple[str, ...]
-    decided: tuple[int, ...] = ()
+    decided: tuple[tuple[str, int], ...] = ()
     """Where the decisions lie: they are not copied, so that erasing a person reaches them."""
 
     def text(self, counter: TokenCounter, budget: int) -> str:
@@ -50,8 +49,9 @@ def progress_lines(progress: Progress) -> list[str]:
     again."""
     if not progress.goal:
         return []
-    state = "finished" if progress.finished else f"next: {plain(progress.next_action or '')}"
-    lines = [f"Goal: {plain(progress.goal)} ({state})"]
+    lines = [f"Goal: {plain(progress.goal)}{' (finished)' if progress.finished else ''}"]
+    if progress.next_action:
+        lines.append(f"Next: {plain(progress.next_action)}")
     if progress.blocker:
         lines.append(f"Blocked by: {plain(progress.blocker)}")
     done = [f"Done, do not repeat: {plain(step)}" for step in reversed(progress.completed)]
@@ -60,19 +60,20 @@ def progress_lines(progress: Progress) -> list[str]:
 
 
 def fitted(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
-    """As many of the lines as fit, in their order; the last one may be cut."""
+    """As many of the lines as fit, in their order; none takes more than its share."""
     kept: list[str] = []
+    used, share = 0, max(12, budget // 4)
     for line in lines:
-        text = "\n".join([*kept, line])
-        if counter.count(text) <= budget:
-            kept.append(line)
-            continue
-        left = budget - (counter.count("\n".join(kept)) if kept else 0) - 2
-        shorter = cut(line, left, counter)
-        if shorter and counter.count("\n".join([*kept, shorter])) <= budget:
+        shorter = cut(line, min(share, budget - used - 1), counter)
+        cost = counter.count(shorter) + 1
+        if shorter and used + cost <= budget:
             kept.append(shorter)
-        break
-    return "\n".join(kept)
+            used += cost
+    text = "\n".join(kept)
+    while kept and counter.count(text) > budget:  # together they may count more than each by itself
+        kept.pop()
+        text = "\n".join(kept)
+    return text
 
 
 class Handoffs:
@@ -89,52 +90,63 @@ class Handoffs:
         if head.position == 0:
             raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
         progress = await self._progress.read(session)
-        if progress.blocker:
-            questions = [*questions, plain(progress.blocker)]
         places = await self._gathering.places(session, 1, head.position, _LOOKED_AT)
-        decided = [event.position for event in await self._gathering.events(session, places) if _is_decision(event)]
-        decided = decided[-_DECISIONS:]
-        said = await self._decisions(session, decided)
-        return Handoff(session, head.position, progress, tuple(questions), tuple(said), tuple(in_doubt), tuple(decided))
+        events = await self._gathering.events(session, places)
+        decided = [(session, event.position) for event in reversed(events) if _is_decision(event)]
+        begun = await self.begun(session)
+        decided = [*decided, *(begun.decided if begun is not None else ())][:_DECISIONS]
+        said = await self._decisions(decided)
+        doubt = tuple(in_doubt)
+        return Handoff(session, head.position, progress, tuple(questions), tuple(said), doubt, tuple(decided))
 
-    async def _decisions(self, session: str, places: Sequence[int]) -> list[str]:
-        """Decisions with their reasons, newest first."""
-        events = [event for event in await self._gathering.events(session, places) if _is_decision(event)]
-        return [f"{plain(one.data['decision'])} (because {plain(one.data['reason'])})" for one in reversed(events)]
+    async def _decisions(self, decided: Sequence[tuple[str, int]]) -> list[str]:
+        """Decisions with their reasons, newest first; without what was erased."""
+        said = []
+        for session, place in decided:
+            for event in await self._gathering.events(session, [place]):
+                if _is_decision(event):
+                    said.append(f"{plain(event.data['decision'])} (because {plain(event.data['reason'])})")
+        return said
 
     async def begun(self, session: str, *, upto: int | None = None) -> Handoff | None:
         """What the session, or one that it was forked from, went on from, if it did."""
         found = await self._journal.landmarks.newest(session, HANDOFF, upto=upto)
         events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
-        if not events or events[0].erased:
+        if not events or events[0].erased or events[0].type != CONTINUES:
             return None
         data = events[0].data
-        decisions = await self._decisions(data["session"], data["decided"])
+        decided = tuple((one[0], one[1]) for one in data["decided"])
+        said = tuple(await self._decisions(decided))
         questions, doubt = tuple(data["questions"]), tuple(data["in_doubt"])
-        return Handoff(data["session"], data["position"], Progress(), questions, tuple(decisions), doubt)
+        return Handoff(data["session"], data["position"], Progress(), questions, said, doubt, decided)
 
     async def begin(self, session: str, handoff: Handoff) -> None:
-        """Journal that a session goes on from another, once; its progress goes on too."""
+        """Journal that a session goes on from another, once. Its progress is the other's until it says something of its
+        own."""
         data = {
             "session": handoff.session,
             "position": handoff.position,
             "questions": list(handoff.questions),
-            "decided": list(handoff.decided),
+            "decided": [list(one) for one in handoff.decided],
             "in_doubt": list(handoff.in_doubt),
         }
         owner = await self._journal.owner(None)
-        draft = Draft("session.continues", data, "holdfast", f"{handoff.session}#{handoff.position}")
-        landmark = Landmark(HANDOFF, HANDOFF, 0, self._journal.clock.now(), owner=owner.ref)
-        await self._journal.append_prepared(
-            session,
-            [self._journal.prepare(draft, owner)],
-            owner,
-            key="session.continues",
-            beside=Beside((landmark,)),
-        )
-        if handoff.progress.goal:  # also if it was begun before: a process may have been killed in between
-            inherited = handoff.progress
-            await self._progress.change(session, lambda now: now if now.goal else inherited, actor="holdfast")
+        cause = f"{handoff.session}#{handoff.position}"
+        draft = Draft(CONTINUES, data, "holdfast", cause if len(cause) <= MAX_NAME else None)
+        landmark = Landmark(HANDOFF, HANDOFF, 0, 0, owner=owner.ref)
+        try:
+            await self._journal.append_prepared(
+                session, [self._journal.prepare(draft, owner)], owner, beside=Beside((landmark,), after=(HANDOFF, None))
+            )
+        except CheckpointConflict:
+            begun = await self.begun(session)  # another process was first
+            if begun is not None and begun.session != handoff.session:
+                raise goes_on_from(session, begun.session) from None
+
+
+def goes_on_from(session: str, other: str) -> InvalidInput:
+    """A session goes on from one other, and no more."""
+    return InvalidInput(f"session {session!r} goes on from {other!r} already", hint="name that one, or a new session")
 
 
 def _is_decision(event: Event) -> bool:

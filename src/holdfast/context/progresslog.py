@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import CheckpointConflict
+from ..errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ..journal.journal import Journal
+from ..ports import Landmark, LandmarkQuery
 from ..runtime import aside
 from . import commits
-from .checkpoints import Checkpoints, Saved
-from .progress import Progress, apply, changes
+from .checkpoints import ANYTHING, Checkpoints, Saved
+from .progress import Change, Progress, apply, changes
 from .progressfile import read_file, render, write_file
 from .progressreading import parse
 from .states import Shapes
 
 PROGRESS = "progress"
+HANDOFF = "handoff"
+CONTINUES = "session.continues"
 _FILE = "progress.file"
+_TEXT = "progress.text"
+_CHAIN = 20
 
 
 class Synced(NamedTuple):
@@ -37,29 +42,48 @@ class ProgressLog:
     """The progress of the sessions of one workspace."""
 
     def __init__(self, journal: Journal, checkpoints: Checkpoints) -> None:
+        self._journal = journal
         self._checkpoints = checkpoints
         self._shapes = Shapes(journal.codec)
 
-    async def read(self, session: str, *, at: int | None = None) -> Progress:
-        """How far the session has come, at its end or at a position."""
-        return self._record(await self._checkpoints.load(session, PROGRESS, at=at))
+    def clean(self, text: str) -> str:
+        """A text as it will be stored, without credentials: what is compared must be what is kept."""
+        settled: str = self._shapes.settled(text)
+        return settled
 
-    def _record(self, saved: Saved | None) -> Progress:
-        if saved is None or saved.fields is None:
-            return Progress()
-        values = {name: self._shapes.value(inner) for name, inner in saved.fields.items()}
+    async def read(self, session: str, *, at: int | None = None) -> Progress:
+        """How far the session has come, at its end or at a position. One that goes on from another and has said nothing
+        of its own yet stands where that one stood."""
+        return (await self._newest(session, at))[0]
+
+    async def _newest(self, session: str, at: int | None) -> tuple[Progress, Any]:
+        """The record, and the id of the checkpoint that holds it."""
+        try:
+            saved = await self._checkpoints.load(session, PROGRESS, at=at)
+        except CheckpointDamaged:
+            return Progress(), ANYTHING  # nothing can be read: begin anew, whatever lies there
+        if saved is not None:
+            return self._record(saved), saved.id
+        found = await self._journal.landmarks.newest(session, HANDOFF, upto=at)
+        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        if not events or events[0].type != CONTINUES:
+            return Progress(), None
+        return await self.read(events[0].data["session"], at=events[0].data["position"]), None
+
+    def _record(self, saved: Saved) -> Progress:
+        values = {name: self._shapes.value(inner) for name, inner in (saved.fields or {}).items()}
         return Progress(**{**values, "completed": tuple(values["completed"])})
 
     async def change(self, session: str, change: Callable[[Progress], Progress], *, actor: str = "agent") -> Progress:
         """Change it by a function from what it is to what it shall be, journaled; concurrent changes all count. Raises
         what the function raises, and then nothing is changed."""
         while True:
-            saved = await self._checkpoints.load(session, PROGRESS)
-            before = self._record(saved)
-            after = change(before)
+            before, last = await self._newest(session, None)
+            after = self._settled(change(before))
             differs = changes(before, after)
             if not differs:
                 return before
+            text = Landmark(_TEXT, _digest(render(after)), 0, 0)
             try:
                 await self._checkpoints.save(
                     session,
@@ -67,55 +91,118 @@ class ProgressLog:
                     self._form(after),
                     {"changes": differs},
                     type="progress.changed",
-                    after=None if saved is None else saved.id,
+                    after=last,
                     actor=actor,
+                    also=(text,),
                 )
             except CheckpointConflict:
                 continue
             return after
 
+    def _settled(self, progress: Progress) -> Progress:
+        values = self._shapes.settled({**asdict(progress), "completed": list(progress.completed)})
+        return Progress(**{**values, "completed": tuple(values["completed"])})
+
     def _form(self, progress: Progress) -> dict[str, Any]:
-        values: dict[str, Any] = asdict(progress)
-        return {
-            name: self._shapes.form(list(value) if name == "completed" else value) for name, value in values.items()
-        }
+        values = {**asdict(progress), "completed": list(progress.completed)}
+        return {name: self._shapes.form(value) for name, value in values.items()}
 
     # -- the file
 
-    async def sync(self, session: str, path: str | os.PathLike[str], *, git: bool, message: str | None) -> Synced:
+    async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
         """Bring a file and the journal together: what people changed in the file since it was last written is journaled
-        as theirs, then the file is written anew, and committed if `git` is wanted. A file that cannot be read as
-        progress is refused and left alone."""
-        base = await self._base(session, path)
-        if base is None and await aside(lambda: not Path(path).exists()):
+        as theirs, then the file is written anew, and committed if `git` is wanted. A text that holdfast wrote itself,
+        however long ago, is no change by people. A file that cannot be read as progress is refused and left alone."""
+        edited = False
+        notes: list[str] = []
+        while True:
+            text = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            if text is not None and not await self._is_ours(session, text):
+                said = await self._take_over(session, path, text)
+                edited, notes = True, notes + said
             progress = await self.read(session)
-            created = await aside(lambda: commits.initialise(path, progress, commit=git))
-            if created:
-                await self._remember(session, path, progress)
-                return Synced(progress, False, (), None)
-        parsed = await aside(lambda: parse(read_file(path), str(path)) if Path(path).exists() else None)
-        edits = [] if parsed is None else changes(base or Progress(), parsed.progress)
-        progress = await self.read(session)
-        if edits:
-            progress = await self.change(session, lambda current: apply(current, edits), actor="human")
+            fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
+            again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            if fresh or again == text:
+                break  # else somebody saved the file meanwhile: that is to be read too
         await aside(lambda: write_file(path, render(progress)))
-        if base != progress:
-            await self._remember(session, path, progress)
-        words = message or ("Edited by hand" if edits else "Progress")
-        committed = await aside(lambda: commits.commit(path, words, init=True)) if git else None
-        return Synced(progress, bool(edits), parsed.notes if parsed is not None else (), committed)
+        await self._remember(session, path, progress)
+        words = message or ("Edited by hand" if edited else "Progress")
+        committed = await aside(lambda: commits.commit(path, self.clean(words), init=True)) if git else None
+        return Synced(progress, edited, tuple(notes), committed)
 
-    async def _base(self, session: str, path: str | os.PathLike[str]) -> Progress | None:
+    async def _is_ours(self, session: str, text: str) -> bool:
+        """Whether it is the text of a record that this session, or one before it, had at some time."""
+        for origin in await self.chain(session):
+            async for _ in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
+                return True
+        return text == render(Progress())
+
+    async def chain(self, session: str) -> list[str]:
+        """A session and those that it goes on from, the newest first."""
+        chain = [session]
+        while len(chain) < _CHAIN:
+            found = await self._journal.landmarks.newest(chain[-1], HANDOFF)
+            events = (
+                [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+            )
+            if not events or events[0].type != CONTINUES or events[0].data["session"] in chain:
+                break
+            chain.append(events[0].data["session"])
+        return chain
+
+    async def _take_over(self, session: str, path: str, text: str) -> list[str]:
+        """Journal what people changed. What does not go together with the journal is kept as words in the context."""
+        parsed = await aside(lambda: parse(text, path))
+        wanted = self._settled(parsed.progress)
+        edits = changes(await self._base(session, path) or Progress(), wanted)
+        refused: list[str] = []
+
+        def merged(current: Progress) -> Progress:
+            refused.clear()
+            return taken_over(current, edits, refused)
+
+        await self.change(session, merged, actor="human")
+        return [*parsed.notes, *refused]
+
+    async def _base(self, session: str, path: str) -> Progress | None:
         """What the file held when it was last written."""
-        saved = await self._checkpoints.load(session, _FILE, id=_file_id(path))
+        try:
+            saved = await self._checkpoints.load(session, _FILE, id=_digest(path))
+        except CheckpointDamaged:
+            return None
         return None if saved is None else self._record(saved)
 
-    async def _remember(self, session: str, path: str | os.PathLike[str], progress: Progress) -> None:
-        note = {"path": os.fspath(path)}
+    async def _remember(self, session: str, path: str, progress: Progress) -> None:
+        if await self._base(session, path) == progress:
+            return
         await self._checkpoints.save(
-            session, _FILE, self._form(progress), note, id=_file_id(path), type="progress.written", like=PROGRESS
+            session,
+            _FILE,
+            self._form(progress),
+            {"path": path},
+            id=_digest(path),
+            type="progress.written",
+            like=PROGRESS,
         )
 
 
-def _file_id(path: str | os.PathLike[str]) -> str:
-    return blake2b(os.path.abspath(path).encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+def taken_over(current: Progress, edits: list[Change], refused: list[str]) -> Progress:
+    """A record with a person's edits. Those that cannot be, because the agent went on meanwhile, are kept as words."""
+    try:
+        return apply(current, edits)
+    except InvalidInput:
+        pass
+    for edit in edits:
+        try:
+            current = apply(current, [edit])
+        except InvalidInput as why:
+            said = edit.get("value", edit.get("added"))
+            refused.append(f"{edit['field']} was not changed: {why.message}")
+            note = f"Edited by hand, and not taken over: {edit['field']}: {said}"
+            current = current.describe(f"{current.context}\n{note}".strip())
+    return current
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=15).hexdigest()

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import CheckpointDamaged, InvalidInput
 from ..journal.codec import Codec
+from ..journal.events import check_name
 from ..journal.forms import Fields, Items, Leaf
 from ..journal.journal import Journal
 from ..ports import RunQuery
@@ -19,6 +20,9 @@ STATE = "state"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DEEPEST = 8
 """Levels of mappings that are looked into; below, a value is stored as one."""
+_WIDE = 32
+"""Names from which a mapping is stored as a list of pairs: what changes in it costs a pair."""
+_PAIRS = "\0"
 KINDS = ("manual", "subtask", "irreversible", "periodic")
 
 
@@ -53,9 +57,15 @@ class Shapes:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
+    def settled(self, value: Any) -> Any:
+        """A value as it will be read again: redacted, checked, and out of reach for whoever changes it meanwhile."""
+        return self._codec.decode_whole(self._encode(value))
+
     def form(self, value: Any, depth: int = 0) -> Any:
-        """The form of a value: mappings by their names, lists by their items, everything else as it is."""
-        if type(value) is dict and value and depth < _DEEPEST and all(type(name) is str for name in value):
+        """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
+        if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
+            if len(value) > _WIDE:
+                return {_PAIRS: Items([[name, inner] for name, inner in value.items()], self._encode, self._freeze)}
             return {name: self.form(inner, depth + 1) for name, inner in value.items()}
         if type(value) is list and value:
             return Items(value, self._encode, self._freeze)
@@ -64,6 +74,8 @@ class Shapes:
     def value(self, fields: Any) -> Any:
         """The value of what was read."""
         if isinstance(fields, dict):
+            if fields.keys() == {_PAIRS}:
+                return dict(self.value(fields[_PAIRS]))
             return {name: self.value(inner) for name, inner in fields.items()}
         if isinstance(fields, list):
             return [self._codec.decode_whole(body) for body in fields]
@@ -80,6 +92,13 @@ class Shapes:
             except ValueError:
                 frozen.append(self._encode(value))
         return frozen
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a mapping's key can be the name of a field."""
+    if type(name) is not str or _PAIRS in name:
+        return False
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _no_reference(body: bytes) -> bytes:
@@ -115,9 +134,11 @@ class States:
             raise InvalidInput(f"{kind!r} is no kind of checkpoint", hint=f"known are: {', '.join(KINDS)}")
         if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
             raise InvalidInput(f"{step!r} cannot be `step`", hint="give a whole number")
-        rest = {"next": next, "pending": pending, "config": config, "writes": writes}
-        form = {"values": self._shapes.form(values)}
-        form |= {name: self._shapes.form(value) for name, value in rest.items() if value is not None}
+        if not isinstance(pin, bool):
+            raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
+        given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
+        known = self._shapes.settled({name: value for name, value in given.items() if value is not None})
+        form = {name: self._shapes.form(value) for name, value in known.items()}
         saved = await self._checkpoints.save(
             session,
             STATE,
@@ -128,7 +149,7 @@ class States:
             pinned=pin,
             fence=fence,
         )
-        return _info(saved)
+        return _info(saved, **known)
 
     async def load(self, session: str, *, id: str | None, at: int | dt.datetime | None) -> Checkpoint | None:
         """The newest state, at or before a position or a time, or the one with an id."""
@@ -136,11 +157,13 @@ class States:
         if isinstance(at, dt.datetime):
             if at.tzinfo is None:
                 raise InvalidInput(f"{at!r} has no time zone", hint="give a datetime with tzinfo")
-            until = int(at.timestamp() * 1e6)
+            until = (at - _EPOCH) // dt.timedelta(microseconds=1)
         elif at is not None:
             if not isinstance(at, int) or isinstance(at, bool) or at < 0:
                 raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with tzinfo")
             position = at
+        if id is not None:
+            check_name("checkpoint", id)
         saved = await self._checkpoints.load(session, STATE, id=id, at=position, until=until)
         return None if saved is None else self._opened(saved)
 
@@ -152,38 +175,61 @@ class States:
 
     async def list(self, session: str, limit: int | None) -> AsyncGenerator[Checkpoint, None]:
         """The checkpoints without their values, newest first."""
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 0")
         async for saved in self._checkpoints.list(session, STATE, limit=limit):
             yield _info(saved)
 
     async def pin(self, session: str, id: str, pinned: bool) -> None:
         """Keep a checkpoint from expiring, or no longer."""
+        if not isinstance(pinned, bool):
+            raise InvalidInput(f"{pinned!r} cannot be `pinned`", hint="say True or False")
         if not await self._checkpoints.pin(session, STATE, id, pinned):
-            raise InvalidInput(f"session {session!r} has no checkpoint {id!r}", hint="list them: session.checkpoints()")
+            raise InvalidInput(
+                f"session {session!r} has no checkpoint {id!r} of its own",
+                hint="list them: session.checkpoints(); what a fork shares is pinned in the session it was forked from",
+            )
 
     async def expire(self, session: str, *, keep_last: int, older_than: float | None) -> int:
         """Remove old checkpoints of a session: all but the newest ones, the pinned ones, those younger than so many
         seconds, and those that a fork goes on from. A session with an unfinished run loses none."""
+        if not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1:
+            raise InvalidInput(f"{keep_last!r} cannot be `keep_last`", hint="give a whole number from 1")
+        if older_than is not None and (not isinstance(older_than, (int, float)) or not 0 <= older_than < 1e10):
+            raise InvalidInput(f"{older_than!r} cannot be `older_than`", hint="give seconds from 0")
+
+        async def doomed() -> Sequence[str]:
+            return await self._expired(session, keep_last, int((older_than or 0) * 1e6))
+
+        return await self._checkpoints.drop(session, STATE, doomed, reason="expired")
+
+    async def _expired(self, session: str, keep_last: int, age: int) -> Sequence[str]:
         if await self._is_unfinished(session):
-            return 0
+            return []
         shared = await self._fork_points(session)
-        limit = self._journal.clock.now() - int((older_than or 0) * 1e6)
-        doomed, seen = [], 0
+        limit, doomed, seen = self._journal.clock.now() - age, [], 0
         async for saved in self._checkpoints.list(session, STATE):
             if saved.session != session:
                 break
             seen += 1
-            needed = [point for point in shared if point >= saved.position]
-            shared -= set(needed)  # the newest at or before a fork's beginning is what the fork goes on from
-            if seen > max(1, keep_last) and not saved.pinned and saved.time <= limit and not needed:
+            needed = {point for point in shared if point >= saved.position}
+            shared -= needed  # the newest at or before a fork's beginning is what the fork goes on from
+            if seen > keep_last and not saved.pinned and saved.time <= limit and not needed:
                 doomed.append(saved.id)
-        return await self._checkpoints.drop(session, STATE, doomed, reason="expired") if doomed else 0
+        return doomed
 
     async def _is_unfinished(self, session: str) -> bool:
         query = RunQuery(status=("open",), session=session, limit=1)
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
     async def _fork_points(self, session: str) -> set[int]:
-        return {row.fork_at async for row in self._journal.sessions() if row.parent == session}
+        """Up to where other sessions share this one's events, forks of forks included."""
+        found: set[int] = set()
+        async for row in self._journal.sessions():
+            if row.parent is not None:
+                shared = await self._journal.reading.lineage(row.session)
+                found.update(one.last for one in shared if one.session == session)
+        return found
 
 
 def _info(saved: Saved, **fields: Any) -> Checkpoint:

@@ -38,6 +38,8 @@ class Order(NamedTuple):
     after: tuple[str, str | None] | None
     like: tuple[str, ...]
     actor: str | None = None
+    also: tuple[Landmark, ...] = ()
+    """Further landmarks of the same event."""
 
 
 class Stored(NamedTuple):
@@ -79,7 +81,8 @@ class Weaver:
             prepared = [self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)]
             landmark = self._landmark(order, woven, owner)
             strand, parts = (woven.strand, woven.start), self._parts(session, woven, owner)
-            beside = Beside((landmark,), strand=strand, parts=parts, after=order.after)
+            also = [one._replace(owner=owner.ref) for one in order.also]
+            beside = Beside((landmark, *also), strand=strand, parts=parts, after=order.after)
             reach("checkpoint.woven")
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, fence=order.fence, beside=beside)
@@ -95,13 +98,13 @@ class Weaver:
             with self._lock:
                 kept.tip = woven.start + len(woven.bodies)
                 kept.learn(order.name, woven.fields, woven.fresh.items())
-            placed = landmark._replace(position=done.records[0].position)
+            placed = landmark._replace(position=done.records[0].position, time=done.records[0].time)
             return Stored(placed, woven.digest, prepared[0].data["note"])
 
     def _landmark(self, order: Order, woven: Woven, owner: Owner) -> Landmark:
         name, id = order.landmark.name, order.landmark.id
         sealed = self._journal.landmarks.seal_form(order.session, name, id, woven.form, owner)
-        return order.landmark._replace(time=self._journal.clock.now(), owner=owner.ref, form=sealed)
+        return order.landmark._replace(owner=owner.ref, form=sealed)
 
     def _parts(self, session: str, woven: Woven, owner: Owner) -> tuple[Part, ...]:
         if not woven.bodies:

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, aclosing
 from typing import Any, NamedTuple
 
+from ..context.states import States
 from ..crashpoints import reach
 from ..errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun
 from ..journal.events import Draft, Event, check_name
@@ -27,8 +28,9 @@ from .runs import created
 class Engine:
     """Executes the runs of one workspace, for one handle."""
 
-    def __init__(self, journal: Journal, runtime: Runtime) -> None:
+    def __init__(self, journal: Journal, runtime: Runtime, states: States) -> None:
         self.journal = journal
+        self.states = states
         self.lease_seconds = 30.0
         self.patience = 5.0
         """Seconds that a run may wait in place, holding its thread, before it is unwound."""
@@ -183,6 +185,11 @@ class Engine:
         if start is None:
             raise RunError(f"run {row.run!r} has no beginning in session {row.session!r}", hint="run verify")
         return start
+
+    async def subject_of(self, run: str) -> str | None:
+        """The person whom a run is about."""
+        row = await self.journal.store.run(self.journal.workspace, run)
+        return None if row is None else (await self.opening(row)).subject
 
     async def opening(self, row: RunRow) -> Event:
         """The event that a run began with."""

@@ -44,8 +44,12 @@ def checked_part(place: Sequence[Any], row: Sequence[Any]) -> Part:
 
 
 def placed(beside: Beside, records: Sequence[Record]) -> Iterable[Landmark]:
-    """The landmarks of an append at the positions that its events got."""
-    return [one._replace(position=records[one.position].position) for one in beside.landmarks]
+    """The landmarks of an append at the positions and times that its events got."""
+    events = [records[one.position] for one in beside.landmarks]
+    return [
+        one._replace(position=event.position, time=event.time)
+        for one, event in zip(beside.landmarks, events, strict=True)
+    ]
 
 
 def refuse_second(session: str, beside: Beside, newest: Callable[[str], str | None], end: Callable[[int], int]) -> None:

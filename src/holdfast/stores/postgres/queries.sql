@@ -434,7 +434,7 @@ WHERE workspace = %s AND starts_with(name, %s) AND expires <= %s ORDER BY expire
 
 -- name: strand_end
 -- Where a strand ends.
-SELECT start + count FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand = %s
+SELECT start + greatest(count, 1) FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand = %s
 ORDER BY start DESC LIMIT 1;
 
 -- name: add_part

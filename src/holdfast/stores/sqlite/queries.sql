@@ -283,7 +283,7 @@ ORDER BY l.expires LIMIT ?4;
 
 -- name: strand_end
 -- Where a strand ends.
-SELECT start + count FROM holdfast_parts WHERE sid = ? AND strand = ? ORDER BY start DESC LIMIT 1;
+SELECT start + max(count, 1) FROM holdfast_parts WHERE sid = ? AND strand = ? ORDER BY start DESC LIMIT 1;
 
 -- name: add_part
 -- A stretch of a strand.
