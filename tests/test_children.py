@@ -147,7 +147,7 @@ def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_o
         search("b")
         note()
         all_of_it = child("What do we know?", holdfast.brief("search"))
-        newest = child("And lately?", holdfast.brief("search", budget=150))
+        newest = child("And lately?", holdfast.brief("search", budget=90))
         far.do("done")
         return [all_of_it, newest]
 

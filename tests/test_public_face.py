@@ -69,6 +69,7 @@ FACE = {
     "aopen",
     "ask",
     "brief",
+    "checkpointed",
     "emit",
     "errors",
     "new_key",

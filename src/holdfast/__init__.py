@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         transaction,
     )
     from .execution.worker import Queue
+    from .execution.workstate import checkpointed
     from .journal.codec import Unregistered
     from .journal.events import Draft, Event, Standing
     from .journal.journal import ErasureReport
@@ -109,6 +110,7 @@ _HOME = {
     "aopen": "aio",
     "ask": "execution.waits",
     "brief": "execution.waits",
+    "checkpointed": "execution.workstate",
     "emit": "execution.waits",
     "new_key": "journal.sealing",
     "open": "sync",
@@ -168,6 +170,7 @@ __all__ = [
     "aopen",
     "ask",
     "brief",
+    "checkpointed",
     "emit",
     "errors",
     "new_key",

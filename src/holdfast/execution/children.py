@@ -42,7 +42,7 @@ async def call_child(
             started = None
             if await run.engine.outcome(child) is None:
                 await _wait(run, child, suspension)
-        return _delivered(run, identity, child, outcome)
+        return await _settled(run, identity, child, outcome)
 
 
 async def _start(
@@ -115,8 +115,15 @@ class ChildHandle:
             while True:
                 outcome = await run.engine.outcome(self.id)
                 if outcome is not None:
-                    return _delivered(run, identity, self.id, outcome)
+                    return await _settled(run, identity, self.id, outcome)
                 await _wait(run, self.id, None)
+
+
+async def _settled(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
+    value = _delivered(run, identity, child, outcome)
+    if run.work is not None:
+        await run.work.after_child(run)
+    return value
 
 
 def _delivered(run: RunContext, identity: str, child: str, outcome: Event) -> Any:

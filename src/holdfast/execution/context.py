@@ -23,6 +23,7 @@ from .writing import RunJournal, settle
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .workstate import WorkState
 
 
 class Suspend(BaseException):
@@ -68,6 +69,7 @@ class RunContext(RunJournal):
         self.activity = 0
         self.under_way: dict[str, asyncio.Future[None]] = {}
         self.children: list[str] = []
+        self.work: WorkState | None = None
         self._thread = 0
         self._finished = 0
         self._unvisited: dict[str | None, dict[str, None]] = {}
@@ -175,7 +177,7 @@ class RunContext(RunJournal):
         identity = self.identify(step.name, key)
         if step.takes_key:
             kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
-        if step.quick and key is None and self.plain and self.is_new(identity):
+        if step.quick and key is None and self.plain and self.work is None and self.is_new(identity):
             return Performance(self, step, identity, args, kwargs, keyed=False).go_quickly()
         work = perform(self, step, identity, args, kwargs)
         if step.kind is Kind.PLAIN and not self.plain:

@@ -44,6 +44,8 @@ async def perform(
         run.under_way[identity] = done
     try:
         with run.working():
+            if run.work is not None:
+                await run.work.before(run, step, identity)
             return await Performance(run, step, identity, args, kwargs, keyed).go(record)
     except asyncio.CancelledError:
         if not run.unwinding:

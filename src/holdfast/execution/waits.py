@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from typing import Any
 
+from ..context.blocks import as_json
+from ..context.counting import counter_for
 from ..errors import InvalidInput, NoAnswer
 from ..journal.events import Draft, check_name
 from ..runtime import drive
@@ -127,13 +128,13 @@ def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any
     raise error
 
 
-def brief(*steps: str, budget: int = 8000) -> Any:
+def brief(*steps: str, budget: int = 2000) -> Any:
     """What a child needs to know: the outcomes of this run's steps (of these names only, if some are given), each with
-    the event that it comes from, as much as fits into `budget` characters of JSON. The newest ones come first into
-    it; what did not fit is counted. Journaled, so that it is the same after a restart. Await it in an async task."""
+    the event that it comes from, as much as fits into `budget` tokens of JSON. The newest ones come first into it; what
+    did not fit is counted. Journaled, so that it is the same after a restart. Await it in an async task."""
     run = _run("brief()")
     if not isinstance(budget, int) or budget < 0:
-        raise InvalidInput(f"{budget!r} cannot be `budget`", hint="give a number of characters")
+        raise InvalidInput(f"{budget!r} cannot be `budget`", hint="give a number of tokens")
     return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
 
 
@@ -148,9 +149,10 @@ async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: 
         done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
         wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
         items: list[dict[str, Any]] = []
+        counter = counter_for(None)
         for one in sorted(wanted, key=lambda one: -(one.finished_at or 0)):
             item = {"from": f"{run.row.session}#{one.finished_at}", "step": one.step, "outcome": one.value}
-            size = len(json.dumps(item, ensure_ascii=False, default=str))
+            size = counter.count(as_json(item))
             if size <= budget:
                 budget -= size
                 items.insert(0, item)
