@@ -39,9 +39,8 @@ _WEIGHTS = (
     (74, re.compile(r"\b(?:ERROR|CRITICAL|Error)\b|\b[Pp]ermission denied|\b[Cc]onnection refused|\b[Aa]ccess denied")),
     (40, re.compile(rf"(?<![\w./\"'({{-]){_WORDS}(?![\w/-]|\.\w|\s*[=(){{}}\]\"'|])", re.I)),
 )
+"""What a line must look like to tell of trouble, and how much it tells then."""
 _CODE = re.compile(r"^(?:raise|except|def|class|if|elif|return|import|from|catch|throw|try|#|//|/?\*|<)(?=\W|$)")
-_WEAK = 20
-"""Weight up to which a line is about something else."""
 _VAGUE = 40
 """Weight up to which a line may be about something else."""
 _STAMP = re.compile(r"^\W{0,2}\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(?:Z|[+-]\d\d:?\d\d)?\W{0,2}\s+")
@@ -131,7 +130,7 @@ def troubles(output: LongText) -> list[Trouble]:
     told.sort(key=lambda one: (-one.weight, one.start))
     distinct: dict[str, Trouble] = {}
     for one in told:
-        if one.weight > _WEAK:
+        if one.weight:
             distinct.setdefault(_VARYING.sub("0", one.text.lower())[:200], one)
     return list(distinct.values())
 
@@ -165,9 +164,7 @@ def _weighed(line: Line, ends_traceback: bool) -> Trouble:
     weight = next((weight for weight, pattern in _WEIGHTS if pattern.search(rest)), 0)
     if ends_traceback:
         weight = 95
-    elif _CODE.match(text):
-        weight -= 30
-    if "traceback (most" in text[:40].lower():
+    elif _CODE.match(text) or "traceback (most" in text[:40].lower():
         weight = 0
     return Trouble(weight, line.start, _around(text))
 

@@ -16,7 +16,9 @@ MESSAGE_TOKENS = 4
 """What a message costs beside its text: role and separators."""
 CALL_TOKENS = 12
 """What a tool call or its result costs beside its texts: names of fields, separators."""
-_CACHED = 4096
+_CACHED = 1024
+_LARGE = 4_000
+"""Tokens above which an entry is not remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,12 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A unit as it would be shown, and its tokens."""
+    """A unit as it would be shown, and its tokens; not the unit itself, which may hold an output of megabytes."""
 
-    unit: Unit
+    position: int
+    last: int
+    kind: Kind
+    is_prompt: bool
     said: tuple[Said, ...]
     tokens: int
     masked: bool
@@ -66,10 +71,13 @@ class Entries:
         """A unit whole, or with what is longer than `mask` tokens replaced by a digest."""
         place = (session, unit.places, mask)
         found = self._made.get(place)
-        if found is None or found.unit.data != unit.data:
+        if found is None:
             said, masked = self._said(unit, mask)
-            found = self._made[place] = Entry(unit, said, sum(map(self._cost, said)), masked)
-            if len(self._made) > _CACHED:
+            tokens = sum(map(self._cost, said))
+            found = Entry(unit.position, unit.last, unit.kind, unit.is_prompt, said, tokens, masked)
+            if tokens <= _LARGE:
+                self._made[place] = found
+            while len(self._made) > _CACHED:
                 self._made.popitem(last=False)
         return found
 

@@ -105,13 +105,14 @@ class Fitting:
         """Mask the largest entries until it fits, or nothing is left to mask; the newest comes last."""
         total = chosen.total()
         newest = spoken[-1].position if spoken else 0
-        order = sorted(chosen.entries.values(), key=lambda one: (one.unit.position == newest, -one.tokens))
+        by_place = {unit.position: unit for unit in spoken}
+        order = sorted(chosen.entries.values(), key=lambda one: (one.position == newest, -one.tokens))
         for entry in order:
             if total <= chosen.room:
                 return
-            shorter = self._entries.make(self._session, entry.unit, self._window.mask_to)
+            shorter = self._entries.make(self._session, by_place[entry.position], self._window.mask_to)
             if shorter.tokens < entry.tokens:
-                chosen.entries[entry.unit.position] = shorter
+                chosen.entries[entry.position] = shorter
                 total -= entry.tokens - shorter.tokens
 
     def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
@@ -177,7 +178,7 @@ def _fitted(
 
 def _is_later_prompt(entry: Entry) -> bool:
     """Whether an entry goes into the system prompt: what the system said later, as text."""
-    return entry.unit.is_prompt and isinstance(entry.said[0].content, str)
+    return entry.is_prompt and isinstance(entry.said[0].content, str)
 
 
 def _prompt_text(unit: Unit) -> str:
@@ -223,9 +224,9 @@ def _section_traces(sections: dict[Section, int]) -> list[Trace]:
 def _entry_traces(entries: Iterable[Entry]) -> list[Trace]:
     return [
         Trace(
-            entry.unit.position,
-            entry.unit.last,
-            entry.unit.kind,
+            entry.position,
+            entry.last,
+            entry.kind,
             Shown.MASKED if entry.masked else Shown.WHOLE,
             "long: a digest, with a reference to the whole" if entry.masked else "there is room",
             entry.tokens,

@@ -68,6 +68,7 @@ class WorkingMemory:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._gathering = Gathering(journal)
+        self._counters: list[tuple[Any, TokenCounter]] = []
         self._entries: dict[tuple[str, int], tuple[Entries, Counting]] = {}
 
     def forget(self) -> None:
@@ -97,12 +98,21 @@ class WorkingMemory:
         return Context(session, position, fitted.system, fitted.memory, fitted.said, *counted, trace)
 
     def _made_with(self, window: Window) -> tuple[Entries, Counting]:
-        counter = counter_for(window.counter)
+        counter = self._counter(window.counter)
         place = (counter.name, window.mask_to)
         known = self._entries.get(place)
         if known is None or known[1].counter is not counter:
             known = self._entries[place] = (Entries(counter, window.mask_to), Counting(counter))
         return known
+
+    def _counter(self, given: Any) -> TokenCounter:
+        """The counter that was asked for, made once: what it counted is remembered."""
+        for known, counter in self._counters:
+            if known is given or (isinstance(given, str) and known == given):
+                return counter
+        counter = counter_for(given)
+        self._counters = [(given, counter), *self._counters[:15]]
+        return counter
 
     # -- reading
 
