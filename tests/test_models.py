@@ -1,0 +1,398 @@
+"""Models behind the `Model` port: a real one on loopback, and servers that fail in every way that servers do."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import pickle
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs.modelserver import (
+    Answer,
+    ModelServer,
+    breaks_off,
+    claude,
+    drips,
+    error,
+    good,
+    gpt,
+    hangs,
+    pours,
+    says,
+    vanishes,
+)
+
+from holdfast import models
+from holdfast.errors import InvalidInput, ModelFailed
+from holdfast.models import asking
+from holdfast.models.anthropic import AnthropicModel
+from holdfast.models.openai import OpenAIModel
+from holdfast.ports import Model
+from holdfast.testing.llm import LocalModel
+
+KEY = "sk-very-secret-0123456789abcdef"
+STORY = "Summarise in one sentence: the agent booked a table for two at eight, then mailed Ann the address."
+
+
+@pytest.fixture(autouse=True)
+def _alone_and_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith(("ANTHROPIC_", "OPENAI_")) or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # the SDK looks for keys there, too
+    monkeypatch.setattr(asking, "_PAUSE_SECONDS", 0.01)
+
+
+# -- a model that really answers
+
+
+@pytest.fixture(scope="session")
+def local_model() -> Iterator[LocalModel]:
+    with LocalModel.start() as local:
+        yield local
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def real(request: pytest.FixtureRequest, local_model: LocalModel) -> Model:
+    if request.param == "anthropic":
+        return AnthropicModel(local_model.name, base_url=local_model.anthropic_url)
+    return OpenAIModel(local_model.name, base_url=local_model.openai_url)
+
+
+def test_a_real_model_answers_both_protocols_alike(local_model: LocalModel) -> None:
+    one = AnthropicModel(local_model.name, base_url=local_model.anthropic_url)
+    two = OpenAIModel(local_model.name, base_url=local_model.openai_url)
+    answer = one.complete(STORY, system="You are brief.", max_tokens=24)
+    assert "table" in answer
+    assert two.complete(STORY, system="You are brief.", max_tokens=24) == answer
+    assert two.complete(STORY, system="Answer in French.", max_tokens=24) != answer
+
+
+def test_an_answer_has_no_more_tokens_than_asked_for(real: Model) -> None:
+    assert 0 < len(real.complete(STORY, max_tokens=3).split()) <= 3
+
+
+def test_a_prompt_that_is_too_long_for_a_real_model_says_so(real: Model) -> None:
+    with pytest.raises(ModelFailed, match=r"status 400: .*exceeds the available context size") as failed:
+        real.complete("word " * 3000)
+    assert "length of the prompt" in failed.value.hint
+
+
+def test_models_are_found_by_name(local_model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = models.load(f" openai:{local_model.name}@{local_model.openai_url}\n")
+    two = models.load(f"anthropic:{local_model.name}@{local_model.anthropic_url}")
+    assert one.complete(STORY, max_tokens=4)
+    assert two.complete(STORY, max_tokens=4)
+    assert (one.name, two.name) == ("openai:smollm2", "anthropic:smollm2")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    haiku, mini = models.load("anthropic:claude-haiku-4-5"), models.load("openai:gpt-5-mini", timeout=1)
+    assert (haiku.name, mini.name) == ("anthropic:claude-haiku-4-5", "openai:gpt-5-mini")
+    assert repr(haiku) == "AnthropicModel('claude-haiku-4-5', name='anthropic:claude-haiku-4-5')"
+    assert repr(models.load("openai:ft:llama3@8b")) == "OpenAIModel('ft:llama3@8b', name='openai:ft:llama3@8b')"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "gpt-5-mini", "openai:", "openai", "gemini:pro", "openai:a b", "openai:@http://h/v1", "openai:x@ftp://h"),
+        *("openai:x@http://", "openai:x@http://[h", "openai:x@http://h:none", "anthropic:x@https://me:hidden@h/v1"),
+        *("opnai:x@https://me:hidden@h/v1",),
+    ],
+)
+def test_a_text_that_names_no_model_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)  # it is not for want of a key
+    with pytest.raises(InvalidInput) as refused:
+        models.load(text)
+    assert refused.value.hint
+    assert "hidden" not in str(refused.value)
+
+
+# -- a server that fails
+
+
+@pytest.fixture(scope="module")
+def _server() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server(_server: ModelServer) -> ModelServer:
+    _server.requests.clear()
+    return _server
+
+
+@functools.cache
+def model_at(protocol: str, url: str, *, timeout: float = 5.0, key: str | None = KEY) -> Model:
+    if protocol == "anthropic":
+        return AnthropicModel("x", base_url=url, api_key=key, timeout=timeout)
+    return OpenAIModel("x", base_url=f"{url}/v1", api_key=key, timeout=timeout)
+
+
+def failure_of(model: Model) -> ModelFailed:
+    began = time.monotonic()
+    with pytest.raises(ModelFailed) as failed:
+        model.complete("Summarise: nothing.")
+    assert time.monotonic() - began < 5
+    assert failed.value.hint
+    assert "\n" not in failed.value.reason
+    assert len(failed.value.reason) < 200
+    return failed.value
+
+
+both = pytest.mark.parametrize("protocol", ["anthropic", "openai"])
+
+
+@both
+@pytest.mark.parametrize(
+    ("answer", "reason", "tries"),
+    [
+        (says(400, error("prompt is\ntoo long")), "status 400: prompt is too long", 1),
+        (says(404, error("no model x")), "status 404: no model x", 1),
+        (says(408, b""), "status 408: Request Timeout", 2),
+        (says(429, error("slow down"), retry_after="9"), "status 429: slow down", 1),
+        (says(429, error("slow down"), retry_after="inf"), "status 429: slow down", 1),
+        (says(429, error("slow down"), retry_after="soon"), "status 429: slow down", 2),
+        (says(500, error("boom")), "status 500: boom", 2),
+        (says(500, {"error": "boom"}), "status 500: boom", 2),
+        (says(502, b"<html>nginx</html>", content_type="text/html"), "status 502: Bad Gateway", 2),
+        (says(500, b"\xff\xfe\xfa"), "status 500: ", 2),
+        (says(529, error("Overloaded", "overloaded_error")), "status 529: Overloaded", 2),
+        (says(529, {}), "status 529: no reason given", 2),
+        (says(503, error("\x1b[2Jbusy " * 200)), "status 503: [2Jbusy [2Jbusy", 2),
+        (says(200, b"{"), "malformed answer: ", 1),
+        (says(200, b""), "malformed answer: ", 1),
+        (says(200, b"[]"), "malformed answer: ", 1),
+        (says(200, b"<html>welcome</html>"), "malformed answer: ", 1),
+        (says(200, b'{"nested": ' + b"[" * 200_000), "malformed answer: ", 1),
+        (says(200, {"error": {"message": "boom"}}), "malformed answer: ", 1),
+        (says(200, b"\x1f\x8b nonsense", content_encoding="gzip"), "connection failed: ", 2),
+        (vanishes, "connection failed: Server disconnected", 2),
+        (breaks_off, "connection failed: peer closed connection", 2),
+        (pours, "more than 4 MiB of answer", 1),
+    ],
+)
+def test_a_server_that_fails_is_a_failed_model(
+    protocol: str, answer: Answer, reason: str, tries: int, server: ModelServer
+) -> None:
+    server.answers = [answer]
+    failed = failure_of(model_at(protocol, server.url))
+    assert failed.reason.startswith(reason)
+    assert failed.model == f"{protocol}:x"
+    assert len(server.requests) == tries
+
+
+@both
+def test_text_that_is_not_utf_8_is_malformed(protocol: str, server: ModelServer) -> None:
+    server.answers = [says(200, json.dumps(good(protocol, " Booked.\n")).encode().replace(b"Booked", b"\xff\xfe"))]
+    assert failure_of(model_at(protocol, server.url)).reason == "malformed answer: not UTF-8"
+
+
+@both
+@pytest.mark.parametrize("answer", [hangs, drips])
+def test_an_answer_that_does_not_come_is_not_waited_for(protocol: str, answer: Answer, server: ModelServer) -> None:
+    server.answers = [answer]
+    assert failure_of(model_at(protocol, server.url, timeout=0.3)).reason == "timeout after 0.3 s"
+    assert len(server.requests) == 1
+
+
+@both
+def test_nobody_there(protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    failed = failure_of(model_at(protocol, url))
+    assert failed.reason.startswith("connection failed: ")
+    assert "refused" in failed.reason
+
+
+@both
+def test_a_server_that_does_not_accept_is_given_up(protocol: str) -> None:
+    with socket.socket() as deaf, contextlib.ExitStack() as queue:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(4):
+            waiting = queue.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        model = model_at(protocol, f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.3)
+        assert failure_of(model).reason == "no connection within 0.3 s"
+
+
+@both
+@pytest.mark.parametrize(
+    "first",
+    [
+        says(500, error("boom")),
+        says(429, error("slow"), retry_after="0.01"),
+        says(500, b"", retry_after="-1"),
+        vanishes,
+    ],
+)
+def test_a_passing_failure_is_tried_once_more(protocol: str, first: Answer, server: ModelServer) -> None:
+    server.answers = [first, says(200, good(protocol, " Booked.\n"))]
+    assert model_at(protocol, server.url).complete("Go.") == " Booked.\n"
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "answer", "reason"),
+    [
+        ("anthropic", claude({"type": "text", "text": "I"}, stop="refusal"), "refused"),
+        ("anthropic", claude(stop="refusal"), "refused"),
+        ("anthropic", claude(), "no text in the answer"),
+        ("anthropic", claude({"type": "text", "text": " \n"}), "no text in the answer"),
+        ("anthropic", claude({"type": "aside", "text": "Hm."}), "no text in the answer"),
+        ("anthropic", claude({"type": "tool_use", "id": "t", "name": "f", "input": {}}), "no text in the answer"),
+        ("anthropic", claude({"type": "thinking", "thinking": "…"}, stop="max_tokens"), "cut off before any text"),
+        ("anthropic", claude({"type": "text", "text": {"a": 1}}), "malformed answer: Expected `str | null`"),
+        ("openai", gpt(None, refusal="I cannot do that."), "refused"),
+        ("openai", gpt("half an ans", stop="content_filter"), "refused"),
+        ("openai", gpt(None), "no text in the answer"),
+        ("openai", gpt(" \n"), "no text in the answer"),
+        ("openai", gpt(None, tool_calls=[{"id": "t", "type": "function"}], stop="tool_calls"), "no text in the answer"),
+        ("openai", gpt("", stop="length"), "cut off before any text"),
+        ("openai", gpt(1) | {"choices": []}, "no text in the answer"),
+        ("openai", gpt(1) | {"choices": None}, "malformed answer: Expected `array`"),
+        ("openai", gpt(1), "malformed answer: Expected `str | null`"),
+    ],
+)
+def test_an_answer_without_text_is_a_failed_model(protocol: str, answer: Any, reason: str, server: ModelServer) -> None:
+    server.answers = [says(200, answer)]
+    assert failure_of(model_at(protocol, server.url)).reason.startswith(reason)
+    assert len(server.requests) == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(["text", "refusal", "length", "Booked."]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["content", "choices", "message", "type", "text", "stop_reason", "error", "finish_reason"]),
+            inner,
+        )
+    ),
+)
+
+
+@both
+def test_whatever_a_server_says_is_an_answer_or_a_failed_model(protocol: str, server: ModelServer) -> None:
+    model = model_at(protocol, server.url)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.sampled_from([200, 200, 200, 204, 302, 400, 429, 500]), JSON | st.binary())
+    def check(status: int, body: Any) -> None:
+        server.answers = [says(status, b"" if status == 204 else body, retry_after="0")]
+        with contextlib.suppress(ModelFailed):
+            assert model.complete("Go.").strip()
+
+    check()
+
+
+# -- what is sent
+
+
+@both
+def test_what_is_sent(protocol: str, server: ModelServer) -> None:
+    server.answers = [says(200, good(protocol, " Booked.\n"))]
+    model_at(protocol, server.url).complete("half a \ud83d character", system="be brief", max_tokens=7)
+    path, headers, body = server.requests[0]
+    asked = {"role": "user", "content": "half a ? character"}
+    if protocol == "anthropic":
+        assert path == "/v1/messages"
+        assert body == {"model": "x", "messages": [asked], "max_tokens": 7, "system": "be brief"}
+    else:
+        assert path == "/v1/chat/completions"
+        assert body == {"model": "x", "messages": [{"role": "system", "content": "be brief"}, asked], "max_tokens": 7}
+    assert KEY in {value.removeprefix("Bearer ") for value in headers.values()}
+
+
+@both
+def test_a_server_of_your_own_needs_no_key_and_takes_extras(protocol: str, server: ModelServer) -> None:
+    server.answers = [says(200, good(protocol, " Booked.\n"))]
+    model = {"anthropic": AnthropicModel, "openai": OpenAIModel}[protocol]
+    url = server.url if protocol == "anthropic" else f"{server.url}/v1"
+    model("x", base_url=url, extra={"top_k": 1}, name="mine").complete("Go.")
+    (_, _, body), *_ = server.requests
+    assert body["top_k"] == 1
+    assert "system" not in json.dumps(body)
+
+
+def test_openai_itself_gets_the_newer_name_of_the_limit(server: ModelServer) -> None:
+    server.answers = [says(200, good("openai", "Booked."))]
+    # OpenAI's own address, but reached through a proxy that answers by itself.
+    through = openai.DefaultHttpxClient(proxy=server.url)
+    with openai.OpenAI(api_key=KEY, base_url="http://api.openai.com/v1", http_client=through) as client:
+        assert OpenAIModel("gpt-5-mini", client=client).complete("Go.", max_tokens=9) == "Booked."
+    path, _, body = server.requests[0]
+    assert path == "http://api.openai.com/v1/chat/completions"
+    assert body["max_completion_tokens"] == 9
+    assert "max_tokens" not in body
+
+
+# -- bad input
+
+
+@both
+def test_input_that_cannot_be_used(protocol: str, server: ModelServer) -> None:
+    model = {"anthropic": AnthropicModel, "openai": OpenAIModel}[protocol]
+    addresses = [{"base_url": url} for url in ("nonsense", "ftp://h", "http://u:p@h")]
+    for options in ({}, {"api_key": "kéy"}, {"api_key": "key\n"}, *addresses):
+        with pytest.raises(InvalidInput) as refused:
+            model("x", **options)
+        assert refused.value.hint
+        assert "kéy" not in repr(refused.value)
+    for timeout in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(InvalidInput, match="timeout"):
+            model_at(protocol, server.url, timeout=timeout)
+    with pytest.raises(InvalidInput, match="0 tokens"):
+        model_at(protocol, server.url).complete("Go.", max_tokens=0)
+    assert server.requests == []
+
+
+def test_credentials_on_disk_that_cannot_be_used_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_PROFILE", "nobody")
+    with pytest.raises(InvalidInput, match=r"no key for Anthropic's API: .*nobody"):
+        AnthropicModel("x")
+
+
+@both
+def test_a_missing_sdk_is_named(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, protocol, None)
+    with pytest.raises(InvalidInput, match=f"package {protocol} ") as refused:
+        models.load(f"{protocol}:x")
+    assert refused.value.hint == f"pip install 'holdfast[{protocol}]'"
+
+
+# -- secrets
+
+
+@pytest.mark.promise("G6")
+@both
+@pytest.mark.parametrize("key", [KEY, "0123456789"])
+def test_a_key_that_the_server_repeats_is_in_no_error(protocol: str, key: str, server: ModelServer) -> None:
+    another = "sk-of-somebody-else-0123456789"
+    said = f"wrong key: {key} (Bearer {key}, {another})"
+    server.answers = [says(401, error(said), www_authenticate=f"Bearer {key}")]
+    model = model_at(protocol, server.url, key=key)
+    failed = failure_of(model)
+    assert failed.reason.startswith("status 401: wrong key: [redacted]")
+    assert "API key" in failed.hint
+    told = [str(failed), repr(failed), repr(model), *traceback.format_exception(failed), repr(vars(failed))]
+    assert key not in "".join(told)
+    assert another not in "".join(told)
+    assert key.encode() not in pickle.dumps(failed)
+    assert failed.__cause__ is None
+    assert failed.__context__ is None
