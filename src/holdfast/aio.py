@@ -57,14 +57,14 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
     except BaseException:
         await store.close()
         raise
-    return AsyncHoldfast(journal, runtime, settings.get("window") or Window())
+    return AsyncHoldfast(journal, runtime, settings.get("window"))
 
 
 class AsyncHoldfast(AsyncRuns):
     """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
 
-    def __init__(self, journal: Journal, runtime: Runtime, window: Window) -> None:
-        self._faculties = Faculties(journal, window)
+    def __init__(self, journal: Journal, runtime: Runtime, window: Window | None = None) -> None:
+        self._faculties = Faculties(journal, window or Window())
         super().__init__(journal, runtime, self._faculties.states)
 
     @property

@@ -326,7 +326,7 @@ class AsyncProgress:
             await log.sync(self._session.id, self._path, git=False, message=None)
         changed = await self._session._faculties.progress.change(self._session.id, change)
         if self._path is not None:
-            await self.sync(message=message.splitlines()[0][:200])
+            await self.sync(message=self._clean(message).splitlines()[0])
         return changed
 
     def _clean(self, text: Any) -> Any:

@@ -82,7 +82,8 @@ class Findings(NamedTuple):
 def findings(output: LongText) -> Findings:
     """Status, counts and errors."""
     told = troubles(output)[:24]
-    errors = [Piece(Place.ERRORS, one.text, 0.34, "! ") for one in told if one.weight > _VAGUE]
+    clear = [one.text for one in told if one.weight > _VAGUE]
+    errors = [Piece(Place.ERRORS, text, 0.3 if at else 0.45, "! ") for at, text in enumerate(clear)]
     vague = [Piece(Place.ERRORS, one.text, 0.2, "! ") for one in told if one.weight <= _VAGUE]
     status, counts = exit_status(output), count_lines(output)
     return Findings([*status, *errors[:1], *counts[:1], *errors[1:2]], [*counts[1:], *errors[2:], *vague])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..ports.world import TokenCounter
-from .trimming import cut
+from .trimming import cut, frame_of
 
 _LEAST = 12
 """Characters below which a piece that had to be cut says nothing."""
@@ -59,10 +59,14 @@ def fit(sketch: Sketch, *, limit: int, counter: TokenCounter, reference: str) ->
     kept = _chosen(sketch.pieces, room, limit, counter)
     while kept:
         digest = _assembled(head, kept, tail)
-        # Tokens of a whole are not always those of its parts.
-        if counter.count(digest) <= limit:
+        over = counter.count(digest) - limit
+        if over <= 0:
             return digest
-        kept.pop()
+        # Tokens of a whole are not always those of its parts.
+        least = kept.pop()
+        shorter = _cut(least, counter.count(least.label + least.text) - over, counter)
+        if _LEAST <= len(shorter.text) < len(least.text):
+            kept.append(shorter)
     return bare
 
 
@@ -76,16 +80,17 @@ def _assembled(head: str, pieces: Sequence[Piece], tail: str) -> str:
 
 def _chosen(pieces: Sequence[Piece], room: int, limit: int, counter: TokenCounter) -> list[Piece]:
     """The pieces in order of importance, each within its share; what room is left then goes to those that were cut."""
+    frame = frame_of(counter)
     kept: list[tuple[Piece, Piece]] = []
     said: set[str] = set()
     for piece in pieces:
-        if room < 2:
+        if room < 1:
             break
         if not piece.text or piece.text in said:
             continue
-        shorter = _cut(piece, min(room, max(4, int(piece.share * limit))), counter)
+        shorter = _cut(piece, min(room, max(4, int(piece.share * limit))) + frame, counter)
         if len(shorter.text) >= min(_LEAST, len(piece.text)):
-            room -= _cost(shorter, counter)
+            room -= counter.count(shorter.label + shorter.text) - frame
             said.add(piece.text)
             kept.append((piece, shorter))
     return _regrown(kept, room, counter)
@@ -95,17 +100,13 @@ def _regrown(kept: list[tuple[Piece, Piece]], room: int, counter: TokenCounter) 
     grown = []
     for piece, shorter in kept:
         if room > 1 and shorter != piece:
-            cost = _cost(shorter, counter)
+            cost = counter.count(shorter.label + shorter.text)
             shorter = _cut(piece, cost + room, counter)
-            room -= _cost(shorter, counter) - cost
+            room -= counter.count(shorter.label + shorter.text) - cost
         grown.append(shorter)
     return grown
 
 
-def _cost(piece: Piece, counter: TokenCounter) -> int:
-    return counter.count(piece.label + piece.text) + 1
-
-
 def _cut(piece: Piece, tokens: int, counter: TokenCounter) -> Piece:
-    text = cut(piece.label + piece.text, tokens - 1, counter)
+    text = cut(piece.label + piece.text, tokens, counter)
     return piece._replace(text=text[len(piece.label) :])

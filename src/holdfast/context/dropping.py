@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from ..crashpoints import reach
@@ -165,9 +165,9 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
             if first < stop:
                 pieces.append(Span(span.strand, first, stop))
             first = there[at].last if at < len(there) else span.last
-        if pieces:
-            placed[span.strand] = union([*there, *pieces])
-            found += pieces
+        for piece in pieces:
+            insort(there, piece)
+        found += pieces
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..ports.world import TokenCounter
 from .extract_lines import Excerpt, SummaryLine, Weight, lines_of, shortened
 from .extract_scores import Scored, marks_of, scored, terms_of
+from .trimming import frame_of
 
 __all__ = ["Excerpt", "summarise"]
 
@@ -58,7 +59,8 @@ class _Choice:
     def __init__(self, limit: int, counter: TokenCounter) -> None:
         self._limit = limit
         self._counter = counter
-        self._room = limit
+        self._frame = frame_of(counter)
+        self._room = limit - max(self._frame, 0)
         self._misses = 0
         self._chosen: list[tuple[Scored, str]] = []
         self._terms: list[frozenset[str]] = []
@@ -86,16 +88,15 @@ class _Choice:
         """The line, shortened to its share of the limit; to the room there is only if it must stay, or is the first."""
         share = self._limit // (3 if line.weight is Weight.SAID else 2) if self._chosen else self._limit
         may_end = line.weight is not Weight.SAID or not self._chosen
-        text = shortened(line, min(share, self._room) if may_end else share, self._counter)
+        text = shortened(line, min(share, self._room + max(self._frame, 0)) if may_end else share, self._counter)
         return text if len(text) >= min(len(line.label) + _LEAST, len(line.written())) else ""
 
     def _fits(self, one: Scored, text: str) -> bool:
-        cost = self._counter.count(text) + 1
+        cost = self._counter.count(text) - self._frame
         if cost > self._room:
-            # The parts were counted so far; a whole takes less, as a rule.
+            # The parts were counted so far; the whole may leave more room.
             self._room = self._limit - self._counter.count(self._joined(self._chosen))
-            cost = self._limit - self._room
-            cost = self._counter.count(self._joined([*self._chosen, (one, text)])) - cost
+            cost = self._counter.count(self._joined([*self._chosen, (one, text)])) - self._limit + self._room
         if cost > self._room:
             return False
         self._room -= cost

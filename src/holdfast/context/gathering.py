@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
+from ..errors import JournalDamaged
 from ..journal.events import Event
 from ..journal.journal import Journal
 from ..journal.reading import Segment
@@ -36,6 +38,17 @@ class Gathering:
             if here:
                 found += await self._journal.landmarks.events(origin, here)
         return found
+
+    async def readable(self, session: str, places: Sequence[int]) -> list[Event]:
+        """The same without what is damaged: for what is good to know, and no reason to stop."""
+        try:
+            return await self.events(session, places)
+        except JournalDamaged:
+            found: list[Event] = []
+            for place in places:
+                with suppress(JournalDamaged):
+                    found += await self.events(session, [place])
+            return found
 
     async def _stretches(self, session: str, last: int) -> list[Segment]:
         shared = await self._journal.reading.lineage(session)

@@ -91,7 +91,7 @@ class Handoffs:
             raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
         progress = await self._progress.read(session)
         places = await self._gathering.places(session, 1, head.position, _LOOKED_AT)
-        events = await self._gathering.events(session, places)
+        events = await self._gathering.readable(session, places)
         decided = [(session, event.position) for event in reversed(events) if _is_decision(event)]
         begun = await self.begun(session)
         decided = [*decided, *(begun.decided if begun is not None else ())][:_DECISIONS]
@@ -103,7 +103,7 @@ class Handoffs:
         """Decisions with their reasons, newest first; without what was erased."""
         said = []
         for session, place in decided:
-            for event in await self._gathering.events(session, [place]):
+            for event in await self._gathering.readable(session, [place]):
                 if _is_decision(event):
                     said.append(f"{plain(event.data['decision'])} (because {plain(event.data['reason'])})")
         return said

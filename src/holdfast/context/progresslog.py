@@ -120,6 +120,8 @@ class ProgressLog:
             if text is not None and not await self._is_ours(session, text):
                 said = await self._take_over(session, path, text)
                 edited, notes = True, notes + said
+            elif text is not None and await self._is_older(session, path, text):
+                notes.append("the file held an earlier text of ours, which was not taken for an edit")
             progress = await self.read(session)
             fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
             again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
@@ -128,7 +130,7 @@ class ProgressLog:
         await aside(lambda: write_file(path, render(progress)))
         await self._remember(session, path, progress)
         words = message or ("Edited by hand" if edited else "Progress")
-        committed = await aside(lambda: commits.commit(path, self.clean(words), init=True)) if git else None
+        committed = await aside(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
         return Synced(progress, edited, tuple(notes), committed)
 
     async def _is_ours(self, session: str, text: str) -> bool:
@@ -137,6 +139,11 @@ class ProgressLog:
             async for _ in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
                 return True
         return text == render(Progress())
+
+    async def _is_older(self, session: str, path: str, text: str) -> bool:
+        """Whether a text of ours is neither what the file held last nor what it is to hold."""
+        base = await self._base(session, path)
+        return base is not None and text not in (render(base), render(await self.read(session)))
 
     async def chain(self, session: str) -> list[str]:
         """A session and those that it goes on from, the newest first."""
@@ -166,12 +173,15 @@ class ProgressLog:
         return [*parsed.notes, *refused]
 
     async def _base(self, session: str, path: str) -> Progress | None:
-        """What the file held when it was last written."""
-        try:
-            saved = await self._checkpoints.load(session, _FILE, id=_digest(path))
-        except CheckpointDamaged:
-            return None
-        return None if saved is None else self._record(saved)
+        """What the file held when it was last written, by this session or one that it goes on from."""
+        for origin in await self.chain(session):
+            try:
+                saved = await self._checkpoints.load(origin, _FILE, id=_digest(path))
+            except CheckpointDamaged:
+                return None
+            if saved is not None:
+                return self._record(saved)
+        return None
 
     async def _remember(self, session: str, path: str, progress: Progress) -> None:
         if await self._base(session, path) == progress:
@@ -193,7 +203,7 @@ def taken_over(current: Progress, edits: list[Change], refused: list[str]) -> Pr
         return apply(current, edits)
     except InvalidInput:
         pass
-    for edit in edits:
+    for edit in sorted(edits, key=lambda edit: edit["field"] != "context"):  # first, so that no note is lost to it
         try:
             current = apply(current, [edit])
         except InvalidInput as why:

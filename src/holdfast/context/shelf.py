@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import InvalidInput, PositionConflict, StoreDamaged
+from ..errors import InvalidInput, JournalDamaged, PositionConflict, StoreDamaged
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..ports import Beside, Landmark, LandmarkQuery, SubjectGone
@@ -50,7 +50,7 @@ class Shelf:
         """Store a value in place of the one that was there; durable on return."""
         if not isinstance(value, dict):
             raise InvalidInput(f"{type(value).__name__} cannot be on a shelf", hint="give a dict")
-        if ttl_us is not None and not 0 < ttl_us <= _LONGEST:
+        if ttl_us is not None and not (isinstance(ttl_us, int) and 0 < ttl_us <= _LONGEST):
             raise InvalidInput(
                 f"{ttl_us!r} microseconds are no time to live", hint="give more than 0, at most a century"
             )
@@ -172,7 +172,7 @@ class Shelf:
         landmark = await self._landmark(space, key)
         while landmark is not None:
             _expect_intact(landmark)
-            items = await self._items(_session(space), [landmark])
+            items = await self._items(_session(space), [landmark], again=False)
             if items:
                 return landmark, items[0]
             again = await self._landmark(space, key)
@@ -184,10 +184,10 @@ class Shelf:
     async def _living_or_damaged(self, space: Space, key: str) -> tuple[Landmark, Item] | None:
         try:
             return await self._living(space, key)
-        except StoreDamaged:
+        except (StoreDamaged, JournalDamaged):
             return None  # what is put now takes its place
 
-    async def _items(self, session: str, landmarks: list[Landmark]) -> list[Item]:
+    async def _items(self, session: str, landmarks: list[Landmark], *, again: bool = True) -> list[Item]:
         now = self._journal.clock.now()
         for one in landmarks:
             _expect_intact(one)
@@ -199,7 +199,7 @@ class Shelf:
             if not event.erased:
                 value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
                 items.append(Item(space, key, value, created, event.time, landmark.expires, ttl))
-            elif len(landmarks) > 1:  # replaced while we read the others
+            elif again:  # replaced while we read
                 found = await self._living(space, key)
                 items += [found[1]] if found is not None else []
         return items
@@ -240,8 +240,10 @@ def _expect_intact(landmark: Landmark) -> None:
 
 
 def _session(space: Space) -> str:
-    if not space or not all(isinstance(label, str) and label for label in space):
+    if not space:
         raise InvalidInput(f"{space!r} is no namespace", hint='give a tuple of texts: ("users", "alice")')
+    for label in space:
+        check_name("label of a namespace", label)
     return check_name("namespace", f"{_SESSION}{space[0]}")
 
 
@@ -250,4 +252,7 @@ def _name(space: Space) -> str:
 
 
 def _space(name: str) -> Space:
-    return tuple(msgspec.json.decode(name[len(_NAME) :]))
+    try:
+        return tuple(msgspec.json.decode(name[len(_NAME) :], type=list[str]))
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise StoreDamaged(f"the shelf has a name that is none: {name!r}", hint="restore a backup") from error

@@ -21,7 +21,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DEEPEST = 8
 """Levels of mappings that are looked into; below, a value is stored as one."""
 _WIDE = 32
-"""Names from which a mapping is stored as a list of pairs: what changes in it costs a pair."""
+"""Names from which the simple values of a mapping are stored as a list of pairs: what changes costs a pair."""
 _PAIRS = "\0"
 KINDS = ("manual", "subtask", "irreversible", "periodic")
 
@@ -64,9 +64,12 @@ class Shapes:
     def form(self, value: Any, depth: int = 0) -> Any:
         """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
-            if len(value) > _WIDE:
-                return {_PAIRS: Items([[name, inner] for name, inner in value.items()], self._encode, self._freeze)}
-            return {name: self.form(inner, depth + 1) for name, inner in value.items()}
+            large = {name: inner for name, inner in value.items() if type(inner) in (dict, list) and inner}
+            if len(value) <= _WIDE or len(large) > _WIDE:
+                return {name: self.form(inner, depth + 1) for name, inner in value.items()}
+            pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
+            inside = {name: self.form(inner, depth + 1) for name, inner in large.items()}
+            return {_PAIRS: Items(pairs, self._encode, self._freeze), **inside}
         if type(value) is list and value:
             return Items(value, self._encode, self._freeze)
         return Leaf(self._encode(value))
@@ -74,8 +77,9 @@ class Shapes:
     def value(self, fields: Any) -> Any:
         """The value of what was read."""
         if isinstance(fields, dict):
-            if fields.keys() == {_PAIRS}:
-                return dict(self.value(fields[_PAIRS]))
+            if _PAIRS in fields:
+                pairs = self.value(fields[_PAIRS])
+                return {pair[0]: pair[1] if len(pair) == 2 else self.value(fields[pair[0]]) for pair in pairs}
             return {name: self.value(inner) for name, inner in fields.items()}
         if isinstance(fields, list):
             return [self._codec.decode_whole(body) for body in fields]
@@ -134,6 +138,8 @@ class States:
             raise InvalidInput(f"{kind!r} is no kind of checkpoint", hint=f"known are: {', '.join(KINDS)}")
         if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
             raise InvalidInput(f"{step!r} cannot be `step`", hint="give a whole number")
+        if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool) or fence < 0):
+            raise InvalidInput(f"{fence!r} cannot be `fence`", hint="give the fence of your lease")
         if not isinstance(pin, bool):
             raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}

@@ -27,6 +27,13 @@ def plain(text: str) -> str:
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
+def frame_of(counter: TokenCounter) -> int:
+    """How many tokens fewer a text takes as one more line of a larger text than alone: counters that estimate add some
+    to every text. Less than zero where the line's end is all that counts."""
+    one, other = "called: one", "called: two"
+    return counter.count(one) + counter.count(other) - counter.count(f"{one}\n{other}")
+
+
 def cut(text: str, tokens: int, counter: TokenCounter) -> str:
     """The text, if it takes at most `tokens`; otherwise about as much of its beginning as does, up to the end of a
     word and marked with "…". Empty if not even that fits."""

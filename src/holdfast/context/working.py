@@ -7,18 +7,20 @@ what is built never depends on who built it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from .. import models
 from ..crashpoints import reach
 from ..errors import CheckpointConflict, StoreReadOnly
 from ..journal.events import Draft, Event
 from ..journal.journal import Journal
-from ..ports import TALK, Beside, Landmark, TokenCounter
-from ..runtime import aside
+from ..ports import TALK, Beside, Landmark, LandmarkQuery, TokenCounter
+from ..runtime import Turn, aside
 from .compacting import Piece, Summary, Written, ask, due, extract, merge_due, overflow, pieces, room_for_one
 from .counting import counter_for
 from .entries import Entries
@@ -35,6 +37,10 @@ _NEAR = 200
 _AT_ONCE = 2_000
 """Entries that one pass of compaction takes up."""
 _SUMMARY = "context.summary"
+_COMPACTIONS = 10_000
+_PATIENCE = 60.0
+_BLOCKS = 64
+"""Summaries of different people cannot be put together; of so many, the newest stay."""
 Sections = Callable[[int, Window, Counting], Awaitable[list[Section]]]
 """What else belongs into the memory as of a position: a hand-off, the progress."""
 
@@ -46,6 +52,8 @@ class Compaction:
     upto: int = 0
     kept: tuple[int, ...] = ()
     summaries: tuple[int, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+    """Where summaries were given up, because they are about too many people to be put together."""
     id: str | None = None
 
 
@@ -69,6 +77,8 @@ class WorkingMemory:
         self._journal = journal
         self._gathering = Gathering(journal)
         self._counters: list[tuple[Any, TokenCounter]] = []
+        self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._lock = threading.Lock()
         self._entries: dict[tuple[str, int], tuple[Entries, Counting]] = {}
 
     def forget(self) -> None:
@@ -80,16 +90,18 @@ class WorkingMemory:
     ) -> Context:
         """The context at the session's end, compacted first if that is due; or as it was at a position."""
         entries, counting = self._made_with(window)
-        compacting = at is None
+        compactions = _COMPACTIONS if at is None else 0
         while True:
             head = (await self._journal.reading.head(session)).position
             position = head if at is None else min(at, head)
-            talk = await self._read(session, position, oldest_first=compacting)
+            talk = await self._read(session, position, oldest_first=compactions > 0)
+            if not compactions or not self._is_due(session, talk, window, counting, entries):
+                break
             try:
-                if not compacting or not await self._compact(session, talk, window, counting, entries):
-                    break
+                await self._in_turn(session, talk.compaction, window, counting, entries)
+                compactions -= 1
             except StoreReadOnly:
-                compacting = False  # whoever may only look sees what fits without
+                compactions = 0  # whoever may only look sees what fits without
         added = await sections(position, window, counting)
         fitting = Fitting(session, window, entries, counting)
         fitted = fitting.fit(system, [*added, *_summary_sections(talk)], talk.units)
@@ -136,7 +148,8 @@ class WorkingMemory:
             return Compaction()
         events = await self._journal.landmarks.events(found.session, [found.landmark.position])
         data: dict[str, Any] = events[0].data
-        return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), found.landmark.id)
+        lost = tuple((one[0], one[1]) for one in data["lost"])
+        return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.landmark.id)
 
     async def _talk(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
         """Those events, verified: as a chain with all that lies between, unless that is too much."""
@@ -147,13 +160,30 @@ class WorkingMemory:
 
     # -- compacting
 
+    def _is_due(self, session: str, talk: Conversation, window: Window, counting: Counting, entries: Entries) -> bool:
+        return bool(talk.unread or self._due(session, talk, window, counting, entries))
+
+    async def _in_turn(
+        self, session: str, seen: Compaction, window: Window, counting: Counting, entries: Entries
+    ) -> None:
+        """Compact, unless a neighbour in this process does it meanwhile: a model is not asked twice for the same."""
+        with self._lock:
+            turn = self._turns.setdefault(session, Turn())
+        mine = await turn.take(_PATIENCE)
+        try:
+            position = (await self._journal.reading.head(session)).position
+            talk = await self._read(session, position, oldest_first=True)
+            if talk.compaction.id == seen.id and self._is_due(session, talk, window, counting, entries):
+                await self._compact(session, talk, window, counting, entries)
+        finally:
+            if mine:
+                turn.give_back()
+
     async def _compact(
         self, session: str, talk: Conversation, window: Window, counting: Counting, entries: Entries
-    ) -> bool:
-        """Summarise what is due, as journaled events; whether there was something. Somebody else may have done it."""
+    ) -> None:
+        """Summarise what is due, as journaled events. Somebody else may have done it."""
         doomed = self._due(session, talk, window, counting, entries)
-        if not doomed and not talk.unread:
-            return False
         limit = room_for_one(window)
         blocks = [one for one in talk.summaries if one.text]
         for piece in pieces(doomed, counting.counter):
@@ -162,7 +192,6 @@ class WorkingMemory:
             merged = await self._summarise(session, lower, limit, window, counting.counter)
             blocks = sorted([one for one in blocks if one not in lower.merged] + [merged], key=lambda one: one.first)
         await self._note(session, talk, doomed, blocks)
-        return True
 
     def _due(
         self, session: str, talk: Conversation, window: Window, counting: Counting, entries: Entries
@@ -211,11 +240,18 @@ class WorkingMemory:
         upto = talk.read if talk.unread else max(unit.last for unit in doomed)
         upto = max(upto, talk.compaction.upto)
         staying = [place for unit in talk.units if unit.position not in gone for place in unit.places if place <= upto]
-        data = {"upto": upto, "kept": sorted(staying), "summaries": [one.position for one in blocks]}
+        lost = [*talk.compaction.lost, *((one.first, one.last) for one in blocks[:-_BLOCKS])]
+        data = {
+            "upto": upto,
+            "kept": sorted(staying),
+            "summaries": [one.position for one in blocks[-_BLOCKS:]],
+            "lost": [[min(one[0] for one in lost), max(one[1] for one in lost)]] if lost else [],
+        }
         newest = await self._journal.landmarks.newest(session, COMPACTED)
         if newest is not None and newest.landmark.id != talk.compaction.id:
             return  # somebody else compacted meanwhile
-        own = newest.landmark.id if newest is not None and newest.session == session else None
+        rows = await self._journal.store.landmarks(self._journal.workspace, session, LandmarkQuery(COMPACTED))
+        own = rows[0].id if rows else None  # damaged or not: this one takes its place
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft("context.compacted", data, "holdfast"), owner)]
         landmark = Landmark(COMPACTED, self._journal.ids.random(6).hex(), 0, self._journal.clock.now(), owner=owner.ref)
@@ -242,6 +278,8 @@ def _untraced(talk: Conversation) -> list[Trace]:
         for one in talk.summaries
         if not one.text
     ]
+    for first, last in talk.compaction.lost:
+        found.append(Trace(first, last, "summary", Shown.LEFT_OUT, "summaries about too many people", 0))
     if talk.unread:
         first, last = talk.unread[0], talk.unread[-1]
         found.append(Trace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))
