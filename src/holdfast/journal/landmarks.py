@@ -45,6 +45,20 @@ def _short(text: str, size: int) -> str:
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=size).digest()).decode()
 
 
+_idle: list[zstandard.ZstdCompressor] = []
+"""Compressors that nobody uses now: making one takes longer than most of what it is used for."""
+
+
+def _pressed(body: bytes) -> bytes:
+    try:
+        compressor = _idle.pop()
+    except IndexError:
+        compressor = zstandard.ZstdCompressor(level=3)
+    pressed = compressor.compress(body)
+    _idle.append(compressor)
+    return pressed
+
+
 class Found(NamedTuple):
     """A landmark, and the session that set it."""
 
@@ -132,7 +146,7 @@ class Landmarks:
     def _envelope(self, body: bytes, owner: Owner, where: bytes) -> bytes:
         form = Envelope.PLAIN
         if len(body) > _PRESS_ABOVE:
-            pressed = zstandard.ZstdCompressor(level=3).compress(body)
+            pressed = _pressed(body)
             if len(pressed) < len(body) * 0.9:
                 body, form = pressed, Envelope.ZSTD
         nonce = self._ids.random(NONCE_BYTES) if owner.data_key else b""
