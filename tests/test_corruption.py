@@ -14,11 +14,16 @@ from typing import Any, NamedTuple
 import apsw
 import psycopg
 import pytest
+from programs.savers import texts
 
 import holdfast
 from holdfast import Draft, Holdfast
 from holdfast.aio import AsyncHoldfast
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.context.shelf import Shelf
 from holdfast.errors import HoldfastError, JournalDamaged
+from holdfast.journal.forms import Leaf
+from holdfast.journal.journal import Journal
 from holdfast.opening import open_journal, open_store
 from holdfast.ports import FeedItem, Record, Store
 from holdfast.runtime import Blocking, drive
@@ -27,7 +32,7 @@ from holdfast.testing.clock import FakeClock, FakeIds
 KEY = bytes(range(32))
 FLIPS = 200
 WORKSPACES = ("main", "other")
-TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs")
+TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs", "landmarks", "parts")
 
 
 class Outlet:
@@ -55,10 +60,12 @@ def populate(address: str) -> None:
         b.append("output", {"out": "shared " * 4_000})
         a.fork("twig", at=3).append("note", "on the twig")
         a.fork("bare", at=2)
+        save_states(hf)
         hf.erase("eve")
     with holdfast.open(address, workspace="main", clock=clock, ids=ids, key=KEY) as hf:
         hf.session("a").append("sealed", {"n": 7}, key="k3")
         hf.session("b").append("sealed", {"out": "hidden " * 4_000}, subject="ada")
+        drive(Checkpoints(hf._core._journal).save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="3"))
         assert hf.session("a").lease("worker", seconds=60)
         hf.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
         hf.run(errand, 4, id="errand-2")
@@ -68,6 +75,24 @@ def populate(address: str) -> None:
     with holdfast.open(address, workspace="other", clock=clock, ids=ids) as hf:
         hf.session("x").append("note", 1, subject="bob")
         hf.session("x").append("note", 2)
+
+
+def save_states(hf: Holdfast) -> None:
+    """Checkpoints of a list that grows, what is attached to one, and something on a shelf."""
+    checkpoints, shelf = Checkpoints(hf._core._journal), Shelf(hf._core._journal)
+    drive(checkpoints.save("c", "main", {"all": texts(["one " * 40]), "n": Leaf(b"1")}, {"step": 1}, id="1"))
+    drive(checkpoints.save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="2", subject="ada"))
+    drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", form={"w": texts(["word " * 40])}))
+    drive(shelf.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
+
+
+def states(journal: Journal) -> Any:
+    """What the newest checkpoints and the shelf hold; what is skipped counts as found."""
+    checkpoints = Checkpoints(journal)
+    newest = [drive(checkpoints.load("c", "main", at=at)) for at in (None, 2, 1)]
+    skipped = [damage for saved in newest if saved is not None for damage in saved.skipped]
+    attached = drive(checkpoints.attached("c", "main", "1"))
+    return skipped[0] if skipped else [newest, attached, drive(checkpoints.names("c")), drive(Shelf(journal).find(()))]
 
 
 def answers(store: Store) -> dict[str, Any]:
@@ -87,6 +112,7 @@ def answers(store: Store) -> dict[str, Any]:
             items = attempt(lambda journal=journal, items=items: drive(journal.reading.opened_feed(items)))
         found[f"{workspace} feed"] = items
         found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
+        found[f"{workspace} states"] = attempt(lambda journal=journal: states(journal))
         found[f"{workspace} runs"] = attempt(lambda hf=hf: [hf.runs(), hf.runs(status="queued", queue="errands")])
         found[f"{workspace} due"] = attempt(lambda workspace=workspace: drive(store.due(workspace, 2**60, 9)))
         found[f"{workspace} verify"] = attempt(hf.verify)
@@ -215,6 +241,9 @@ def test_a_sound_store_answers(sqlite_answers: dict[str, Any]) -> None:
     assert len(sqlite_answers["main/a"][0]) == 8
     assert [event.data for event in sqlite_answers["main/twig"][0]][-1] == "on the twig"
     assert sqlite_answers["main pending"] == [("b", 4), ("a", 8)]
+    newest, attached, names, shelf = sqlite_answers["main states"]
+    assert [saved.id for saved in newest] == ["3", "2", "1"]
+    assert (len(attached), names, len(shelf)) == (1, ["main"], 1)
 
 
 def expect_none_wrong(verdicts: list[tuple[Any, str]], least: int) -> None:
@@ -246,7 +275,7 @@ def test_no_flip_in_sqlite_gives_a_wrong_answer(
 
 
 @pytest.mark.promise("J8")
-@pytest.mark.parametrize("table", ["sessions", "events", "subjects", "leases", "cursors"])
+@pytest.mark.parametrize("table", ["sessions", "events", "subjects", "leases", "cursors", "landmarks"])
 def test_text_that_is_no_text_any_more_is_found(
     table: str, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -300,7 +329,7 @@ def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
     for number, row in enumerate(cursor.fetchall()):
         for place, (column, value) in enumerate(zip(columns[1:], row[1:], strict=True)):
             turn += 1
-            if table == "events" and (number + place) % 2 and column not in ("tx", "seq"):
+            if table in ("events", "landmarks", "parts") and (number + place) % 2 and column not in ("tx", "seq"):
                 continue  # every second one, of each column and of each row: half the time
             for instead in flipped(value, turn):
                 yield Mutation(table, column, dict(zip(columns, row, strict=True)), value, instead)

@@ -55,7 +55,7 @@ class System(ABC):
 
 def serve(system: System) -> None:
     """Do what the command line says, until the benchmark hangs up."""
-    say = _private_stdout()
+    say = private_stdout()
     mode, address = sys.argv[1:]
     if mode == "rate":
         say(version=system.open(address, lambda number: None))
@@ -74,7 +74,7 @@ def serve(system: System) -> None:
     (system.begin if mode == "begin" else system.resume)(LAST_STEP)
 
 
-def _private_stdout() -> Callable[..., None]:
+def private_stdout() -> Callable[..., None]:
     """A way to speak that nobody else has: what a system prints goes to the log."""
     line = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -105,9 +105,9 @@ class Peer:
                 env=_environment(log.parent),
             )
 
-    def hear(self, key: str) -> Any:
+    def hear(self, key: str, within: float = _PATIENCE) -> Any:
         """The next answer; a child that does not give it in time is killed."""
-        timer = threading.Timer(_PATIENCE, self._process.kill)
+        timer = threading.Timer(within, self._process.kill)
         timer.start()
         line = _open(self._process.stdout).readline()
         timer.cancel()
@@ -119,10 +119,14 @@ class Peer:
 
     def rate(self, steps: int) -> float:
         """Steps a second, as the child's clock has it."""
-        stdin = _open(self._process.stdin)
-        stdin.write(f"{steps}\n")
-        stdin.flush()
+        self.tell(str(steps))
         return steps / float(self.hear("seconds"))
+
+    def tell(self, line: str) -> None:
+        """Give it an order."""
+        stdin = _open(self._process.stdin)
+        stdin.write(f"{line}\n")
+        stdin.flush()
 
     def kill(self) -> None:
         """SIGKILL, as a crash would have it; and no trace of the process."""

@@ -17,6 +17,8 @@ MESSAGE_TOKENS = 4
 CALL_TOKENS = 12
 """What a tool call or its result costs beside its texts: names of fields, separators."""
 _CACHED = 1024
+_BEGINNING = 8
+"""Characters for each token of a limit that are looked at first."""
 _LARGE = 4_000
 """Tokens above which an entry is not remembered."""
 
@@ -104,10 +106,19 @@ class Entries:
         binary = isinstance(value, (bytes, bytearray))
         if not binary:
             value = value if are_blocks(value) else text_of(value)
-            if mask is None or self._tokens(value) <= mask:
+            if mask is None or not self._is_longer(value, mask):
                 return value, False
         short = digest(value, limit=self._mask_to, counter=self._counter, reference=f'fetch("{reference(position)}")')
         return short.replace("[tool output", f"[{what}", 1), True
+
+    def _is_longer(self, value: Any, mask: int) -> bool:
+        """Whether a value takes more tokens than that. The beginning of a long text tells, and costs the same however
+        long it is."""
+        if isinstance(value, str) and len(value) > _BEGINNING * (mask + 8):
+            beginning = value[: _BEGINNING * (mask + 8)]
+            if self._counter.count(beginning) > mask + 8:
+                return True
+        return self._tokens(value) > mask
 
     def _tokens(self, content: Any) -> int:
         return count_value(self._counter, content)

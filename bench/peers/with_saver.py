@@ -1,0 +1,142 @@
+"""Conversations through one of LangGraph's savers, each in a file of its own.
+
+    python -m peers.with_saver holdfast|sqlite|delta FOLDER
+
+Says its version, then takes orders: {"chat": turns} for messages of 500 bytes, one a turn, and {"fixed": turns} for a
+state of 2 KB in which a number counts. Answers with the seconds of each `put` and of each `put_writes`, and with the
+bytes that all files take in the end.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import json
+import os
+import random
+import sqlite3
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Annotated, Any, TypedDict
+
+from .line import private_stdout
+
+_SAMPLE = """
+the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what
+all were we when your can said there use an each which she do how their if will up other about out many then them these
+so some her would make like him into time has look two more write go see number no way could people my than first water
+been call who oil its now find long down day did get come made may part flight hotel booking agent memory result search
+ticket lisbon train weather tomorrow question answer because please thanks detail window seat
+"""
+_WORDS = _SAMPLE.split()
+_files = itertools.count()
+
+
+def prose(chance: random.Random, size: int) -> str:
+    """Words, so many bytes of them."""
+    return " ".join(chance.choices(_WORDS, k=size // 3))[:size]
+
+
+class Clocked:
+    """A method that notes how long each call of it takes."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        self.seconds: list[float] = []
+
+    def __call__(self, *given: Any, task_path: str = "", **named: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return self._method(*given, **named)
+        finally:
+            self.seconds.append(time.perf_counter() - began)
+
+
+@contextmanager
+def opened(kind: str, path: str) -> Iterator[Any]:
+    """A saver on a new file, which is closed and its log taken in at the end."""
+    if kind == "holdfast":
+        import holdfast
+        from holdfast.integrations.langgraph import HoldfastSaver
+
+        with holdfast.open(path) as handle:
+            yield HoldfastSaver(handle)
+    else:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+
+        connection = sqlite3.connect(path, check_same_thread=False)
+        yield SqliteSaver(connection)
+        connection.close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+
+
+def chat(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
+    """A graph that adds a message a turn, and its input."""
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langgraph.graph.message import add_messages
+
+    chance = random.Random(7)
+    reducer: Any = add_messages
+    if kind == "delta":
+        from langgraph.channels.delta import DeltaChannel
+
+        def add_all(messages: Any, writes: Any) -> Any:
+            for write in writes:
+                messages = add_messages(messages, write)
+            return messages
+
+        reducer = DeltaChannel(add_all)
+    state: Any = TypedDict("state", {"messages": Annotated[list, reducer]})  # type: ignore[type-arg]
+    left = itertools.count(turns - 1, -1)
+    speak = _looping(
+        state,
+        lambda _: {"messages": [AIMessage(prose(chance, 500), id=f"run-{uuid.uuid4()}")]},
+        lambda _: next(left) > 0,
+    )
+    return speak, {"messages": [HumanMessage(prose(chance, 500))]}
+
+
+def fixed(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
+    """A graph that counts in a state of 2 KB, and its input."""
+    state: Any = TypedDict("state", {"text": str, "count": int})
+    count = _looping(state, lambda now: {"count": now["count"] + 1}, lambda now: now["count"] < turns)
+    return count, {"text": prose(random.Random(8), 2000), "count": 0}
+
+
+def _looping(state: Any, node: Callable[[Any], Any], goes_on: Callable[[Any], bool]) -> Any:
+    from langgraph.graph import END, START, StateGraph
+
+    graph: Any = StateGraph(state)
+    graph.add_node("node", node)
+    graph.add_edge(START, "node")
+    graph.add_conditional_edges("node", lambda now: "node" if goes_on(now) else END, ["node", END])
+    return graph
+
+
+def run(kind: str, folder: str, what: str, turns: int) -> dict[str, Any]:
+    """One conversation of so many turns."""
+    path = os.path.join(folder, f"{kind}-{next(_files)}.db")
+    graph, given = (chat if what == "chat" else fixed)(kind, turns)
+    with opened(kind, path) as saver:
+        puts, writes = Clocked(saver.put), Clocked(saver.put_writes)
+        saver.put, saver.put_writes = puts, writes
+        config = {"configurable": {"thread_id": "chat"}, "recursion_limit": turns + 5}
+        graph.compile(checkpointer=saver).invoke(given, config, durability="sync")
+    size = sum(map(os.path.getsize, glob.glob(f"{path}*")))
+    for file in glob.glob(f"{path}*"):
+        os.remove(file)
+    return {"puts": puts.seconds, "writes": writes.seconds, "bytes": size}
+
+
+if __name__ == "__main__":
+    say = private_stdout()
+    say(version=version("langgraph"))
+    for line in sys.stdin:
+        for what, turns in json.loads(line).items():
+            say(done=run(sys.argv[1], sys.argv[2], what, turns))

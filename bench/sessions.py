@@ -1,0 +1,97 @@
+"""How long it takes to go on with a session: to open a long one, and to build its context. For `bench/context.py`."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import holdfast
+from holdfast import Draft
+
+_COLD = """
+import sys, time, holdfast
+with holdfast.open(sys.argv[1]) as hf:
+    session = hf.session("s")
+    began = time.perf_counter()
+    session.context()
+    print(time.perf_counter() - began)
+"""
+
+
+def turn(number: int) -> list[Draft]:
+    """A question and its answer."""
+    asked = f"Turn {number}: what became of order {number * 7} for customer C{number % 97}, and when does it arrive?"
+    told = f"Order {number * 7} left on day {number % 30} and arrives in {number % 5 + 1} days; I told C{number % 97}."
+    return [
+        Draft("talk.message", {"role": "user", "content": asked}),
+        Draft("talk.message", {"role": "assistant", "content": told}),
+    ]
+
+
+def fill(path: Path, events: int) -> None:
+    """A session of so many events: notes, a conversation that is summarised on the way, checkpoints, progress."""
+    with holdfast.open(path) as hf:
+        session = hf.session("s")
+        session.progress.begin("Fill the session", next_action="Go on")
+        state: dict[str, list[int]] = {"seen": []}
+        while (at := session.head().position) < events:
+            notes = [Draft("note", {"number": at + index}) for index in range(470)]
+            session.append_all([*notes, *turn(at), *turn(at + 1)])
+            session.context()
+            state["seen"].append(at)
+            session.checkpoint(state)
+
+
+def resume_times(folder: Path, rounds: int, short: int, long: int) -> dict[str, list[float]]:
+    """Milliseconds to open a store and read state, context and progress of a session, short and long in turns."""
+    paths = {"short": folder / "short.db", "long": folder / "long.db"}
+    fill(paths["short"], short)
+    fill(paths["long"], long)
+    times: dict[str, list[float]] = {"short": [], "long": []}
+    for _ in range(4 * rounds):
+        for name, path in paths.items():
+            times[name].append(1e3 * _timed(lambda path=path: _resume(path)))  # type: ignore[misc]
+    return times
+
+
+def _resume(path: Path) -> None:
+    with holdfast.open(path) as hf:
+        session = hf.session("s")
+        assert session.state() is not None
+        assert session.context().said
+        assert session.progress.goal
+
+
+def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
+    """Milliseconds to build the context of a session of so many turns: after each of the last turns, and first thing
+    in a new process."""
+    path = folder / "talk.db"
+    times: dict[str, list[float]] = {"warm": [], "cold": []}
+    with holdfast.open(path) as hf:
+        session = hf.session("s")
+        for number in range(0, turns - 200, 8):
+            session.append_all([draft for one in range(number, number + 8) for draft in turn(one)])
+            session.context()
+        for number in range(turns - 200, turns):
+            session.append_all(turn(number))
+            session.context()  # what is due is summarised here: it is written once, and not part of a build
+            times["warm"].append(1e3 * _timed(session.context))
+    for _ in range(cold):
+        done = subprocess.run([sys.executable, "-c", _COLD, str(path)], capture_output=True, text=True, check=True)
+        times["cold"].append(1e3 * float(done.stdout))
+    return times
+
+
+def p95(values: list[float]) -> float:
+    """The value that 95 of 100 do not exceed."""
+    return statistics.quantiles(values, n=20)[-1]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

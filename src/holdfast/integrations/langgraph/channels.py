@@ -1,0 +1,183 @@
+"""The values of a graph's channels as a form that shares what did not change, and back.
+
+A list of objects becomes items that are stored one by one, a dict that holds such lists or long texts becomes fields,
+everything else is opaque bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any, NamedTuple
+
+from ...journal.forms import Fields, Items, Leaf
+from .serial import Values
+from .standins import Dump, freeze
+
+Path = tuple[str, ...]
+_NUMBERS = frozenset([int, float, bool, type(None)])
+_DEEPEST = 4
+_MOST_FIELDS = 64
+"""A dict with more keys is stored whole: a field of its own for each costs more than it saves."""
+_LONG = 1000
+_REMEMBERED = 100
+"""Of so many namespaces the last lists are held in memory."""
+
+
+class Seen(NamedTuple):
+    """The items of a list when they were last saved or loaded, and their stand-ins."""
+
+    items: Sequence[Any]
+    stand_ins: list[Any]
+
+    def heads(self, items: Sequence[Any]) -> bool:
+        """Whether a list begins with these very objects."""
+        return 0 < len(self.items) <= len(items) and all(map(is_, items, self.items))
+
+
+Lists = dict[Path, Seen]
+
+
+class Remembered(NamedTuple):
+    """The lists of the checkpoint that was last saved or loaded under a name."""
+
+    id: str
+    lists: Lists
+
+
+class Memory:
+    """What was last saved. Forgetting costs time, never truth. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._names: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
+
+    def lists(self, session: str, name: str) -> Lists:
+        """The lists as they were last saved."""
+        remembered = self._names.get((session, name))
+        return remembered.lists if remembered is not None else {}
+
+    def saved(self, session: str, name: str, id: str, lists: Lists) -> None:
+        """Remember what a checkpoint was made of."""
+        with self._lock:
+            self._names[session, name] = Remembered(id, lists)
+            self._names.move_to_end((session, name))
+            while len(self._names) > _REMEMBERED:
+                self._names.popitem(last=False)
+
+    def loaded(self, session: str, name: str, id: str, lists: Mapping[Path, list[Any]]) -> None:
+        """The checkpoint was given out as these new objects: they are what the next one will be made of."""
+        with self._lock:
+            remembered = self._names.get((session, name))
+            if remembered is None or remembered.id != id:
+                return
+            for path, items in lists.items():
+                seen = remembered.lists.get(path)
+                if seen is not None and len(seen.stand_ins) == len(items):
+                    remembered.lists[path] = seen._replace(items=items.copy())
+
+
+class Shaping:
+    """One walk over values. `untouched` says that nobody could have changed an object in place since the lists that
+    were `before`. Collects the lists that it meets, once they are saved."""
+
+    def __init__(self, values: Values, before: Lists | None = None, *, untouched: bool = False) -> None:
+        self._dump = values.dump
+        self._before = before or {}
+        self._untouched = untouched
+        self.lists: Lists = {}
+
+    def fields(self, values: Mapping[str, Any], path: Path = ()) -> Fields:
+        """Names and the forms of their values."""
+        return {name: self._form(value, (*path, name)) for name, value in values.items()}
+
+    def _form(self, value: Any, path: Path) -> Leaf | Items | Fields:
+        kind = type(value)
+        if kind is list and _holds_objects(value):
+            return self._items(value, path)
+        if kind is dict and len(path) < _DEEPEST and _is_worth_fields(value):
+            return self.fields(value, path)
+        return Leaf(self._dump(value))
+
+    def _items(self, items: list[Any], path: Path) -> Items:
+        seen = self._before.get(path) if self._untouched else None
+        return Items(items.copy(), self._dump, _Freezing(self._dump, seen, self.lists, path))
+
+
+class _Freezing:
+    """Gives the stand-ins of a list, and notes them. All of one serializer's are equal: so are their stand-ins."""
+
+    def __init__(self, dump: Dump, seen: Seen | None, lists: Lists, path: Path) -> None:
+        self._dump = dump
+        self._seen = seen
+        self._lists = lists
+        self._path = path
+
+    def __call__(self, items: Sequence[Any], known: list[Any]) -> list[Any]:
+        seen = self._seen
+        if seen is not None and seen.heads(items):
+            fresh = items[len(seen.items) :]
+            found = seen.stand_ins + freeze(fresh, [], self._dump) if fresh else seen.stand_ins
+        else:
+            found = freeze(items, known, self._dump)
+        self._lists[self._path] = Seen(items, found)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Freezing) and other._dump == self._dump
+
+    def __hash__(self) -> int:
+        return hash(self._dump)
+
+
+def _holds_objects(items: list[Any]) -> bool:
+    """Numbers are stored with their list: one by one they would take many times the room."""
+    return not set(map(type, items)) <= _NUMBERS
+
+
+def _is_worth_fields(value: dict[Any, Any]) -> bool:
+    return (
+        len(value) <= _MOST_FIELDS
+        and set(map(type, value)) == {str}
+        and any(
+            _holds_objects(inner) if type(inner) is list else type(inner) is str and len(inner) > _LONG
+            for inner in value.values()
+        )
+    )
+
+
+class Reading:
+    """One walk over stored fields, back to values. Collects the lists that it makes."""
+
+    def __init__(self, values: Values) -> None:
+        self._load = values.load
+        self.lists: dict[Path, list[Any]] = {}
+
+    def values(self, fields: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
+        """Names and their values."""
+        return {name: self._value(field, (*path, name)) for name, field in fields.items()}
+
+    def _value(self, field: Any, path: Path) -> Any:
+        if isinstance(field, bytes):
+            return self._load(field)
+        if isinstance(field, dict):
+            return self.values(field, path)
+        self.lists[path] = items = [self._load(body) for body in field]
+        return items
+
+
+def stored(fields: Mapping[str, Any]) -> Fields:
+    """The form of fields as they were read, to be saved elsewhere."""
+    return {name: _stored(field) for name, field in fields.items()}
+
+
+def _stored(field: Any) -> Leaf | Items | Fields:
+    if isinstance(field, bytes):
+        return Leaf(field)
+    return stored(field) if isinstance(field, dict) else Items(field, bytes, _themselves)
+
+
+def _themselves(bodies: Sequence[Any], _: list[Any]) -> list[Any]:
+    return list(bodies)

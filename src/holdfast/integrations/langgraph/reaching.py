@@ -1,0 +1,43 @@
+"""Either kind of handle behind either kind of call: blocking calls on an asynchronous handle, and the reverse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from ...aio import AsyncHoldfast
+from ...errors import InvalidInput
+from ...journal.journal import Journal
+from ...runtime import drive
+from ...sync import Holdfast
+
+T = TypeVar("T")
+
+
+class Reach:
+    """A handle's journal, and how an event loop gets at it without being blocked."""
+
+    def __init__(self, handle: Holdfast | AsyncHoldfast) -> None:
+        if not isinstance(handle, Holdfast | AsyncHoldfast):
+            raise InvalidInput(
+                f"{type(handle).__name__} is no handle", hint="give what holdfast.open or holdfast.aopen returned"
+            )
+        self._looping = isinstance(handle, AsyncHoldfast)
+        self.journal: Journal = (handle if isinstance(handle, AsyncHoldfast) else handle._core)._journal
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it on the event loop, or on a thread if the handle blocks."""
+        return await work if self._looping else await asyncio.to_thread(drive, work)
+
+    async def each(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
+        """The same for each item of a stream."""
+        while True:
+            try:
+                yield await self.run(_next(stream))
+            except StopAsyncIteration:
+                return
+
+
+async def _next(stream: AsyncIterator[T]) -> T:
+    return await anext(stream)

@@ -1,0 +1,164 @@
+"""What LangGraph hands over, as bytes: values by LangGraph's own serializer, ids and bookkeeping compactly."""
+
+from __future__ import annotations
+
+import datetime as dt
+import marshal
+import uuid
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+_pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.decode
+_KINDS = {"null": 0, "bytes": 1, "bytearray": 2, "msgpack": 3, "json": 4}
+"""One byte for what LangGraph's serializer calls its results. Numbers are stored: never reuse one."""
+_NAMES = {number: kind for kind, number in _KINDS.items()}
+_OTHER = 255
+_KNOWN = frozenset(["v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"])
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class Values:
+    """Values to bytes and back, by a serializer of LangGraph's."""
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+
+    def dump(self, value: Any) -> bytes:
+        """The bytes of a value, the serializer's word for them in front."""
+        kind, body = self.serde.dumps_typed(value)
+        number = _KINDS.get(kind)
+        if number is not None:
+            return bytes([number]) + body
+        name = kind.encode()
+        return bytes([_OTHER, len(name)]) + name + body
+
+    def load(self, packed: bytes) -> Any:
+        """The value again."""
+        number = packed[0]
+        if number != _OTHER:
+            return self.serde.loads_typed((_NAMES[number], packed[1:]))
+        end = 2 + packed[1]
+        return self.serde.loads_typed((packed[2:end].decode(), packed[end:]))
+
+
+# -- ids and times: short where they have the usual form, as they are where not
+
+
+def pack_id(text: str) -> bytes | str:
+    """Sixteen bytes for a UUID."""
+    try:
+        packed = uuid.UUID(text)
+    except ValueError:
+        return text
+    return packed.bytes if str(packed) == text else text
+
+
+def unpack_id(packed: bytes | str) -> str:
+    """The id again."""
+    return str(uuid.UUID(bytes=packed)) if isinstance(packed, bytes) else packed
+
+
+def short_id(id: str) -> str:
+    """The id of a checkpoint as the journal has it: 22 characters for a UUID."""
+    packed = pack_id(id)
+    return urlsafe_b64encode(packed).decode().rstrip("=") if isinstance(packed, bytes) else f".{id}"
+
+
+def long_id(short: str) -> str:
+    """The id again."""
+    return short[1:] if short.startswith(".") else unpack_id(urlsafe_b64decode(f"{short}=="))
+
+
+def _pack_time(text: str) -> int | str:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if moment.tzinfo is None:
+        return text
+    micros = (moment - _EPOCH) // _MICROSECOND
+    return micros if _unpack_time(micros) == text else text
+
+
+def _unpack_time(packed: int | str) -> str:
+    return (_EPOCH + packed * _MICROSECOND).isoformat() if isinstance(packed, int) else packed
+
+
+# -- a checkpoint's bookkeeping: all but the values of its channels
+
+
+def pack_note(
+    checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None, values: Values
+) -> dict[str, Any]:
+    """What is noted with a checkpoint. Metadata stay readable, for people and for the search for credentials."""
+    versions = checkpoint.get("channel_versions") or {}
+    places = {channel: place for place, channel in enumerate(versions)}
+    seen = {
+        node: [part for channel, version in one.items() for part in (places.get(channel, channel), version)]
+        for node, one in (checkpoint.get("versions_seen") or {}).items()
+    }
+    updated = checkpoint.get("updated_channels")
+    updated_places = None if updated is None else [places.get(channel, channel) for channel in updated]
+    book: list[Any] = [checkpoint["v"], _pack_time(checkpoint["ts"]), versions, seen, updated_places]
+    more = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
+    if more or "updated_channels" not in checkpoint:
+        book += [values.dump(more), "updated_channels" in checkpoint]
+    note: dict[str, Any] = {"book": _pack(book), "metadata": _plain(metadata, values)}
+    if parent is not None:
+        note["parent"] = pack_id(parent)
+    return note
+
+
+def unpack_note(note: Mapping[str, Any], id: str, channel_values: dict[str, Any], values: Values) -> Checkpoint:
+    """The checkpoint again, with the values of its channels."""
+    v, ts, versions, seen, updated, *rest = _unpack(note["book"])
+    channels = list(versions)
+    named = {node: _paired(flat, channels) for node, flat in seen.items()}
+    more, has_updated = (values.load(rest[0]), rest[1]) if rest else ({}, True)
+    checkpoint = {
+        "v": v,
+        "ts": _unpack_time(ts),
+        "id": id,
+        "channel_values": channel_values,
+        "channel_versions": versions,
+        "versions_seen": named,
+        **more,
+    }
+    if has_updated:
+        checkpoint["updated_channels"] = None if updated is None else [_name(place, channels) for place in updated]
+    return checkpoint  # type: ignore[return-value]
+
+
+def unpack_metadata(note: Mapping[str, Any], values: Values) -> Any:
+    """The metadata again."""
+    metadata = note["metadata"]
+    return values.load(metadata) if isinstance(metadata, bytes) else metadata
+
+
+def _paired(flat: list[Any], channels: list[str]) -> dict[str, Any]:
+    return {_name(place, channels): version for place, version in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _name(place: Any, channels: list[str]) -> str:
+    return channels[place] if isinstance(place, int) else place
+
+
+def _plain(metadata: CheckpointMetadata, values: Values) -> Any:
+    """Metadata as they are if the journal can store them, else as the serializer has them."""
+    return dict(metadata) if is_plain(metadata) else values.dump(metadata)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is made of Python's own types alone, all the way down."""
+    try:
+        marshal.dumps(value, 2)  # refuses everything else, subclasses included, in a fraction of a walk's time
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,125 @@
+"""Graphs for tests, and a process that chats through one until it is killed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import interrupt
+
+import holdfast
+from holdfast.integrations.langgraph import HoldfastSaver
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Notes(TypedDict):
+    notes: Annotated[list[str], operator.add]
+
+
+def on(thread: str, **more: Any) -> Any:
+    """The configuration of a thread."""
+    return {"configurable": {"thread_id": thread, **more}}
+
+
+def said(text: str) -> dict[str, Any]:
+    """What a user says, as a graph's input."""
+    return {"messages": [HumanMessage(text, id=f"user-{text}")]}
+
+
+def texts(state: Any) -> list[str]:
+    """What was said, of a state or a snapshot of one."""
+    values = state if isinstance(state, dict) else state.values
+    return [message.content for message in values["messages"]]
+
+
+def answer(state: Chat) -> dict[str, Any]:
+    last = state["messages"][-1]
+    return {"messages": [AIMessage(f"you said {last.content}", id=f"re-{last.id}")]}
+
+
+def comment(state: Chat) -> dict[str, Any]:
+    number = len(state["messages"])
+    return {"messages": [AIMessage(f"inner {number}", id=f"inner-{number}")]}
+
+
+def chat(saver: Any, node: Any = answer) -> Any:
+    """One node that answers."""
+    builder = StateGraph(Chat)
+    builder.add_node("answer", node)
+    builder.add_edge(START, "answer")
+    return builder.compile(checkpointer=saver)
+
+
+def asking(saver: Any) -> Any:
+    """A node that asks before it answers, and one after it."""
+
+    def ask(state: Notes) -> dict[str, Any]:
+        return {"notes": [f"you answered {interrupt('well?')}"]}
+
+    builder = StateGraph(Notes)
+    builder.add_node("before", lambda state: {"notes": ["asked"]})
+    builder.add_node("ask", ask)
+    builder.add_node("after", lambda state: {"notes": ["done"]})
+    builder.add_edge(START, "before")
+    builder.add_edge("before", "ask")
+    builder.add_edge("ask", "after")
+    return builder.compile(checkpointer=saver)
+
+
+def nested(saver: Any, **inner: Any) -> Any:
+    """A graph whose second node is a graph with the same messages."""
+    sub = StateGraph(Chat)
+    sub.add_node("inner", comment)
+    sub.add_edge(START, "inner")
+    builder = StateGraph(Chat)
+    builder.add_node("answer", answer)
+    builder.add_node("sub", sub.compile(**inner))
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", "sub")
+    return builder.compile(checkpointer=saver)
+
+
+def delta(saver: Any, every: int) -> Any:
+    """The same chat with a channel that is stored whole only now and then."""
+
+    def add_all(messages: Any, writes: Any) -> Any:
+        for write in writes:
+            messages = add_messages(messages, write)
+        return messages
+
+    channel = DeltaChannel(add_all, snapshot_frequency=every)
+    builder: Any = StateGraph(TypedDict("Delta", {"messages": Annotated[list, channel]}))  # type: ignore[type-arg]
+    builder.add_node("answer", lambda state: answer(state))
+    builder.add_edge(START, "answer")
+    return builder.compile(checkpointer=saver)
+
+
+def forked(saver: Any) -> Any:
+    """Three nodes at once, and one that sees what all of them wrote."""
+    builder = StateGraph(Notes)
+    for name in ("a", "b", "c"):
+        builder.add_node(name, lambda state, name=name: {"notes": [name]})
+        builder.add_edge(START, name)
+        builder.add_edge(name, "end")
+    builder.add_node("end", lambda state: {"notes": [f"end {len(state['notes'])}"]})
+    return builder.compile(checkpointer=saver)
+
+
+def talk(say: Callable[[str], None], address: str, thread: str, turns: int) -> None:
+    """Chat until the thread holds so many turns, from wherever it stands; says each turn that is saved."""
+    with holdfast.open(address) as hf:
+        graph = chat(HoldfastSaver(hf))
+        if graph.get_state(on(thread)).next:
+            graph.invoke(None, on(thread))
+        begun = len(graph.get_state(on(thread)).values.get("messages", ())) // 2
+        for turn in range(begun, turns):
+            graph.invoke(said(str(turn)), on(thread))
+            say(str(turn))

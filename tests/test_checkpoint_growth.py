@@ -1,0 +1,127 @@
+"""Checkpoints grow with what is new in them, and shrink with what is dropped."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.savers import checkpoints_of, form_of, texts
+
+import holdfast
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.journal.forms import Leaf
+from holdfast.runtime import drive
+
+ITEM = 500
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def cp(path: Path) -> Iterator[Checkpoints]:
+    with holdfast.open(path) as hf:
+        yield checkpoints_of(hf)
+
+
+def item(chance: random.Random) -> str:
+    """Text that no compression makes much smaller."""
+    return chance.randbytes(ITEM // 2).hex()
+
+
+def stored(cp: Checkpoints) -> int:
+    """Bytes in use in the file."""
+    store: Any = cp._journal.store
+    used = "SELECT (SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count) * page_size"
+    return int(store._writing.connection.execute(f"{used} FROM pragma_page_size").fetchone()[0])
+
+
+@pytest.mark.promise("C4")
+def test_a_thousand_turns_take_little_more_than_their_bytes(cp: Checkpoints, path: Path) -> None:
+    chance, talk, sizes = random.Random(1), list[str](), []
+    for turn in range(1000):
+        talk = [*talk, item(chance)]
+        drive(cp.save("s", "main", {"talk": texts(talk), "turn": Leaf(b"%d" % turn)}, {"step": turn}))
+        if turn in (0, 499, 999):
+            sizes.append(stored(cp))
+    assert sizes[2] < 3 * 1000 * ITEM
+    assert sizes[2] - sizes[1] < 1.1 * (sizes[1] - sizes[0]), "the second half costs what the first did"
+    found = drive(checkpoints_of_journal(cp).load("s", "main"))
+    assert found is not None
+    assert found.fields == {"talk": [one.encode() for one in talk], "turn": b"999"}
+
+
+def checkpoints_of_journal(cp: Checkpoints) -> Checkpoints:
+    return Checkpoints(cp._journal)
+
+
+@pytest.mark.promise("C4")
+def test_a_window_that_slides_costs_what_comes_in(cp: Checkpoints) -> None:
+    chance = random.Random(2)
+    talk = [item(chance) for _ in range(40)]
+    drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
+    before = stored(cp)
+    for turn in range(200):
+        talk = [*talk[1:], item(chance)]
+        drive(cp.save("s", "main", {"talk": texts(talk)}, {"step": turn}))
+    assert stored(cp) - before < 3 * 200 * ITEM
+
+
+@pytest.mark.promise("C4")
+def test_names_that_share_a_history_cost_it_once(cp: Checkpoints) -> None:
+    """As the subgraphs of a graph do: a new name for each call, each with all that was said."""
+    chance, talk = random.Random(3), list[str]()
+    for turn in range(100):
+        talk = [*talk, item(chance)]
+        start: dict[str, Any] = {"__start__": {"talk": texts(talk)}}
+        drive(cp.save("s", f"sub:{turn}", start, {}, like="main"))
+        drive(cp.attach("s", f"sub:{turn}", "x", {}, type="writes", form={"talk": texts(talk)}))
+        drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
+    assert stored(cp) < 5 * 100 * ITEM + 250_000
+
+
+@pytest.mark.promise("C4")
+def test_processes_that_each_save_a_few_turns_share_what_they_find(cp: Checkpoints) -> None:
+    chance, talk = random.Random(4), [item(random.Random(0)) for _ in range(100)]
+    drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
+    before = stored(cp)
+    for turn in range(60):
+        fresh = checkpoints_of_journal(cp)
+        if turn % 2:
+            assert drive(fresh.load("s", "main")) is not None
+        talk = [*talk, item(chance)]
+        drive(fresh.save("s", "main", {"talk": texts(talk)}, {}))
+    assert stored(cp) - before < 3 * 60 * ITEM + 20_000
+
+
+@pytest.mark.promise("C6", "L1")
+def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
+    chance, ids, sizes = random.Random(5), list[str](), []
+    talk = [item(chance) for _ in range(30)]
+    for turn in range(240):
+        talk = [*talk[1:], item(chance)]
+        ids.append(drive(cp.save("s", "main", {"talk": texts(talk), "n": Leaf(b"%d" % turn)}, {"step": turn})).id)
+        drive(cp.attach("s", "main", ids[-1], {"turn": turn}, type="writes", form={"w": texts([item(chance)])}))
+        if turn % 20 == 19:
+            drive(cp.drop("s", "main", ids[:-5], reason="old"))
+            del ids[:-5]
+            sizes.append(stored(cp))
+    kept = 12 * 20 * 2 * 200  # what the journal itself keeps of each save: its event without payload
+    assert sizes[-1] - sizes[2] < kept
+    found = drive(checkpoints_of_journal(cp).load("s", "main"))
+    assert found is not None
+    assert found.fields == {"talk": [one.encode() for one in talk], "n": b"239"}
+
+
+@pytest.mark.promise("L1")
+def test_saving_the_same_again_costs_a_row(cp: Checkpoints) -> None:
+    drive(cp.save("s", "main", form_of(14), {}))
+    before = stored(cp)
+    for _ in range(50):
+        drive(cp.save("s", "main", form_of(14), {}))
+    assert stored(cp) - before < 50 * 600

@@ -1,0 +1,195 @@
+"""Any interleaving of saves, drops, forks and erasures by several writers gives what a simple model gives."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from programs.savers import checkpoints_of, listed, plain, texts
+
+import holdfast
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.errors import CheckpointConflict, SessionExists, UnknownSession
+from holdfast.journal.forms import Leaf
+from holdfast.runtime import drive
+
+sessions = st.sampled_from(["a", "b", "c"])
+names = st.sampled_from(["main", "main", "sub:1"])
+ids = st.sampled_from(["1", "2", "3", "4", "5"])
+writers = st.integers(0, 2)
+words = st.integers(0, 9).map(lambda number: f"{number} said " * (4 + number * 5))
+subjects = st.sampled_from([None, None, None, "ada"])
+
+
+@dataclass
+class Mark:
+    """A checkpoint as the model knows it."""
+
+    id: str
+    position: int
+    state: dict[str, Any]
+    subject: str | None
+    writes: list[tuple[int, Any]] = field(default_factory=list)
+
+
+class Machine(RuleBasedStateMachine):
+    """Two handles and three memories on one store, against lists of marks."""
+
+    def __init__(self, address: str, key: Any) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        workspace = uuid.uuid4().hex
+        self.hf = self.other = self._stack.enter_context(holdfast.open(address, workspace=workspace, **key))
+        if address != "memory:":
+            self.other = self._stack.enter_context(holdfast.open(address, workspace=workspace, **key))
+        self.writers = [checkpoints_of(self.hf), checkpoints_of(self.other), checkpoints_of(self.hf)]
+        self.marks: dict[tuple[str, str], list[Mark]] = {}
+        self.lists: dict[tuple[str, str], list[str]] = {}
+        self.parents: dict[str, tuple[str, int]] = {}
+
+    def teardown(self) -> None:
+        assert self.hf.verify().ok
+        for session, name in self.marks:
+            for cp in (*self.writers, checkpoints_of(self.other)):
+                self._compare(cp, session, name)
+        self._stack.close()
+
+    # -- the model
+
+    def visible(self, session: str, name: str, upto: int = 2**60) -> list[Mark]:
+        """What a session shows under a name, oldest first: an id stands for its newest place."""
+        shown = [mark for mark in self.marks.get((session, name), []) if mark.position <= upto]
+        own = {mark.id for mark in shown}
+        if session in self.parents:
+            parent, at = self.parents[session]
+            shown = [mark for mark in self.visible(parent, name, min(at, upto)) if mark.id not in own] + shown
+        return shown
+
+    def _compare(self, cp: Checkpoints, session: str, name: str) -> None:
+        shown = self.visible(session, name)
+        assert [one.id for one in listed(cp, session, name)] == [mark.id for mark in reversed(shown)]
+        newest = drive(cp.load(session, name))
+        assert (newest and (newest.id, newest.fields, newest.skipped)) == (
+            (shown[-1].id, shown[-1].state, ()) if shown else None
+        )
+        for mark in shown:
+            found = drive(cp.load(session, name, id=mark.id))
+            assert found is not None
+            assert (found.position, found.fields) == (mark.position, mark.state)
+
+    # -- what happens
+
+    @initialize()
+    def begin(self) -> None:
+        self.save(0, "a", "main", "1", ["append", ["0 said "]], b"", None, True)
+
+    @rule(
+        writer=writers,
+        session=sessions,
+        name=names,
+        id=ids,
+        edit=st.one_of(
+            st.tuples(st.just("append"), st.lists(words, min_size=1, max_size=3)),
+            st.tuples(st.sampled_from(["trim", "edit", "clear", "same"]), st.integers(0, 9)),
+        ),
+        leaf=st.sampled_from([b"", b"small", b"large " * 30, b"larger " * 60]),
+        subject=subjects,
+        blind=st.booleans(),
+    )
+    def save(
+        self, writer: int, session: str, name: str, id: str, edit: Any, leaf: bytes, subject: str | None, blind: bool
+    ) -> None:
+        kind, given = edit
+        talk = self.lists.get((session, name), [])
+        at = given % (len(talk) + 1) if isinstance(given, int) else 0
+        edited = [*talk[:at], f"edited {len(talk)} " * 9, *talk[at + 1 :]]
+        ways: dict[str, list[str]] = {"trim": talk[at:], "edit": edited, "clear": [], "same": talk}
+        talk = [*talk, *given][-40:] if kind == "append" else ways[kind]
+        form = {"talk": texts(talk), "leaf": Leaf(leaf), "deep": {"again": texts(talk[:3])}}
+        shown = self.visible(session, name)
+        after: Any = {} if blind else {"after": shown[-1].id if shown else None}
+        saved = drive(self.writers[writer].save(session, name, form, {}, id=id, subject=subject, **after))
+        self.lists[session, name] = talk
+        own = self.marks.setdefault((session, name), [])
+        own[:] = [mark for mark in own if mark.id != id]
+        own.append(Mark(id, saved.position, plain(form), subject))
+
+    @rule(writer=writers, session=sessions, name=names, wrong=ids)
+    def save_on_something_old(self, writer: int, session: str, name: str, wrong: str) -> None:
+        shown = self.visible(session, name)
+        if shown and shown[-1].id != wrong:
+            with pytest.raises(CheckpointConflict) as refused:
+                drive(self.writers[writer].save(session, name, {"x": texts(["lost " * 30])}, {}, after=wrong))
+            assert (refused.value.expected, refused.value.found) == (wrong, shown[-1].id)
+
+    @rule(writer=writers, session=sessions, name=names, doomed=st.none() | st.sets(ids, min_size=1, max_size=3))
+    def drop(self, writer: int, session: str, name: str, doomed: set[str] | None) -> None:
+        own = self.marks.get((session, name), [])
+        gone = [mark for mark in own if doomed is None or mark.id in doomed]
+        assert drive(self.writers[writer].drop(session, name, doomed, reason="test")) == len(gone)
+        if own:
+            own[:] = [mark for mark in own if mark not in gone]
+
+    @rule(writer=writers, session=sessions, name=names, id=ids, words=st.lists(words, max_size=2))
+    def attach(self, writer: int, session: str, name: str, id: str, words: list[str]) -> None:
+        own = [mark for mark in self.marks.get((session, name), []) if mark.id == id]
+        if own:
+            form = {"w": texts([*self.lists.get((session, name), [])[:4], *words])}
+            data = {"n": len(own[0].writes)}
+            drive(self.writers[writer].attach(session, name, id, data, type="writes", form=form))
+            found = drive(self.writers[(writer + 1) % 3].attached(session, name, id))
+            assert found[-1].data == data
+            assert found[-1].fields == plain(form)
+            own[0].writes.append((data["n"], plain(form)))
+
+    @rule(session=sessions, new=st.sampled_from(["b", "c"]), back=st.integers(0, 4))
+    def fork(self, session: str, new: str, back: int) -> None:
+        at = max(0, self.hf.session(session).head().position - back)
+        try:
+            self.hf.session(session).fork(new, at=at)
+        except (SessionExists, UnknownSession):
+            return
+        if at:
+            self.parents[new] = (session, at)
+
+    @rule(other=st.booleans())
+    def erase(self, other: bool) -> None:
+        gone = [mark for own in self.marks.values() for mark in own if mark.subject == "ada"]
+        report = (self.other if other else self.hf).erase("ada")
+        assert report.checkpoints == len(gone)
+        for own in self.marks.values():
+            own[:] = [mark for mark in own if mark.subject != "ada"]
+
+    @rule(writer=writers)
+    def forget(self, writer: int) -> None:
+        self.writers[writer] = checkpoints_of(self.other if writer == 1 else self.hf)
+
+    @rule(writer=writers, session=sessions, name=names)
+    def look(self, writer: int, session: str, name: str) -> None:
+        self._compare(self.writers[writer], session, name)
+
+    @invariant()
+    def names_are_those_that_show_something(self) -> None:
+        for session in ("a", "b", "c"):
+            wanted = {name for name in ("main", "sub:1") if self.visible(session, name)}
+            assert wanted <= set(drive(self.writers[0].names(session)))
+
+
+@pytest.mark.promise("C3", "C6", "X22", "G3")
+@pytest.mark.parametrize("sealed", [False, True])
+def test_any_interleaving_gives_what_the_model_gives(any_address: str, sealed: bool) -> None:
+    few = settings(
+        max_examples=60 if any_address == "memory:" else 10,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    machine: Any = partial(Machine, any_address, {"key": bytes(range(32))} if sealed else {})
+    run_state_machine_as_test(machine, settings=few)

@@ -1,0 +1,368 @@
+"""Checkpoints that are saved, dropped, erased and loaded at the same time: nothing is lost, nothing is mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.children import Gate, Nursery
+from programs.faroff import Open
+from programs.savers import checkpoints_of, form_of, listed, plain, texts
+
+import holdfast
+from holdfast import crashpoints
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.errors import CheckpointConflict
+from holdfast.journal.forms import Leaf
+from holdfast.runtime import drive
+
+SAVE_POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
+DROP_POINTS = ["checkpoints.dropping", *SAVE_POINTS[1:]]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+def once_at() -> Iterator[Callable[[str, Callable[[], Any]], None]]:
+    """Does something when execution gets to a point for the first time, as another process might at that moment."""
+
+    def once_at(point: str, work: Callable[[], Any]) -> None:
+        def listener(reached: str) -> None:
+            if reached == point:
+                crashpoints.listen(None)
+                work()
+
+        crashpoints.listen(listener)
+
+    yield once_at
+    crashpoints.listen(None)
+
+
+OnceAt = Callable[[str, Callable[[], Any]], None]
+
+
+def save(cp: Checkpoints, number: int, writer: str = "", **options: Any) -> None:
+    drive(cp.save("s", "main", form_of(number, writer), {"n": number}, id=f"{writer}{number}", **options))
+
+
+def expect(cp: Checkpoints, id: str | None, number: int, writer: str = "") -> None:
+    """That a checkpoint, or the newest, is the one of this number."""
+    found = drive(cp.load("s", "main", id=id))
+    assert found is not None
+    assert found.id == f"{writer}{number}"
+    assert found.skipped == ()
+    assert found.fields == plain(form_of(number, writer))
+
+
+# -- one moment after the other
+
+
+@pytest.fixture
+def pair(open_one: Open) -> tuple[Checkpoints, Checkpoints]:
+    """Two writers that do not know of each other, and four states."""
+    one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
+    for number in range(4):
+        save(one, number)
+    expect(two, None, 3)
+    return one, two
+
+
+Pair = tuple[Checkpoints, Checkpoints]
+
+
+@pytest.mark.promise("C8")
+@pytest.mark.parametrize("point", ["checkpoints.dropping", "append.encoded"])
+def test_a_save_during_a_drop_survives(pair: Pair, once_at: OnceAt, point: str) -> None:
+    one, two = pair
+    once_at(point, lambda: save(two, 4))
+    assert drive(one.drop("s", "main", ["0", "1"], reason="test")) == 2
+    for cp in pair:
+        expect(cp, None, 4)
+        for number in (2, 3, 4):
+            expect(cp, str(number), number)
+        assert [saved.id for saved in listed(cp, "s", "main")] == ["4", "3", "2"]
+
+
+@pytest.mark.promise("C8")
+@pytest.mark.parametrize("what", ["some", "all", "of another name"])
+@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+def test_a_drop_during_a_save_takes_nothing_from_it(pair: Pair, once_at: OnceAt, point: str, what: str) -> None:
+    one, two = pair
+    drive(two.save("s", "other", {"x": texts(["word " * 50])}, {}, id="x"))
+    ids = {"some": ["0", "3"], "all": None, "of another name": None}[what]
+    once_at(point, lambda: drive(two.drop("s", "other" if "name" in what else "main", ids, reason="test")))
+    save(one, 4)
+    for cp in pair:
+        expect(cp, None, 4)
+    left = {"some": ["4", "2", "1"], "all": ["4"], "of another name": ["4", "3", "2", "1", "0"]}[what]
+    assert [saved.id for saved in listed(one, "s", "main")] == left
+    for id in left:
+        expect(two, id, int(id))
+
+
+@pytest.mark.promise("C8")
+def test_a_save_during_a_save_comes_before_or_after_it(pair: Pair, once_at: OnceAt) -> None:
+    one, two = pair
+    once_at("checkpoint.woven", lambda: save(two, 4))
+    save(one, 5)
+    once_at("checkpoint.woven", lambda: save(two, 6, after="5"))
+    with pytest.raises(CheckpointConflict) as refused:
+        save(one, 7, after="5")
+    assert (refused.value.expected, refused.value.found) == ("5", "6")
+    for cp in pair:
+        for number in range(7):
+            expect(cp, str(number), number)
+        assert drive(cp.load("s", "main", id="7")) is None
+
+
+def test_a_conflict_in_a_fork_says_what_was_expected(open_one: Open, once_at: OnceAt) -> None:
+    one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
+    drive(one.save("parent", "main", {}, {}, id="p"))
+    open_one().session("parent").fork("s")
+    once_at("checkpoint.woven", lambda: save(two, 1))
+    with pytest.raises(CheckpointConflict) as refused:
+        save(one, 2, after="p")
+    assert (refused.value.expected, refused.value.found) == ("p", "1")
+
+
+@pytest.mark.promise("G3")
+def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf, holdfast.open(path) as other:
+        cp = checkpoints_of(hf)
+        save(cp, 0)
+        drive(cp.save("s", "main", {"x": Leaf(b"ada was here " * 9)}, {}, id="ada", subject="ada"))
+        once_at("checkpoints.dropping", lambda: other.erase("ada"))
+        assert drive(cp.drop("s", "main", ["0"], reason="test")) == 1
+        assert drive(cp.load("s", "main")) is None
+        assert [file.name for file in tmp_path.iterdir() if b"ada was" in file.read_bytes()] == []
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("G3")
+@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+def test_an_erasure_during_a_save_starts_the_person_anew(open_one: Open, once_at: OnceAt, point: str) -> None:
+    one, other = checkpoints_of(open_one()), open_one()
+    for number in range(3):
+        save(one, number, subject="ada")
+    once_at(point, lambda: other.erase("ada"))
+    save(one, 3, subject="ada")
+    assert [saved.id for saved in listed(one, "s", "main")] == ["3"]
+    expect(checkpoints_of(other), None, 3)
+    assert other.erase("ada").checkpoints == 1
+    assert drive(one.load("s", "main")) is None
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("which", ["newest", "by id", "attached"])
+@pytest.mark.parametrize("what", ["drop", "erase", "drop it"])
+def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
+    open_one: Open, monkeypatch: pytest.MonkeyPatch, what: str, which: str
+) -> None:
+    hf, other = open_one(), open_one()
+    cp, two = checkpoints_of(hf), checkpoints_of(other)
+    for number in range(3):
+        save(cp, number, subject="ada" if what == "erase" and number == 2 else None)
+    drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", form={"w": texts(["word " * 50])}))
+    store = hf._core._journal.store
+    read_parts = store.parts
+
+    async def moved_meanwhile(*place: Any) -> Any:
+        monkeypatch.setattr(store, "parts", read_parts)
+        if what == "erase":
+            other.erase("ada")
+        else:
+            drive(two.drop("s", "main", ["2"] if what == "drop it" else ["0"], reason="test"))
+        return await read_parts(*place)
+
+    monkeypatch.setattr(store, "parts", moved_meanwhile)
+    if which == "attached":
+        found = drive(cp.attached("s", "main", "2"))
+        assert [one.data for one in found] == ([{"n": 2}] if what != "drop it" else [])
+    elif what == "drop":
+        expect(cp, None if which == "newest" else "2", 2)
+    elif which == "newest":
+        expect(cp, None, 1)
+    else:
+        assert drive(cp.load("s", "main", id="2")) is None
+
+
+# -- all at once
+
+
+@pytest.mark.promise("J5", "J13")
+def test_threads_of_two_handles_lose_nothing(open_one: Open) -> None:
+    writers = [checkpoints_of(open_one()), checkpoints_of(open_one())]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(lambda name: _save_and_look(writers[int(name) % 2], name), "012345"))
+    finally:
+        sys.setswitchinterval(interval)
+    for cp in (*writers, checkpoints_of(open_one())):
+        for name in "012345":
+            for number in range(12):
+                expect(cp, f"{name}-{number}", number, f"{name}-")
+    assert open_one().verify().ok
+
+
+def _save_and_look(cp: Checkpoints, name: str) -> None:
+    """Save states under a common name, drop under one's own, and load what was saved."""
+    for number in range(12):
+        save(cp, number, f"{name}-")
+        expect(cp, f"{name}-{number}", number, f"{name}-")
+        drive(cp.save("s", f"own {name} {number % 3}", form_of(number, name), {}))
+        if number % 4 == 3:
+            drive(cp.drop("s", f"own {name} 0", None, reason="test"))
+
+
+@pytest.mark.promise("J5")
+def test_coroutines_lose_nothing(address: str) -> None:
+    async def all_at_once() -> None:
+        async with await holdfast.aopen(address) as hf:
+            cp = Checkpoints(hf._journal)
+            saves = [
+                cp.save(f"s{number % 2}", "main", form_of(number), {"n": number}, id=f"{number}")
+                for number in range(30)
+            ]
+            saved = await asyncio.gather(*saves)
+            for number, one in enumerate(saved):
+                found = await cp.load(f"s{number % 2}", "main", at=one.position)
+                assert found is not None
+                assert (found.id, found.fields) == (f"{number}", plain(form_of(number)))
+
+    asyncio.run(all_at_once())
+
+
+@pytest.mark.promise("M1", "J6")
+def test_nobody_overwrites_what_another_process_added(address: str, nursery: Nursery, tmp_path: Path) -> None:
+    holdfast.open(address).close()
+    gate = Gate(tmp_path / "gate")
+    given: Any = {"address": address, "count": 8, "gate": gate.path}
+    children = [nursery.start("savers:count_up", writer=f"w{number}", **given) for number in range(3)]
+    gate.open()
+    for child in children:
+        child.finish()
+    with holdfast.open(address) as hf:
+        found = drive(checkpoints_of(hf).load("s", "list"))
+        assert found is not None
+        assert found.fields is not None
+        assert sorted(found.fields["all"]) == sorted(f"w{w}-{n}".encode() for w in range(3) for n in range(8))
+        assert len(listed(checkpoints_of(hf), "s", "list")) == 24
+
+
+@pytest.mark.promise("C6", "C8")
+def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: Path) -> None:
+    holdfast.open(address).close()
+    gate = Gate(tmp_path / "gate")
+    given: Any = {"address": address, "gate": gate.path}
+    dropper = nursery.start("savers:drop_for_ever", **given)
+    savers = [nursery.start("savers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)]
+    gate.open()
+    for child in savers:
+        assert len(child.finish()) == 25
+    dropper.kill()
+    assert dropper.complaint() == ""
+    to_drop = {id for line in dropper.lines() for id in json.loads(line)}
+    with holdfast.open(address) as hf:
+        cp = checkpoints_of(hf)
+        there = {saved.id for saved in listed(cp, "s", "main")}
+        assert there >= {f"w{w}-{n}" for w in range(2) for n in range(25)} - to_drop
+        for id in there:
+            writer, _, number = id.partition("-")
+            found = drive(cp.load("s", "main", id=id))
+            assert found is not None
+            assert found.fields == plain(form_of(int(number), writer))
+        assert hf.verify().ok
+
+
+# -- killed
+
+
+def check_survivors(address: str, said: int, most: int) -> int:
+    """That all up to `said` are there whole, that at most those up to `most` are, and the store is sound."""
+    with holdfast.open(address) as hf:
+        cp = checkpoints_of(hf)
+        newest = drive(cp.load("s", "main"))
+        reached = -1 if newest is None else int(newest.note["n"])
+        assert said <= reached <= most
+        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == list(range(reached, -1, -1))
+        for number in range(max(0, reached - 12), reached + 1):
+            found = drive(cp.load("s", "main", id=f"c{number}"))
+            assert found is not None
+            assert found.fields == plain(form_of(number))
+        assert hf.verify().ok
+    return reached
+
+
+@pytest.mark.promise("C8", "C3", "J2", "J8")
+@pytest.mark.parametrize("point", SAVE_POINTS)
+def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(address: str, nursery: Nursery, point: str) -> None:
+    reached = -1
+    for visit in (1, 2, 5):
+        child = nursery.start("savers:save_states", crash=(point, visit), address=address, first=reached + 1, count=9)
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        said = int(child.lines()[-1]) if child.lines() else reached
+        before, reached = reached, check_survivors(address, said, said + (point == "append.committed"))
+        assert reached >= before
+
+
+@pytest.mark.promise("C8", "J2")
+def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str, nursery: Nursery) -> None:
+    chance, reached = random.Random(3), -1
+    for _ in range(8):
+        child = nursery.start("savers:save_states", address=address, first=reached + 1, count=1000)
+        child.hear(chance.randrange(5))
+        time.sleep(chance.uniform(0, 0.02))  # not to wait for anything: to hit any instruction
+        assert child.kill() == -signal.SIGKILL
+        said = int(child.lines()[-1]) if child.lines() else reached
+        reached = check_survivors(address, said, said + 1)
+    assert reached >= 5
+
+
+@pytest.mark.promise("C8", "C6")
+@pytest.mark.parametrize("point", DROP_POINTS)
+def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nursery, point: str) -> None:
+    with holdfast.open(address) as hf:
+        for number in range(9):
+            save(checkpoints_of(hf), number)
+    ids = ["0", "3", "4", "8"]
+    child = nursery.start("savers:drop_states", crash=(point, 1), address=address, ids=ids)
+    assert child.wait() == -signal.SIGKILL, child.complaint()
+    with holdfast.open(address) as hf:
+        cp = checkpoints_of(hf)
+        left = [number for number in range(9) if point != "append.committed" or str(number) not in ids]
+        assert [int(saved.id) for saved in listed(cp, "s", "main")] == left[::-1]
+        for number in left:
+            expect(cp, str(number), number)
+        assert hf.verify().ok
+        assert drive(cp.drop("s", "main", ids, reason="again")) == len(set(map(str, left)) & set(ids))
+        save(cp, 9)
+        expect(cp, None, 9)
+
+
+def test_many_sessions_are_not_remembered_for_ever() -> None:
+    with holdfast.open("memory:") as hf:
+        cp = checkpoints_of(hf)
+        for number in range(300):
+            drive(cp.save(f"s{number}", "main", form_of(3), {}))
+        reader = checkpoints_of(hf)
+        for number in range(300):
+            drive(reader.load(f"s{number}", "main"))
+        for one in (cp, reader):
+            assert len(one._weaver._kept) <= 200

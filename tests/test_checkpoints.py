@@ -1,0 +1,398 @@
+"""Checkpoints on every store: any of them can be read again, by whoever asks, as it was saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.faroff import Open
+from programs.savers import checkpoints_of, form_of, listed, plain, texts
+
+import holdfast
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost
+from holdfast.journal.forms import Leaf
+from holdfast.runtime import drive
+from holdfast.testing.clock import FakeClock
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture
+def cp(hf: holdfast.Holdfast) -> Checkpoints:
+    return checkpoints_of(hf)
+
+
+def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
+    options = {"id": f"c{number}", **options}
+    return drive(cp.save(session, name, form_of(number), {"n": number}, **options))
+
+
+def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) -> Any:
+    return drive(cp.load(session, name, **which))
+
+
+def expect(found: Any, number: int) -> None:
+    """That it is checkpoint `number`, whole and undamaged."""
+    assert found is not None
+    assert (found.id, found.note, found.skipped) == (f"c{number}", {"n": number}, ())
+    assert found.fields == plain(form_of(number))
+
+
+# -- saving and loading
+
+
+@pytest.mark.promise("C3")
+def test_every_checkpoint_is_read_back_by_place_time_and_id(open_one: Open, clock: FakeClock) -> None:
+    cp, saved = checkpoints_of(open_one()), []
+    assert load(cp) is None
+    for number in range(15):
+        saved.append(save(cp, number))
+        open_one().session("s").append("note", number)
+        clock.advance(10)
+    for reader in (cp, checkpoints_of(open_one())):
+        expect(load(reader), 14)
+        for number, one in enumerate(saved):
+            expect(load(reader, id=one.id), number)
+            expect(load(reader, at=one.position), number)
+            expect(load(reader, at=one.position + 1), number)
+            expect(load(reader, until=one.time), number)
+            expect(load(reader, until=one.time + 9_999_999), number)
+        assert load(reader, at=0) is None
+        assert load(reader, until=saved[0].time - 1) is None
+        assert load(reader, id="c15") is None
+        assert load(reader, id="c5", at=saved[4].position) is None
+        expect(load(reader, at=2**63), 14)
+        expect(load(reader, until=2**70), 14)
+        assert load(reader, at=-5) is None
+    assert [one.position for one in saved] == list(range(1, 31, 2))
+    assert load(cp, id="c7").time == saved[7].time
+
+
+@pytest.mark.promise("C3", "J1", "J14")
+def test_a_new_process_goes_on_from_what_it_finds(open_one: Open) -> None:
+    for number in range(12):
+        cp = checkpoints_of(open_one())
+        if number:
+            expect(load(cp), number - 1)
+        save(cp, number)
+    cp = checkpoints_of(open_one())
+    for number in range(12):
+        expect(load(cp, id=f"c{number}"), number)
+    assert open_one().verify().ok
+
+
+@pytest.mark.promise("C3")
+def test_two_that_remember_write_alternately(open_one: Open) -> None:
+    writers = [checkpoints_of(open_one()), checkpoints_of(open_one())]
+    for number in range(16):
+        save(writers[number % 3 % 2], number)
+    for number in range(16):
+        for cp in writers:
+            expect(load(cp, id=f"c{number}"), number)
+
+
+def test_what_was_noted_is_told_as_it_is_stored(cp: Checkpoints) -> None:
+    note = {"digest": "mine", "note": {"digest": b"x"}, "t": (1, 2), "password": "hunter22", "n": None}
+    saved = drive(cp.save("s", "main", {}, note))
+    assert saved.note == {**note, "password": "[redacted]"}
+    assert load(cp).note == saved.note
+    drive(cp.attach("s", "main", saved.id, note, type="writes"))
+    assert [one.data for one in drive(cp.attached("s", "main", saved.id))] == [saved.note]
+
+
+def test_an_id_stands_for_the_last_state_saved_under_it(cp: Checkpoints) -> None:
+    for number in (1, 2, 3):
+        save(cp, number, id="same" if number != 2 else None)
+    assert load(cp, id="same").fields == plain(form_of(3))
+    assert [one.note["n"] for one in listed(cp, "s", "main")] == [3, 2]
+
+
+def test_sessions_and_names_are_apart(cp: Checkpoints) -> None:
+    places = [("s", "main"), ("s", "other"), ("t", "main"), ("s", "näme #+"), ("s", "main#x"), ("s", "%")]
+    for number, (session, name) in enumerate(places):
+        save(cp, number, session, name)
+        drive(cp.attach(session, name, f"c{number}", {"n": number}, type="writes"))
+    for number, (session, name) in enumerate(places):
+        expect(load(cp, session, name), number)
+        assert [one.data["n"] for one in drive(cp.attached(session, name, f"c{number}"))] == [number]
+    assert drive(cp.names("s")) == sorted(name for session, name in places if session == "s")
+    assert drive(cp.names("s", "main")) == ["main", "main#x"]
+    assert drive(cp.names("nowhere")) == []
+
+
+def test_checkpoints_are_listed_newest_first(cp: Checkpoints) -> None:
+    for number in range(120):
+        drive(cp.save("s", "main", {}, {"n": number}, id=f"c{number}"))
+
+    def numbers(**options: Any) -> list[int]:
+        return [one.note["n"] for one in listed(cp, "s", "main", **options)]
+
+    assert numbers() == list(range(119, -1, -1))
+    assert numbers(limit=3) == [119, 118, 117]
+    assert numbers(limit=0) == []
+    assert numbers(before="c2") == [1, 0]
+    assert numbers(before="c105", limit=2) == [104, 103]
+    assert numbers(before="c0") == []
+    assert numbers(before="nobody") == []
+    assert listed(cp, "s", "other") == []
+
+
+def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -> None:
+    for number in range(6):
+        save(cp, number)
+    found = listed(cp, "s", "main")
+    drive(cp.drop("s", "main", ["c0", "c2", "c4"], reason="test"))
+    for one in found:
+        if one.id in ("c1", "c3", "c5"):
+            filled = drive(cp.fill(one))
+            assert filled.fields == plain(form_of(one.note["n"]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"session": ""},
+        {"session": "a\0b"},
+        {"name": ""},
+        {"name": "a\0"},
+        {"name": "x" * 513},
+        {"name": "\ud800"},
+        {"name": 7},
+        {"name": "+x"},
+        {"id": "a\0b"},
+        {"id": ""},
+        {"id": "y" * 513},
+        {"id": 0},
+        {"expires": 2**63},
+        {"expires": -1},
+        {"form": {"x": b"raw"}},
+        {"form": {"x": {"y": [1]}}},
+    ],
+)
+def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, hf: holdfast.Holdfast, wrong: dict[str, Any]) -> None:
+    given = {"session": "s", "name": "main", "form": {}, "note": {}, **wrong}
+    with pytest.raises(InvalidInput):
+        drive(cp.save(**given))
+    assert list(hf.sessions()) == []
+
+
+# -- conflicts
+
+
+@pytest.mark.promise("J6", "M1")
+def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
+    one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
+    save(one, 0, after=None)
+    save(two, 1, after="c0")
+    for after in (None, "c0", "c7"):
+        with pytest.raises(CheckpointConflict) as refused:
+            save(one, 2, after=after)
+        assert (refused.value.expected, refused.value.found) == (after, "c1")
+        assert (refused.value.session, refused.value.name) == ("s", "main")
+    assert [saved.id for saved in listed(one, "s", "main")] == ["c1", "c0"]
+    save(one, 2, after="c1")
+    save(two, 3)
+    expect(load(one), 3)
+    with pytest.raises(CheckpointConflict) as refused:
+        save(one, 9, name="other", after="c3")
+    assert refused.value.found is None
+
+
+@pytest.mark.promise("X16")
+def test_an_owner_that_lost_its_lease_saves_nothing(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    cp, lease = checkpoints_of(hf), hf.session("s").lease("one", seconds=5)
+    assert lease is not None
+    save(cp, 0, fence=lease.fence)
+    clock.advance(6)
+    with pytest.raises(LeaseLost):
+        save(cp, 1, fence=lease.fence)
+    expect(load(cp), 0)
+    save(cp, 2)
+    expect(load(cp), 2)
+
+
+# -- what lies beside
+
+
+@pytest.mark.promise("C2")
+def test_what_is_attached_comes_back_in_order(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    drive(cp.attach("s", "main", "c1", {"task": 0}, type="writes"))  # before the checkpoint itself
+    save(cp, 1)
+    for number in range(1, 4):
+        drive(cp.attach("s", "main", "c1", {"task": number}, type="writes", form={"w": texts(["word " * 30] * number)}))
+    for reader in (cp, checkpoints_of(open_one())):
+        found = drive(reader.attached("s", "main", "c1"))
+        assert [one.data["task"] for one in found] == [0, 1, 2, 3]
+        assert [one.fields and len(one.fields["w"]) for one in found] == [None, 1, 2, 3]
+        assert [one.position for one in found] == sorted(one.position for one in found)
+        assert drive(reader.attached("s", "main", "c2")) == []
+    expect(load(cp), 1)
+
+
+@pytest.mark.promise("C6")
+def test_pins_last_and_change_nothing_else(open_one: Open) -> None:
+    one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
+    for number in range(3):
+        save(one, number, pinned=number == 0, expires=5)
+    assert drive(two.pin("s", "main", "c1", True))
+    assert drive(two.pin("s", "main", "c0", False))
+    assert [saved.pinned for saved in listed(one, "s", "main")] == [False, True, False]
+    drive(two.drop("s", "main", ["c0"], reason="test"))
+    assert drive(one.pin("s", "main", "c2", True))
+    assert not drive(one.pin("s", "main", "c0", True))
+    assert not drive(one.pin("s", "nobody", "c2", True))
+    for number in (1, 2):
+        found = load(one, id=f"c{number}")
+        assert found.pinned
+        assert found.landmark.expires == 5
+        expect(found, number)
+
+
+# -- dropping
+
+
+@pytest.mark.promise("C6", "L1")
+def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    for number in range(20):
+        save(cp, number)
+        save(cp, number, name="other")
+        drive(cp.attach("s", "main", f"c{number}", {"n": number}, type="w", form={"w": texts([f"w{number} " * 30])}))
+    doomed = [f"c{number}" for number in range(20) if number % 3]
+    assert drive(cp.drop("s", "main", [*doomed, "nobody"], reason="test")) == len(doomed)
+    assert drive(cp.drop("s", "main", doomed, reason="test")) == 0
+    for reader in (cp, checkpoints_of(open_one())):
+        assert [one.id for one in listed(reader, "s", "main")] == [f"c{n}" for n in range(18, -1, -3)]
+        for number in range(20):
+            expect(load(reader, id=f"c{number}", name="other"), number)
+            writes = drive(reader.attached("s", "main", f"c{number}"))
+            if number % 3:
+                assert load(reader, id=f"c{number}") is None
+                assert writes == []
+            else:
+                expect(load(reader, id=f"c{number}"), number)
+                assert writes[0].fields == {"w": [f"w{number} ".encode() * 30]}
+    save(cp, 20)
+    expect(load(cp), 20)
+    assert open_one().verify().ok
+
+
+@pytest.mark.promise("L1")
+def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf:
+        cp = checkpoints_of(hf)
+        for number in range(3):
+            for name in ("main", "other"):
+                planted = {"big": Leaf(b"planted in a state " * 9), "list": texts([f"{number} planted " * 9])}
+                note = {"text": "planted in a note " * 3000, "n": number}
+                drive(cp.save("s", name, planted, note, id=f"c{number}"))
+                drive(cp.attach("s", name, f"c{number}", note, type="writes", form=planted))
+        drive(cp.attach("s", "main", "never came", {"text": "planted beside nothing"}, type="writes"))
+        for name in ("main", "other"):
+            assert drive(checkpoints_of(hf).drop("s", name, None, reason="test")) == 3
+            assert load(cp, name=name) is None
+        assert hf.verify().ok
+    assert not files_with(tmp_path, b"planted")
+
+
+# -- forks
+
+
+@pytest.mark.promise("X22")
+def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    for number in range(4):
+        save(cp, number)
+    drive(cp.attach("s", "main", "c3", {"n": 3}, type="writes"))
+    fork_at = hf.session("s").head().position
+    hf.session("s").fork("fork")
+    hf.session("s").fork("early", at=2)
+    save(cp, 4)
+    save(cp, 4, name="later")
+    drive(cp.attach("s", "main", "c3", {"n": 4}, type="writes"))
+    for reader in (cp, checkpoints_of(open_one())):
+        expect(load(reader, "fork"), 3)
+        expect(load(reader, "early"), 1)
+        assert load(reader, "fork", id="c4") is None
+        expect(load(reader, "fork", id="c0"), 0)
+        expect(load(reader, "fork", at=2), 1)
+        assert [one.id for one in listed(reader, "early", "main")] == ["c1", "c0"]
+        assert [one.data["n"] for one in drive(reader.attached("fork", "main", "c3"))] == [3]
+        assert drive(reader.names("fork")) == ["main"]
+    with pytest.raises(CheckpointConflict):
+        save(cp, 9, "fork", after=None)
+    save(cp, 9, "fork", after="c3")
+    hf.session("fork").fork("twig")
+    save(cp, 10, "twig", after="c9")
+    expect(load(cp, "fork"), 9)
+    expect(load(cp, "twig"), 10)
+    expect(load(cp, "twig", at=fork_at), 3)
+    expect(load(cp), 4)
+    assert [one.id for one in listed(cp, "twig", "main")] == ["c10", "c9", "c3", "c2", "c1", "c0"]
+    assert hf.verify().ok
+
+
+@pytest.mark.promise("X22")
+def test_a_fork_keeps_its_own_when_the_parent_drops(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    for number in range(3):
+        save(cp, number)
+    hf.session("s").fork("fork")
+    save(cp, 3, "fork")
+    save(cp, 1, "fork")  # an inherited id again
+    assert [one.id for one in listed(cp, "fork", "main")] == ["c1", "c3", "c2", "c0"]
+    drive(cp.drop("s", "main", None, reason="test"))
+    assert load(cp) is None
+    expect(load(cp, "fork"), 1)
+    expect(load(cp, "fork", id="c3"), 3)
+    assert load(cp, "fork", id="c2") is None, "it was the parent's"
+    save(cp, 4, "fork", after="c1")
+    expect(load(checkpoints_of(open_one()), "fork"), 4)
+
+
+# -- people
+
+
+@pytest.mark.promise("G1", "G3")
+@pytest.mark.parametrize("sealed", [False, True])
+def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
+    path = tmp_path / "agent.db"
+    key: Any = {"key": KEY} if sealed else {}
+    with holdfast.open(path, **key) as hf:
+        cp = checkpoints_of(hf)
+        save(cp, 0)
+        for number in range(3):
+            state = {"big": Leaf(b"ada was planted here " * 9), "list": texts(["ada was planted here " * 9] * number)}
+            drive(cp.save("s", "main", state, {"text": "ada was planted here"}, id=f"ada{number}", subject="ada"))
+        drive(cp.save("s", "main", {"x": Leaf(b"bob was there " * 9)}, {}, id="bob", subject="bob"))
+        if sealed:
+            assert not files_with(tmp_path, b"planted here")
+        assert load(cp, id="ada2").fields["list"] == [b"ada was planted here " * 9] * 2
+        report = hf.erase("ada")
+        assert (report.payloads, report.checkpoints, report.key_destroyed) == (3, 3, sealed)
+        assert not files_with(tmp_path, b"planted here")
+        assert [one.id for one in listed(cp, "s", "main")] == ["bob", "c0"]
+        assert load(cp, id="ada1") is None
+        assert load(cp).fields == {"x": b"bob was there " * 9}
+        expect(load(cp, id="c0"), 0)
+        drive(cp.save("s", "main", {"big": Leaf(b"ada is back " * 20)}, {}, id="ada0", subject="ada"))
+        assert load(cp).fields == {"big": b"ada is back " * 20}
+        assert hf.verify().ok
+    with holdfast.open(path, **key) as hf:
+        assert hf.erase("bob").checkpoints == 1
+        assert not files_with(tmp_path, b"bob was")
+        expect(load(checkpoints_of(hf), id="c0"), 0)
+    if sealed:
+        with pytest.raises(KeyMissing):
+            holdfast.open(path)
+
+
+def files_with(folder: Path, planted: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if planted in file.read_bytes()]

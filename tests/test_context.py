@@ -1,0 +1,474 @@
+"""Working memory: the context window of a session holds its budget, keeps what is near, and says what it did."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from programs.faroff import Open
+from programs.talking import Characters, Recorder, Words, digest_of, recount, take_turn
+
+import holdfast
+from holdfast import Draft, Holdfast, Session
+from holdfast.context.rendering import Shown
+from holdfast.context.talk import Kind
+from holdfast.errors import InvalidInput
+
+LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"
+
+
+def contents(session: Session, **changes: Any) -> list[Any]:
+    return [said.content for said in session.context(**changes).said]
+
+
+def chat(session: Session, count: int, begin: int = 0) -> list[str]:
+    """So many short messages, one after the other."""
+    said = [f"Message {number} about flight LH{number}." for number in range(begin, begin + count)]
+    session.append_all([Draft("talk.message", {"role": "user", "content": text}) for text in said])
+    return said
+
+
+# -- W1: rebuilt exactly
+
+
+@pytest.mark.promise("W1")
+def test_a_context_is_the_same_to_the_byte_in_another_handle(open_one: Open) -> None:
+    session = open_one().session("s")
+    seen = []
+    for number in range(25):
+        take_turn(session, number)
+        seen.append(session.context(budget=1500, system="Be brief."))
+    for context in (seen[0], seen[9], seen[-1]):
+        for hf in (open_one(), open_one()):
+            again = hf.session("s").context(at=context.position, budget=1500, system="Be brief.")
+            assert again.json() == context.json()
+            assert again == context
+    assert open_one().session("s").context(budget=1500, system="Be brief.") == seen[-1]
+
+
+@pytest.mark.promise("W1")
+def test_every_context_that_there_was_can_be_seen_again(hf: Holdfast) -> None:
+    session = hf.session("s")
+    seen: dict[int, bytes] = {}
+    session.progress.begin("Book a flight", next_action="look")
+    for number in range(14):
+        take_turn(session, number)
+        if number % 3 == 0:
+            session.progress.complete(f"looked at LH{number}", next_action="look again")
+        context = session.context(budget=900, max_items=9, keep_last=4)
+        seen[context.position] = context.json()
+    last = session.head().position
+    for position in range(last + 3):
+        context = session.context(at=position, budget=900, max_items=9, keep_last=4)
+        assert context.position == min(position, last)
+        assert context.tokens <= 900
+        assert context.json() == seen.get(position, context.json())
+        assert session.at(position).context(budget=900, max_items=9, keep_last=4) == context
+    assert len(seen) == 14
+    assert session.head().position == last
+
+
+def test_looking_back_never_writes(hf: Holdfast) -> None:
+    session = hf.session("s")
+    chat(session, 60)
+    assert session.context(at=60).tokens <= 8000
+    assert session.head().position == 60
+    assert hf.session("nobody").context().said == ()
+    assert hf.session("nobody").head().position == 0
+
+
+@pytest.mark.promise("J15")
+def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Open) -> None:
+    session = open_one().session("s")
+    said = chat(session, 30)
+    left = session.context(budget=700)
+    assert left.said[-1].content == said[-1]
+    others = open_one().session("s")  # the client is gone; the work goes on, compactions included
+    missed = chat(others, 30, begin=30)
+    others.context(budget=700)
+    back = open_one().session("s")
+    seen = [event.data["content"] for event in back.events(start=left.position + 1, types="talk.message")]
+    assert seen == missed
+    followed = [event.position for event in back.follow(after=left.position, timeout=0.01)]
+    assert followed == list(range(left.position + 1, back.head().position + 1))
+    assert back.context(at=left.position, budget=700) == left
+
+
+# -- W2, W4: the budget
+
+
+@pytest.mark.promise("W2")
+@pytest.mark.parametrize("counter", [None, Words(), Characters()], ids=["estimate", "words", "characters"])
+def test_a_thousand_turns_with_huge_items_stay_within_the_budget(hf: Holdfast, counter: Any) -> None:
+    session = hf.session("s")
+    budget = 3_000 if isinstance(counter, Characters) else 1_000
+    session.say("system", "You are a travel agent.")
+    huge = (LONG * 400, "x" * 9_000, "漢字" * 4_000, {"rows": [[number, LONG] for number in range(200)]})
+    for batch in range(50):
+        drafts = []
+        for number in range(batch * 20, batch * 20 + 20):
+            text = LONG * 300 if number % 97 == 0 else f"Turn {number}: what does LH{number} cost?"
+            drafts.append(Draft("talk.message", {"role": "user", "content": text}))
+            drafts.append(Draft("talk.called", {"id": f"c{number}", "tool": "search", "arguments": {"n": number}}))
+            output = huge[number % 4] if number % 13 == 0 else f"{number * 9} euro"
+            drafts.append(Draft("talk.returned", {"id": f"c{number}", "output": output, "error": False}))
+        session.append_all(drafts)
+        context = session.context(budget=budget, counter=counter)
+        assert context.tokens <= budget
+        if counter is not None:
+            assert recount(context, counter.count) <= context.tokens
+        assert sum(one.tokens for one in context.trace) <= context.tokens
+        assert context.memory or batch == 0
+        assert context.said[-1].plain()["id"] == f"c{batch * 20 + 19}"
+
+
+@pytest.mark.promise("W4")
+@pytest.mark.parametrize("kind", ["output", "message", "mixed"])
+def test_a_few_huge_items_do_not_defeat_it(hf: Holdfast, kind: str) -> None:
+    session = hf.session("s")
+    for number in range(5):
+        if kind == "message" or (kind == "mixed" and number % 2):
+            session.say("user", f"{number} is the number. " + LONG * 900)
+        else:
+            call = session.tool_call("read", {"file": number})
+            session.tool_result(call, f"{number} is the number.\n" + LONG * 900)
+    context = session.context()
+    assert context.tokens <= 8000
+    assert [one.shown for one in context.trace] == [Shown.MASKED] * 5
+    assert all(f"{number} is the number" in context.json().decode() for number in range(5))
+
+
+@pytest.mark.promise("W2", "W4")
+def test_what_cannot_be_masked_is_left_out_whole(hf: Holdfast) -> None:
+    session = hf.session("s")
+    session.decide("Write it all down", reason=LONG * 900)
+    session.met_error(LONG * 900)
+    session.tool_call("write", {"text": LONG * 900})
+    session.say("user", "Well?")
+    context = session.context()
+    assert [said.content for said in context.said] == ["Well?"]
+    assert [one.shown for one in context.trace] == [Shown.LEFT_OUT] * 3 + [Shown.WHOLE]
+    assert context.tokens < 20
+
+
+def test_a_system_prompt_that_does_not_fit_is_refused(hf: Holdfast) -> None:
+    session = hf.session("s")
+    session.say("user", "Hello")
+    with pytest.raises(InvalidInput, match="system prompt takes") as refused:
+        session.context(system=LONG * 100, budget=500)
+    assert "larger budget" in refused.value.hint
+
+
+# -- W3: the threshold
+
+
+@pytest.mark.promise("W3")
+def test_twenty_items_are_kept_and_twenty_one_are_summarised(hf: Holdfast) -> None:
+    session = hf.session("s")
+    said = chat(session, 20)
+    assert contents(session) == said
+    assert session.head().position == 20
+    said += chat(session, 1, begin=20)
+    context = session.context()
+    assert [one.content for one in context.said] == said[-5:]
+    assert "Message 0 about flight LH0." in context.memory
+    types = [event.type for event in session.events(start=22)]
+    assert types == ["context.summary", "context.compacted"]
+
+
+@pytest.mark.promise("W3")
+def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(hf: Holdfast) -> None:
+    for name, words, summarised in (("under", 1_040, False), ("over", 1_080, True)):
+        session = hf.session(name)
+        said = [f"{number} {'w ' * (words - 1)}" for number in range(6)]
+        for text in said:
+            session.say("user", text)
+        context = session.context(counter=Words(), mask_above=8_000, keep_last=2)
+        assert bool(context.memory) is summarised
+        assert [one.content for one in context.said] == (said[-2:] if summarised else said)
+
+
+@pytest.mark.promise("W3")
+@pytest.mark.parametrize(
+    ("changes", "stay"),
+    [
+        ({"max_items": 40}, 40),
+        ({"max_items": 39}, 5),
+        ({"max_items": 39, "keep_last": 12}, 12),
+        ({"max_items": 39, "keep_last": 0}, 1),
+        ({"max_items": 39, "keep_last": 80}, 40),
+        ({"max_items": 1}, 5),
+        ({"max_items": 400, "threshold": 0.02}, 5),
+        ({"max_items": 400, "budget": 600}, 5),
+        ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": Words()}, 40),
+    ],
+)
+def test_all_four_are_settings(hf: Holdfast, changes: dict[str, Any], stay: int) -> None:
+    said = chat(hf.session("s"), 40)
+    assert contents(hf.session("s"), **changes) == said[-stay:]
+
+
+@pytest.mark.promise("W3")
+def test_a_handle_has_its_window_and_a_call_may_change_it(any_address: str) -> None:
+    with holdfast.open(any_address, window=holdfast.Window(max_items=6, keep_last=2)) as hf:
+        said = chat(hf.session("s"), 7)
+        assert contents(hf.session("s"), max_items=7) == said
+        assert contents(hf.session("s")) == said[-2:]
+    with pytest.raises(InvalidInput, match="window"):
+        holdfast.open(any_address, window={"budget": 5})  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("W3", "W5")
+def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(hf: Holdfast) -> None:
+    session = hf.session("s")
+    chat(session, 30)
+    odd = "Bücher\u2028 kosten\x00 5\u20ac \ud83d\ude00 \ud800 end \n\n  "
+    arguments = {"path": odd, "n": 1.5, "deep": [None, True, {"k": odd}]}
+    session.say("user", odd, name="Ann")
+    session.decide(odd, reason=odd + "!")
+    session.resolved(session.met_error(odd), odd)
+    call = session.tool_call("read", arguments)
+    session.tool_result(call, odd, error=True)
+    session.say("assistant", [{"type": "text", "text": odd}])
+    context = session.context()
+    assert [said.plain() for said in context.said] == [
+        {"role": "user", "content": odd, "name": "Ann"},
+        {"role": "assistant", "content": f"Decision: {odd}\nReason: {odd}!"},
+        {"role": "assistant", "content": f"Error: {odd}\nResolution: {odd}"},
+        {"role": "assistant", "tool_call": {"id": call.data["id"], "tool": "read", "arguments": arguments}},
+        {"role": "tool", "id": call.data["id"], "content": odd, "error": True},
+        {"role": "assistant", "content": [{"type": "text", "text": odd}]},
+    ]
+
+
+# -- W5, W6: masking and fetching
+
+
+@pytest.mark.promise("W5", "W6")
+@pytest.mark.parametrize("counter", [None, Words()], ids=["estimate", "words"])
+def test_a_long_output_becomes_a_short_digest_with_a_reference(hf: Holdfast, counter: Any) -> None:
+    session = hf.session("s")
+    output = "begun\n" + "".join(f"line {number}: ok\n" for number in range(15_000)) + "error: disk full\n"
+    call = session.tool_call("make", {"target": "all " * 50})
+    result = session.tool_result(call, output, error=True)
+    session.decide("Free the disk", reason="it is full " * 30)
+    context = session.context(counter=counter)
+    count = (counter or Words()).count
+    asked, shown, decided = context.said
+    assert asked.call == {"id": call.data["id"], "tool": "make", "arguments": {"target": "all " * 50}}
+    assert decided.content == "Decision: Free the disk\nReason: " + "it is full " * 30
+    assert shown.result is not None
+    assert shown.result["error"] is True
+    text = shown.result["content"]
+    assert count(output) > 15_000
+    assert count(text) <= 100
+    assert "error: disk full" in text
+    assert f'fetch("#{result.position}")' in text
+    assert session.fetch(f"#{result.position}") == output
+
+
+@pytest.mark.promise("W5")
+def test_older_outputs_are_masked_earlier_than_near_ones(hf: Holdfast) -> None:
+    session = hf.session("s")
+    output = "".join(f"row {number} of the answer\n" for number in range(60))
+    for number in range(8):
+        session.tool_result(session.tool_call("rows", {"n": number}), output)
+    trace = session.context().trace
+    assert [one.shown for one in trace] == [Shown.MASKED] * 3 + [Shown.WHOLE] * 5
+    again = session.context(mask_above=50).trace
+    assert [one.shown for one in again] == [Shown.MASKED] * 8
+
+
+ORIGINALS = [
+    LONG * 900,
+    "\ud800 lone \x00 \u2028" * 3_000,
+    b"\x00\xff" * 50_000,
+    [{"name": f"row {number}", "n": number} for number in range(3_000)],
+    {"rows": [[number, LONG] for number in range(500)], "total": 500},
+    [{"type": "text", "text": LONG * 900}],
+    {"set": {*range(5_000)}, "odd keys": {(number, 1): number for number in range(3_000)}},
+]
+
+
+@pytest.mark.promise("W6")
+@pytest.mark.parametrize("original", ORIGINALS, ids=["text", "odd", "bytes", "rows", "tree", "blocks", "exotic"])
+def test_what_was_masked_is_given_back_exactly(hf: Holdfast, original: Any) -> None:
+    session = hf.session("s")
+    session.tool_result(session.tool_call("get"), original)
+    shown = session.context().said[-1].plain()["content"]
+    reference = shown.rpartition('fetch("')[2].partition('"')[0]
+    assert reference == "#2"
+    for asked in (reference, " #2\n", "2", 2):
+        assert session.fetch(asked) == original
+    pieces = [session.fetch(reference, start=start, length=10_000) for start in range(0, 10**6, 10_000)]
+    whole = type(pieces[0])().join(pieces)
+    if isinstance(original, (str, bytes)):
+        assert whole == original
+    elif "set" not in original:
+        assert json.loads(whole) == original
+    assert session.fork("f").fetch("#2") == original
+
+
+@pytest.mark.promise("W6")
+def test_a_message_that_was_masked_is_given_back_too(hf: Holdfast) -> None:
+    session = hf.session("s")
+    session.say("user", LONG * 900)
+    assert session.context().said[0].content.endswith('fetch("#1")')
+    assert session.fetch("#1") == LONG * 900
+    assert session.fetch("#1", start=4, length=5) == "quick"
+    assert session.fetch("#1", start=10**9) == ""
+    assert session.fetch("#1", length=0) == ""
+
+
+@pytest.mark.parametrize(
+    "reference", ["", "#", "#0", "#2", "#-1", "##1", "1.0", "one", None, 1.0, True, -1, 10**30, "#" + "9" * 5_000, b"1"]
+)
+def test_a_reference_to_nothing_is_refused(hf: Holdfast, reference: Any) -> None:
+    session = hf.session("s")
+    session.say("user", "hello")
+    with pytest.raises(InvalidInput) as refused:
+        session.fetch(reference)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("piece", [{"start": -1}, {"length": -1}, {"start": "1"}, {"start": True}, {"length": 1.5}])
+def test_a_piece_that_cannot_be_is_refused(hf: Holdfast, piece: Any) -> None:
+    session = hf.session("s")
+    session.say("user", "hello")
+    with pytest.raises(InvalidInput, match="cannot be"):
+        session.fetch("#1", **piece)
+
+
+# -- W8: journaled
+
+
+@pytest.mark.promise("W8")
+def test_a_summary_is_used_again_by_whoever_comes_next(open_one: Open) -> None:
+    model = Recorder()
+    session = open_one().session("s")
+    chat(session, 30)
+    before = session.context(model=model)
+    assert len(model.prompts) == 1
+    for _ in range(2):
+        assert open_one().session("s").context(model=model) == before
+    assert digest_of(open_one().session("s").context()) == digest_of(before)  # nor does it matter who would write now
+    assert len(model.prompts) == 1
+    (written,) = open_one().session("s").events(types="context.summary")
+    assert (written.data["by"], written.data["note"], written.actor) == ("recorder", None, "holdfast")
+
+
+@pytest.mark.promise("W8")
+def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(hf: Holdfast) -> None:
+    session = hf.session("s")
+    session.decide("Fly on May 4", reason="the fair begins on May 5")
+    for number in range(40):
+        chat(session, 20, begin=number * 20)
+        context = session.context(budget=1_200, counter=Words())
+    assert sum(one.tokens for one in context.trace if one.kind == "summary") <= 1_200 * 0.25 + 6 * 20
+    levels = [event.data["level"] for event in session.events(types="context.summary")]
+    assert max(levels) >= 2
+    assert len(levels) <= 2 * 40
+    assert "Fly on May 4 because the fair begins on May 5" in context.memory
+
+
+# -- W9: the least important first, and it is said
+
+
+@pytest.mark.promise("W9")
+def test_the_least_important_goes_first_and_the_trace_says_so(hf: Holdfast) -> None:
+    session = hf.session("s")
+    text = "w " * 40
+    for priority in ("normal", "high", "low", "always", "low", "normal", "high"):
+        session.say("user", f"{priority} {text}", priority=priority)
+    session.say("user", "And now?")
+    roomy: dict[str, Any] = {"counter": Words(), "threshold": 1.0, "max_items": 40, "keep_last": 0, "mask_to": 60}
+    gone = {}
+    for budget in (360, 310, 265, 220, 175, 130, 100):
+        context = session.context(at=8, budget=budget, **roomy)
+        gone[budget] = [one.first for one in context.trace if one.shown is Shown.LEFT_OUT]
+        assert context.tokens <= budget
+        assert sorted(one.first for one in context.trace) == list(range(1, 9))
+        assert all("no room for its 45 tokens" in one.reason for one in context.trace if one.shown is Shown.LEFT_OUT)
+    assert list(gone.values()) == [[], [3], [3, 5], [1, 3, 5], [1, 3, 5, 6], [1, 2, 3, 5, 6], [1, 2, 3, 5, 6, 7]]
+
+
+@pytest.mark.promise("W9")
+def test_every_entry_is_in_the_trace(hf: Holdfast) -> None:
+    session = hf.session("s")
+    session.say("system", "You are a travel agent.")
+    for number in range(12):
+        take_turn(session, number)
+        if number % 3 == 0:
+            session.append("note", "not part of the conversation")
+            session.say("user", "ok")
+    session.tool_result("call-3", "a second result for the third call")
+    for changes in ({}, {"budget": 300}, {"budget": 120, "keep_last": 1}):
+        context = session.context(**changes)
+        told = {place for one in context.trace for place in range(one.first, one.last + 1)}
+        spoken = {event.position for event in session.events() if event.type.startswith("talk.")}
+        assert spoken <= told
+        for one in context.trace:
+            assert (one.tokens == 0) >= (one.shown is Shown.LEFT_OUT)
+            assert one.reason
+            assert one.kind in {*Kind, "summary"}
+
+
+# -- W10, W11
+
+
+@pytest.mark.promise("W10")
+def test_tokens_stay_flat_over_five_hundred_turns(hf: Holdfast) -> None:
+    session = hf.session("s")
+    tokens = []
+    for number in range(500):
+        chat(session, 1, begin=number)
+        if number % 3 == 0:
+            tokens.append(session.context(budget=1_000, counter=Words()).tokens)
+    assert max(tokens[-100:]) <= 1.1 * max(tokens[20:66])
+
+
+@pytest.mark.promise("W11", "H4")
+def test_a_new_session_begins_with_the_handoff_and_not_with_the_transcript(open_one: Open) -> None:
+    old = open_one().session("old")
+    old.progress.begin("Book a flight", next_action="compare prices")
+    said = chat(old, 40)
+    old.decide("Fly with Lufthansa", reason="it is direct")
+    old.progress.complete("asked for dates", next_action="compare prices")
+    old.context()
+    new = open_one().session("new", continues="old")
+    context = new.context()
+    assert context.said == ()
+    assert not any(text in context.memory for text in said)
+    for expected in ("Fly with Lufthansa", "it is direct", "compare prices", "asked for dates"):
+        assert expected in context.memory
+    new.say("user", "Go on.")
+    again = open_one().session("new").context()
+    assert (again.memory, [one.content for one in again.said]) == (context.memory, ["Go on."])
+    assert old.context() == open_one().session("old").context()
+
+
+# -- forks
+
+
+@pytest.mark.promise("W1", "X22")
+def test_a_fork_sees_what_its_parent_saw_and_goes_its_own_way(hf: Holdfast) -> None:
+    session = hf.session("0")
+    small: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
+    for depth in range(1, 5):
+        for number in range(4):
+            take_turn(session, depth * 10 + number)
+            session.context(**small)
+        fork = session.fork(str(depth))
+        assert fork.context(**small).json() == session.context(**small).json()
+        before = session.context(**small)
+        chat(fork, 3)
+        assert session.context(**small) == before
+        session = fork
+    places = itertools.islice((context.position for context in map(lambda n: session.context(at=n), range(0, 60, 7))), 9)
+    for position in places:
+        twin = session.fork(f"at {position}", at=position) if position else None
+        if twin is not None:
+            assert twin.context(at=position, **small).json() == session.context(at=position, **small).json()
+            assert twin.context(**small).tokens <= 700

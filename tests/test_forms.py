@@ -1,0 +1,321 @@
+"""States woven from what earlier ones stored: they read back as they were, and only what is new is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs.weavers import SALT, STRAND, Writer, by_bytes, encode, items
+
+from holdfast.errors import InvalidInput
+from holdfast.journal.forms import Form, Items, Kept, Leaf
+from holdfast.journal.weaving import shared_runs, weave
+
+# -- any edits
+
+values: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from([0, 1, True, 1.0, False, "", None, b"", [], {}, "same", float("inf")]),
+    st.integers(0, 30),
+    st.text(max_size=5),
+    st.builds(lambda text, size: text * size, st.text(min_size=1, max_size=3), st.integers(20, 200)),
+)
+edits = st.one_of(
+    st.tuples(st.just("append"), st.lists(values, max_size=4)),
+    st.tuples(st.just("trim"), st.integers(0, 5)),
+    st.tuples(st.just("edit"), st.integers(0, 40), values),
+    st.tuples(st.just("insert"), st.integers(0, 40), values),
+    st.tuples(st.just("delete"), st.integers(0, 40)),
+    st.tuples(st.just("repeat"), st.integers(0, 40)),
+    st.tuples(st.sampled_from(["clear", "reverse", "sort", "double", "same"])),
+)
+
+
+def edited(old: list[Any], edit: tuple[Any, ...]) -> list[Any]:
+    kind, *given_ = edit
+    at = given_[0] % (len(old) + 1) if given_ and isinstance(given_[0], int) else 0
+    ways: dict[str, Callable[[], list[Any]]] = {
+        "append": lambda: [*old, *given_[0]],
+        "trim": lambda: old[at:],
+        "edit": lambda: [*old[:at], given_[1], *old[at + 1 :]],
+        "insert": lambda: [*old[:at], given_[1], *old[at:]],
+        "delete": lambda: [*old[:at], *old[at + 1 :]],
+        "repeat": lambda: [*old, *old[at : at + 1]],
+        "clear": list,
+        "reverse": lambda: old[::-1],
+        "sort": lambda: sorted(old, key=repr),
+        "double": lambda: old + old,
+        "same": lambda: list(old),
+    }
+    return ways[kind]()
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["main", "main", "other", "sub"]),
+        edits,
+        st.binary(max_size=200),
+        st.sampled_from(["", "", "", "reopen", "move", "fresh"]),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.promise("C3", "J11")
+@settings(max_examples=150, deadline=None)
+@given(steps)
+def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, str]]) -> None:
+    writer, lists = Writer(), dict[str, list[Any]]()
+    for name, edit, body, then in plan:
+        lists[name] = edited(lists.get(name, []), edit)[:60]
+        state = {
+            "list": items(lists[name]),
+            "of all": {"inner": items(lists.get("main", [])), "none": {}, "leaf": Leaf(body)},
+            "": Leaf(body * 3),
+            "lone": items(lists[name][:1]),
+        }
+        writer.save(name, state)
+        # The digest is the state's: it does not tell from what it was put together.
+        assert weave(None, state, Kept(1, 0), SALT).digest == writer.forms[-1][1]
+        if then == "reopen":
+            writer.reopen(name)
+        elif then == "move":
+            writer.move()
+        elif then == "fresh":
+            fresh = max(writer.strands) + 1
+            writer.strands[fresh] = []
+            writer.kept = Kept(fresh, 0)
+    for stored in writer.forms:
+        writer.check(*stored)
+
+
+@given(st.lists(st.integers(0, 6), max_size=30), st.lists(st.integers(0, 6), max_size=30))
+def test_shared_runs_cover_the_list_exactly(old: list[int], new: list[int]) -> None:
+    seen = upto = 0
+    for origin, first, last in shared_runs(old, new):
+        assert first == seen < last
+        seen = last
+        if origin is not None:
+            assert old[origin : origin + last - first] == new[first:last]
+            assert origin >= upto, "old items come in their order"
+            upto = origin + last - first
+    assert seen == len(new)
+
+
+# -- what is written
+
+
+@pytest.mark.promise("C4")
+def test_a_list_that_grows_at_its_end_costs_what_is_new() -> None:
+    writer, talk = Writer(), list[str]()
+    for number in range(300):
+        talk = [*talk, f"{number} " + "x" * 500]
+        assert writer.save("main", {"talk": items(talk)}) == 1
+    assert max(writer.written) < 600
+    assert writer.written[-1] - writer.written[5] < 20, "the form does not grow with the list"
+
+
+@pytest.mark.promise("C4")
+def test_a_list_that_loses_its_front_costs_nothing() -> None:
+    writer = Writer()
+    talk = [f"{number} " + "x" * 500 for number in range(100)]
+    writer.save("main", {"talk": items(talk)})
+    for _ in range(90):
+        talk = [*talk[3:], f"{len(writer.forms)} new" + "y" * 500][-80:]
+        assert writer.save("main", {"talk": items(talk)}) == 1
+    assert max(writer.written[1:]) < 600
+
+
+@pytest.mark.promise("C4")
+@pytest.mark.parametrize("edit", ["edit", "insert", "delete", "move"])
+def test_an_edit_in_the_middle_costs_the_edit(edit: str) -> None:
+    writer = Writer()
+    talk = [f"{number} " + "x" * 300 for number in range(200)]
+    writer.save("main", {"talk": items(talk)})
+    for number in range(5):
+        at = 20 + 31 * number
+        inserted = [f"edit {number}" + "z" * 300] if edit in ("edit", "insert") else talk[at + 5 : at + 6]
+        talk = [*talk[:at], *(inserted if edit != "delete" else []), *talk[at + (edit != "insert") :]]
+        assert writer.save("main", {"talk": items(talk)}) <= 1
+    assert max(writer.written[1:]) < 600
+
+
+@pytest.mark.promise("C4")
+def test_a_list_that_is_edited_for_ever_is_written_anew_at_times_only() -> None:
+    writer = Writer()
+    talk = [f"{number} " + "x" * 100 for number in range(100)]
+    writer.save("main", {"talk": items(talk)})
+    counts = []
+    for number in range(400):
+        talk[number * 37 % 100] = f"edit {number}" + "z" * 100
+        counts.append(writer.save("main", {"talk": items(list(talk))}))
+    assert sum(counts) < 400 + 100 * 400 / 30, "the rewrites are spread over the edits between them"
+    assert max(map(len, (form for form, _, _ in writer.forms))) < 2000
+
+
+@pytest.mark.promise("C4")
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 66, 1000, 100_000])
+def test_a_value_that_did_not_change_costs_a_reference(size: int) -> None:
+    writer, body = Writer(), bytes(range(256)) * (size // 256) + bytes(size % 256)
+    first = writer.save("main", {"big": Leaf(body), "small": Leaf(b"0")})
+    assert first == (1 if size > 64 else 0)
+    assert writer.save("main", {"big": Leaf(body), "small": Leaf(b"1")}) == 0
+    assert writer.save("other", {"deep": {"elsewhere": Leaf(body)}}) == 0
+    assert writer.save("main", {"big": Leaf(body + b"!")}) == (1 if size >= 64 else 0)
+    assert writer.written[1] < 100 + min(size, 64)
+
+
+@pytest.mark.promise("C4")
+def test_names_and_fields_share_lists_that_begin_alike() -> None:
+    writer, talk = Writer(), [f"{number} " + "x" * 100 for number in range(50)]
+    writer.save("main", {"talk": items(talk)})
+    assert writer.save("sub:1", {"__start__": {"talk": items(talk)}}) == 0
+    assert writer.save("sub:1", {"talk": items([*talk, "answer" + "x" * 100])}) == 1
+    assert writer.save("main", {"talk": items([*talk, "answer" + "x" * 100])}) == 0
+    assert writer.save(None, {"twice": items(talk + talk), "half": items(talk[25:])}) == 0
+    assert max(writer.written[1:]) < 350
+
+
+@pytest.mark.promise("C4")
+def test_another_process_shares_what_it_reads() -> None:
+    writer, talk = Writer(), [f"{number} " + "x" * 100 for number in range(50)]
+    writer.save("main", {"talk": items(talk), "config": Leaf(b"c" * 500)})
+    for _ in range(5):
+        writer.reopen("main")
+        talk = [*talk, f"{len(talk)} " + "y" * 100]
+        assert writer.save("main", {"talk": items(talk), "config": Leaf(b"c" * 500)}) == 1
+    writer.reopen("main")
+    assert writer.save("main", {"talk": items(talk[7:]), "config": Leaf(b"c" * 500)}) == 0
+
+
+def test_what_did_not_change_is_not_encoded_again() -> None:
+    calls: list[Any] = []
+
+    def counted(value: Any) -> bytes:
+        calls.append(value)
+        return encode(value)
+
+    writer, talk = Writer(), [f"{number}" for number in range(500)]
+    for _ in range(20):
+        talk = [*talk, f"{len(talk)}"]
+        calls.clear()
+        weaving = Items(talk, counted, by_bytes)
+        woven = weave("main", {"talk": weaving}, writer.kept, SALT)
+        seen = len(calls)
+        writer.strands[STRAND] += woven.bodies
+        writer.kept.tip += len(woven.bodies)
+        writer.kept.learn("main", woven.fields, woven.fresh.items())
+    assert seen <= 2
+
+
+def test_the_stand_ins_of_the_list_as_it_was_are_handed_to_freeze() -> None:
+    handed: list[list[Any]] = []
+
+    def freeze(values: Sequence[Any], known: list[Any]) -> list[Any]:
+        handed.append(known)
+        return [*known, *by_bytes(values[len(known) :], [])]
+
+    writer = Writer()
+    for count in (1, 2, 3):
+        writer.save("main", {"talk": Items(["a", "b", "c"][:count], encode, freeze)})
+    assert handed == [[], [encode("a")], [encode("a"), encode("b")]]
+
+
+# -- what must not be mistaken
+
+
+@pytest.mark.promise("C3")
+def test_values_that_only_look_alike_are_told_apart() -> None:
+    writer = Writer()
+    look_alikes: list[Any]
+    for look_alikes in ([1, 1, 1], [True, 1, 1.0], [1.0, True, 1], [0, False, 0.0, ""], [[], {}, None, b""]):
+        for name in ("main", "other"):
+            writer.save(name, {"x": items(look_alikes), "y": items([1, *look_alikes])})
+
+
+class Unlike:
+    """Not even like itself, as NaN."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __eq__(self, other: object) -> bool:
+        self.asked += 1
+        assert self.asked < 1000, "this does not end"
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_stand_ins_that_are_not_even_like_themselves_come_to_an_end() -> None:
+    nan = float("nan")
+    one = Unlike()
+    for old, new in (([nan, 1.0, 2.0], [nan, 1.0, 3.0]), ([one, 1, one], [one, one, 2]), ([one], [one])):
+        runs = shared_runs(old, new)
+        assert [first for _, first, _ in runs] == [0, *(last for _, _, last in runs[:-1])]
+        assert runs[-1][2] == len(new)
+
+    def as_they_are(values: Sequence[Any], known: list[Any]) -> list[Any]:
+        return list(values)
+
+    writer = Writer()
+    for numbers in ([nan, 1.0, 2.0], [nan, 1.0, 3.0], [3.0, nan], [nan, nan]):
+        writer.save("main", {"x": Items(numbers, encode, as_they_are)})
+
+
+@pytest.mark.promise("C3")
+def test_a_list_is_never_taken_for_another_that_was_frozen_otherwise() -> None:
+    def shout(value: str) -> bytes:
+        return encode(value if value == "head" else value.upper())
+
+    def as_they_are(values: Sequence[Any], known: list[Any]) -> list[Any]:
+        return list(values)
+
+    writer = Writer()
+    writer.save("main", {"said": Items(["head", "word"], encode, as_they_are)})
+    writer.save("loud", {"said": Items(["head", "word"], shout, as_they_are)})
+    writer.save("main", {"said": Items(["head", "word"], shout, as_they_are)})
+
+
+def test_the_salt_is_in_every_digest() -> None:
+    state = {"x": items(["a", "b" * 100]), "y": Leaf(b"c"), "z": {}}
+    digests = {weave(None, state, Kept(1, 0), salt).digest for salt in (b"", b"one", b"two")}
+    assert len(digests) == 3
+
+
+def test_states_that_differ_have_other_digests() -> None:
+    states: list[dict[str, Any]] = [
+        *({}, {"a": {}}, {"a": items([])}, {"a": Leaf(b"")}, {"a": items([""])}, {"a": items(["", ""])}),
+        *({"a": items([]), "b": items([])}, {"b": items([]), "a": items([])}, {"a": {"b": items([])}}),
+        *({"a": Leaf(encode(""))}, {"ab": Leaf(b"c")}, {"a": Leaf(b"bc")}),
+    ]
+    digests = {weave(None, state, Kept(1, 0), b"").digest for state in states}
+    assert len(digests) == len(states)
+
+
+# -- what is wrong
+
+
+def test_a_state_of_other_things_is_refused() -> None:
+    for wrong in (b"raw", "text", ["list"], None, 7, object()):
+        with pytest.raises(InvalidInput):
+            weave("main", {"field": {"inner": wrong}}, Kept(1, 0), b"")
+
+
+@given(st.binary(max_size=40))
+def test_a_form_that_is_none_is_said_to_be(junk: bytes) -> None:
+    for packed in (junk, encode([2, [1], 0, [3, {}]]), encode([1, [], 0, [3, {}]]), encode([1, [1], "x", [3, {}]])):
+        with pytest.raises(ValueError, match="form"):
+            Form(packed)
+
+
+def test_memory_does_not_grow_with_the_names_and_lists_of_a_session() -> None:
+    writer = Writer()
+    for number in range(300):
+        writer.save(f"name {number}", {"x": items([f"{number} {at}" for at in range(50)])})
+    kept = writer.kept
+    assert len(kept.names) < 100
+    assert len(kept.heads) < 100
+    assert len(kept.bodies) <= 5000

@@ -1,0 +1,369 @@
+"""LangGraph's checkpointer: the official conformance suite, on each store, through each kind of call; and what the
+suite does not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import datetime as dt
+import logging
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES
+from langgraph.checkpoint.memory import InMemorySaver
+from programs.graphs import chat, on, said, texts
+from pydantic import BaseModel
+
+import holdfast
+from holdfast.errors import InvalidInput
+from holdfast.integrations.langgraph import HoldfastSaver
+
+
+class BlockingMethods(BaseCheckpointSaver[int]):
+    """A saver whose asynchronous methods are another one's blocking methods, on threads."""
+
+    def __init__(self, saver: HoldfastSaver) -> None:
+        super().__init__(serde=saver.serde)
+        self._saver = saver
+
+    async def aput(self, *given: Any) -> RunnableConfig:
+        return await asyncio.to_thread(self._saver.put, *given)
+
+    async def aput_writes(self, *given: Any, **named: Any) -> None:
+        await asyncio.to_thread(self._saver.put_writes, *given, **named)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await asyncio.to_thread(self._saver.get_tuple, config)
+
+    async def alist(self, config: RunnableConfig | None, **given: Any) -> AsyncIterator[CheckpointTuple]:
+        for found in await asyncio.to_thread(lambda: list(self._saver.list(config, **given))):
+            yield found
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await asyncio.to_thread(self._saver.delete_thread, thread_id)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self._saver.delete_for_runs, run_ids)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await asyncio.to_thread(self._saver.copy_thread, source_thread_id, target_thread_id)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        await asyncio.to_thread(lambda: self._saver.prune(thread_ids, strategy=strategy))
+
+
+@asynccontextmanager
+async def on_a_blocking_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
+    with holdfast.open(address) as hf:
+        yield HoldfastSaver(hf)
+
+
+@asynccontextmanager
+async def on_an_async_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
+    async with await holdfast.aopen(address) as hf:
+        yield HoldfastSaver(hf)
+
+
+@asynccontextmanager
+async def blocking_methods(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
+    with holdfast.open(address) as hf:
+        yield BlockingMethods(HoldfastSaver(hf))
+
+
+@asynccontextmanager
+async def blocking_methods_of_an_async_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
+    async with await holdfast.aopen(address) as hf:
+        yield BlockingMethods(HoldfastSaver(hf))
+
+
+@pytest.mark.promise("I1")
+@pytest.mark.parametrize(
+    "opened", [on_a_blocking_handle, on_an_async_handle, blocking_methods, blocking_methods_of_an_async_handle]
+)
+def test_the_official_suite_passes_whole(any_address: str, opened: Callable[[str], Any]) -> None:
+    @checkpointer_test(name="HoldfastSaver")
+    async def saver() -> AsyncGenerator[BaseCheckpointSaver[int], None]:
+        async with opened(any_address) as found:
+            yield found
+
+    report = asyncio.run(validate(saver))
+    assert set(report.results) == {capability.value for capability in ALL_CAPABILITIES}
+    assert [failure for result in report.results.values() for failure in result.failures] == []
+    assert all(result.detected and result.passed and result.tests_passed >= 5 for result in report.results.values())
+
+
+# -- round trips
+
+
+@pytest.fixture
+def saver(hf: holdfast.Holdfast) -> HoldfastSaver:
+    return HoldfastSaver(hf)
+
+
+def checkpoint(values: dict[str, Any], version: int = 1) -> Any:
+    """A checkpoint as a graph would make it."""
+    return {
+        "v": 4,
+        "id": str(uuid6()),
+        "ts": dt.datetime.now(dt.UTC).isoformat(),
+        "channel_values": values,
+        "channel_versions": dict.fromkeys(values, version),
+        "versions_seen": {"__input__": {}, "node": {**dict.fromkeys(values, version), "gone": 1}},
+        "updated_channels": [*sorted(values), "gone"] if version % 2 else None,
+    }
+
+
+def put(saver: Any, config: Any, values: dict[str, Any], **metadata: Any) -> Any:
+    given = {"source": "loop", "step": 1, "parents": {}, **metadata}
+    return saver.put(config, checkpoint(values), given, dict.fromkeys(values, 1))
+
+
+class Point(BaseModel):
+    x: float
+    near: list[str] = []
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+MESSAGES = st.one_of(
+    st.builds(HumanMessage, st.text(max_size=80), id=st.uuids().map(str)),
+    st.builds(
+        AIMessage, st.text(max_size=80), additional_kwargs=st.dictionaries(st.text(max_size=5), PLAIN, max_size=2)
+    ),
+    st.builds(ToolMessage, st.text(max_size=80), tool_call_id=st.text(min_size=1, max_size=5)),
+)
+OBJECTS = st.builds(Point, x=st.floats(allow_nan=False), near=st.lists(st.text(max_size=5), max_size=2))
+VALUES = st.one_of(
+    PLAIN,
+    st.binary(max_size=80),
+    st.lists(MESSAGES, max_size=4),
+    st.lists(st.one_of(MESSAGES, OBJECTS, PLAIN, st.uuids(), st.binary(max_size=5)), max_size=4),
+    st.fixed_dictionaries({"messages": st.lists(MESSAGES, max_size=3), "long": st.text(min_size=1100, max_size=1200)}),
+    st.sets(st.integers(0, 9), max_size=3),
+    st.datetimes(),
+)
+WRITES = st.lists(
+    st.tuples(st.sampled_from(["messages", "other", "__error__", "__interrupt__", "__resume__"]), VALUES), max_size=3
+)
+CALLS = st.lists(st.tuples(WRITES, st.sampled_from(["t1", "t2"]), st.sampled_from(["", "~b", "~a"])), max_size=4)
+
+
+def facts(found: CheckpointTuple) -> Any:
+    """All that a tuple says, in a form that can be compared."""
+    place = found.config["configurable"]
+    parent = found.parent_config and found.parent_config["configurable"]["checkpoint_id"]
+    return (
+        (place["thread_id"], place["checkpoint_ns"], place["checkpoint_id"], parent),
+        found.checkpoint,
+        found.metadata,
+        [(task, channel, value) for task, channel, value in found.pending_writes or ()],
+    )
+
+
+@pytest.mark.promise("I1", "C2")
+@settings(max_examples=40, deadline=None)
+@given(
+    states=st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), CALLS), max_size=4),
+    namespace=st.sampled_from(["", "sub:1"]),
+)
+def test_tuples_come_back_as_from_langgraphs_saver_in_memory(states: Any, namespace: str) -> None:
+    with holdfast.open("memory:") as hf:
+        savers: list[Any] = [HoldfastSaver(hf), InMemorySaver()]
+        for saver in savers:
+            saver.config = on("t", checkpoint_ns=namespace)
+        for step, (values, calls) in enumerate(states):
+            saved = checkpoint(values, step + 1)
+            metadata = {"source": "loop", "step": step, "parents": {"": "x"}, "run_id": str(uuid.UUID(int=step))}
+            for saver in savers:
+                saver.config = saver.put(saver.config, saved, metadata, saved["channel_versions"])
+                for writes, task, path in calls:
+                    saver.put_writes(saver.config, writes, task, path)
+        ours, theirs = ([facts(found) for found in saver.list(on("t"))] for saver in savers)
+        assert ours == theirs
+        assert [facts(savers[0].get_tuple(found.config)) for found in savers[0].list(on("t"))] == ours
+
+
+class Edits:
+    """Changes to a list of messages and other things, as nodes make them."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self._count = 0
+
+    def append(self, _: int) -> None:
+        self._count += 1
+        kinds = [AIMessage(f"{self._count}"), {"n": self._count}, f"text {self._count}", Point(x=self._count), [1, [2]]]
+        self.items = [*self.items, kinds[self._count % 5]]
+
+    def drop_front(self, place: int) -> None:
+        self.items = self.items[place % 3 :]
+
+    def remove(self, place: int) -> None:
+        del self.items[place % len(self.items) :][:1]
+
+    def replace(self, place: int) -> None:
+        self._count += 1
+        self.items[place % len(self.items)] = HumanMessage(f"instead {self._count}")
+
+    def swap(self, place: int) -> None:
+        self.items.insert(0, self.items.pop(place % len(self.items)))
+
+    def mutate(self, place: int) -> None:
+        """In place: the list and its items stay the same objects."""
+        self._count += 1
+        item = self.items[place % len(self.items)]
+        if isinstance(item, AIMessage):
+            item.additional_kwargs["seen"] = [self._count]
+        elif isinstance(item, HumanMessage):
+            item.content += "!"
+        elif isinstance(item, Point):
+            item.near.append("here")
+        elif isinstance(item, dict):
+            item["more"] = self._count
+        elif isinstance(item, list):
+            item[1].append(self._count)
+
+
+@pytest.mark.promise("C3")
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["append", "append", "drop_front", "remove", "replace", "swap", "mutate"]),
+            st.integers(0, 9),
+            st.booleans(),
+        ),
+        max_size=12,
+    )
+)
+def test_a_list_that_is_edited_in_any_way_comes_back_as_it_was_each_time(edits: Any) -> None:
+    with holdfast.open("memory:") as hf:
+        saver, config, expected = HoldfastSaver(hf), on("t"), []
+        state = Edits([])
+        for name, place, anew in edits:
+            if state.items or name == "append":
+                getattr(state, name)(place)
+            config = put(saver, config, {"items": state.items})
+            expected.append(copy.deepcopy(state.items))
+            if anew:  # as after a restart: nothing is remembered, and the objects are new
+                saver = HoldfastSaver(hf)
+                state.items = saver.get_tuple(on("t")).checkpoint["channel_values"]["items"]
+        assert [found.checkpoint["channel_values"]["items"] for found in saver.list(on("t"))] == expected[::-1]
+
+
+def test_an_input_after_an_older_checkpoint_is_stored_with_that_ones_values(saver: HoldfastSaver) -> None:
+    older = put(saver, on("t"), {"messages": [HumanMessage("as it was")]})
+    put(saver, older, {"messages": [HumanMessage("as it became")]})
+    loaded = saver.get_tuple(older)
+    put(saver, loaded.config, loaded.checkpoint["channel_values"], source="input")
+    [found] = saver.list(on("t"), limit=1)
+    assert texts(found.checkpoint["channel_values"]) == ["as it was"]
+
+
+# -- what the suite does not ask
+
+
+def test_all_threads_and_all_namespaces_can_be_listed(saver: HoldfastSaver) -> None:
+    for thread, namespace in (("a", ""), ("b", ""), ("a", "sub:1")):
+        put(saver, on(thread, checkpoint_ns=namespace), {}, n=1)
+    places = [found.config["configurable"] for found in saver.list(None)]
+    assert [(place["thread_id"], place["checkpoint_ns"]) for place in places] == [("a", "sub:1"), ("b", ""), ("a", "")]
+    assert len(list(saver.list(on("a")))) == 2
+    assert len(list(saver.list(on("a"), filter={"n": 2}))) == 0
+    assert len(list(saver.list(None, limit=2))) == 2
+
+
+def test_numbers_as_thread_ids_are_texts(saver: HoldfastSaver) -> None:
+    graph = chat(saver)
+    graph.invoke(said("a"), on(7))  # type: ignore[arg-type]
+    assert texts(graph.get_state(on("7"))) == ["a", "you said a"]
+
+
+@pytest.mark.parametrize("config", [{}, {"configurable": {}}, {"configurable": {"thread_id": ""}}])
+def test_a_configuration_without_a_thread_is_refused(saver: HoldfastSaver, config: Any) -> None:
+    with pytest.raises(InvalidInput, match="names no thread") as refused:
+        saver.get_tuple(config)
+    assert "thread_id" in refused.value.hint
+    with pytest.raises(InvalidInput, match="names no thread"):
+        put(saver, config, {})
+
+
+def test_other_input_that_cannot_be_used_is_refused(hf: holdfast.Holdfast, saver: HoldfastSaver) -> None:
+    with pytest.raises(InvalidInput, match="thread_id"):
+        saver.get_tuple(on("t" * 600))
+    with pytest.raises(InvalidInput, match="names no checkpoint"):
+        saver.put_writes(on("t"), [("a", 1)], "task")
+    with pytest.raises(InvalidInput, match="strategy"):
+        saver.prune(["t"], strategy="some")
+    with pytest.raises(InvalidInput, match="on_conflict"):
+        HoldfastSaver(hf, on_conflict="perhaps")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="no handle"):
+        HoldfastSaver("agent.db")  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("G6")
+def test_credentials_in_a_configuration_stay_out_of_the_metadata(saver: HoldfastSaver) -> None:
+    chat(saver).invoke(said("a"), on("t", api_key="sk-abcdefghijklmnopqrstuvwx", user="ann"))
+    [found] = saver.list(on("t"), limit=1)
+    assert found.metadata["user"] == "ann"
+    assert "abcdefghij" not in str(found.metadata)
+
+
+@pytest.mark.parametrize("way", ["delete_thread", "prune", "delete_for_runs"])
+def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        saver = HoldfastSaver(hf)
+        graph = chat(saver)
+        graph.invoke(said("the secret plan"), on("t", run_id="r1"))
+        graph.invoke(said("an open matter"), on("u", run_id="r2"))
+        saver.put_writes(on("t", checkpoint_id=str(uuid6())), [("x", "a secret write")], "task")  # of no checkpoint
+        if way == "delete_thread":
+            saver.delete_thread("t")
+        elif way == "prune":
+            saver.prune(["t"], strategy="delete")
+        else:
+            saver.delete_for_runs(["r1"])
+            saver.delete_thread("t")
+        assert list(saver.list(on("t"))) == []
+        assert texts(graph.get_state(on("u"))) == ["an open matter", "you said an open matter"]
+        assert hf.verify().ok
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"an open matter" in files
+    assert b"secret" not in files
+
+
+def test_a_thread_goes_on_from_the_checkpoint_before_a_damaged_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf:
+        graph = chat(HoldfastSaver(hf))
+        graph.invoke(said("a"), on("t"))
+        graph.invoke(said("b"), on("t"))
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM holdfast_parts WHERE number = (SELECT max(number) FROM holdfast_parts)")
+    connection.close()
+    with holdfast.open(path) as hf, caplog.at_level(logging.WARNING, "holdfast.langgraph"):
+        graph = chat(HoldfastSaver(hf))
+        before = texts(graph.get_state(on("t")))
+        assert before[:2] == ["a", "you said a"]
+        assert "you said b" not in before
+        assert "damaged" in caplog.text
+        graph.invoke(said("c"), on("t"))
+        assert texts(graph.get_state(on("t"))) == [*before, "c", "you said c"]

@@ -1,0 +1,323 @@
+"""LangGraph's long-term store: items, filters, ranking by words, namespaces and times to live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langgraph.config import get_store
+from langgraph.graph import START, StateGraph
+from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+from programs.graphs import Notes
+
+import holdfast
+from holdfast.errors import InvalidInput
+from holdfast.integrations.langgraph import HoldfastStore
+from holdfast.testing.clock import FakeClock
+
+ALICE, BOB = ("users", "alice"), ("users", "bob")
+
+
+@pytest.fixture
+def timed(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    """A handle whose time the test owns."""
+    with holdfast.open(any_address, clock=clock) as hf:
+        yield hf
+
+
+@pytest.fixture
+def store(timed: holdfast.Holdfast) -> HoldfastStore:
+    return HoldfastStore(timed)
+
+
+def keys(found: list[Any]) -> list[str]:
+    return [item.key for item in found]
+
+
+# -- items
+
+
+@pytest.mark.promise("I2")
+def test_items_are_put_got_changed_and_deleted(store: HoldfastStore, clock: FakeClock) -> None:
+    store.put(ALICE, "food", {"likes": "tea", "nested": {"list": [1, 2.5, None, True]}})
+    clock.advance(5)
+    store.put(ALICE, "food", {"likes": "coffee"})
+    item = store.get(ALICE, "food")
+    assert item is not None
+    assert (item.namespace, item.key, item.value) == (ALICE, "food", {"likes": "coffee"})
+    assert (item.updated_at - item.created_at).total_seconds() == 5
+    assert store.get(BOB, "food") is None
+    store.delete(ALICE, "food")
+    assert store.get(ALICE, "food") is None
+    store.delete(ALICE, "food")
+
+
+def test_items_are_there_after_reopening(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        HoldfastStore(hf).put(ALICE, "food", {"likes": "tea"})
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        assert HoldfastStore(hf).search(("users",))[0].value == {"likes": "tea"}
+
+
+def test_what_was_replaced_or_deleted_leaves_no_bytes(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        store = HoldfastStore(hf)
+        store.put(ALICE, "a", {"text": "one-secret-plan"})
+        store.put(ALICE, "a", {"text": "another-secret-plan"})
+        store.put(ALICE, "b", {"text": "the-open-plan"})
+        store.delete(ALICE, "a")
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"the-open-plan" in files
+    assert b"secret-plan" not in files
+
+
+def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store: HoldfastStore) -> None:
+    store.put(ALICE, "old", {"n": 0})
+    ops = [
+        PutOp(ALICE, "new", {"n": 1}),
+        GetOp(ALICE, "new"),
+        PutOp(ALICE, "new", {"n": 2}),
+        SearchOp(ALICE),
+        PutOp(ALICE, "old", None),
+        GetOp(ALICE, "old"),
+        ListNamespacesOp(),
+    ]
+    put, new, again, found, deleted, old, spaces = store.batch(ops)
+    assert (put, new, again, deleted, spaces) == (None, None, None, None, [ALICE])
+    assert keys(found) == ["old"]
+    assert old.value == {"n": 0}
+    assert [(item.key, item.value) for item in store.search(ALICE)] == [("new", {"n": 2})]
+
+
+def test_the_asynchronous_methods_on_either_handle(any_address: str) -> None:
+    async def main(hf: Any) -> None:
+        store = HoldfastStore(hf)
+        await store.aput(ALICE, "food", {"likes": "tea"})
+        assert (await store.aget(ALICE, "food")).value == {"likes": "tea"}
+        assert keys(await store.asearch(("users",), filter={"likes": "tea"})) == ["food"]
+        assert await store.alist_namespaces(prefix=("users",)) == [ALICE]
+        await store.adelete(ALICE, "food")
+        assert await store.aget(ALICE, "food") is None
+        assert await store.asweep_ttl() == 0
+
+    async def both() -> None:
+        async with await holdfast.aopen(any_address) as looping:
+            await main(looping)
+        with holdfast.open(any_address) as blocking:
+            await main(blocking)
+
+    asyncio.run(both())
+
+
+def test_a_node_reaches_the_store_of_its_graph(hf: holdfast.Holdfast) -> None:
+    def note(state: Any) -> Any:
+        get_store().put(ALICE, "seen", {"times": 1})
+        return {"notes": keys(get_store().search(("users",)))}
+
+    builder = StateGraph(Notes)
+    builder.add_node("note", note)
+    builder.add_edge(START, "note")
+    store = HoldfastStore(hf)
+    assert builder.compile(store=store).invoke({"notes": []})["notes"] == ["seen"]
+    assert store.get(ALICE, "seen") is not None
+
+
+# -- filters
+
+
+PEOPLE = {
+    "ann": {"age": 30, "name": "Ann", "tags": ["x", "y"], "home": {"city": "Rome", "zip": 1}},
+    "ben": {"age": 40.5, "name": "Ben", "tags": ["x"], "home": {"city": "Oslo", "zip": 2}},
+    "cat": {"name": "Cat", "home": None, "ok": True},
+}
+
+
+@pytest.mark.promise("I2")
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"name": "Ann"}, ["ann"]),
+        ({"name": {"$eq": "Ben"}}, ["ben"]),
+        ({"name": {"$ne": "Ben"}}, ["ann", "cat"]),
+        ({"age": {"$gt": 30}}, ["ben"]),
+        ({"age": {"$gte": 30}}, ["ann", "ben"]),
+        ({"age": {"$lt": 40.5}}, ["ann"]),
+        ({"age": {"$lte": 40.5}}, ["ann", "ben"]),
+        ({"age": {"$gt": 20, "$lt": 35}}, ["ann"]),
+        ({"name": {"$gt": "Ann"}}, ["ben", "cat"]),
+        ({"name": {"$gt": 5}}, []),
+        ({"age": None}, ["cat"]),
+        ({"tags": ["x"]}, ["ben"]),
+        ({"home": {"city": "Rome"}}, ["ann"]),
+        ({"home": {"zip": {"$gte": 1}}}, ["ann", "ben"]),
+        ({"ok": True, "name": "Cat"}, ["cat"]),
+        ({"ok": True, "name": "Ann"}, []),
+        ({}, ["ann", "ben", "cat"]),
+    ],
+)
+def test_filters_compare_as_langgraphs_own_stores_do(store: HoldfastStore, wanted: Any, found: list[str]) -> None:
+    for key, value in PEOPLE.items():
+        store.put(("people",), key, value)
+    assert sorted(keys(store.search(("people",), filter=wanted))) == found
+
+
+def test_an_unknown_operator_is_refused(store: HoldfastStore) -> None:
+    store.put(ALICE, "a", {"n": 1})
+    with pytest.raises(InvalidInput, match=r"\$in"):
+        store.search(ALICE, filter={"n": {"$in": [1]}})
+
+
+LABELS = st.sampled_from(["a", "b", "c"])
+SPACES = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
+CONDITIONS = st.lists(
+    st.builds(
+        MatchCondition,
+        st.sampled_from(["prefix", "suffix"]),
+        st.lists(st.one_of(LABELS, st.just("*")), min_size=1, max_size=3).map(tuple),
+    ),
+    max_size=2,
+).map(tuple)
+
+
+@pytest.mark.promise("I2")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    items=st.lists(st.tuples(SPACES, LABELS, st.integers(0, 3)), max_size=8),
+    prefix=st.lists(LABELS, max_size=2).map(tuple),
+    wanted=st.sampled_from([None, {"n": 1}, {"n": {"$gte": 1}}, {"n": {"$ne": 0}}]),
+    conditions=CONDITIONS,
+    depth=st.one_of(st.none(), st.integers(1, 3)),
+)
+def test_it_answers_as_langgraphs_store_in_memory(
+    items: Any, prefix: Any, wanted: Any, conditions: Any, depth: Any
+) -> None:
+    with holdfast.open("memory:") as hf:
+        ours, theirs = HoldfastStore(hf), InMemoryStore()
+        for space, key, number in items:
+            for store in (ours, theirs):
+                store.put(space, key, {"n": number})
+        every: list[Any] = [ours, theirs]
+        found = [store.search(prefix, filter=wanted, limit=100) for store in every]
+        facts = [sorted((item.namespace, item.key, item.value["n"]) for item in one) for one in found]
+        assert facts[0] == facts[1]
+        op = ListNamespacesOp(match_conditions=conditions, max_depth=depth)
+        assert ours.batch([op]) == theirs.batch([op])
+
+
+# -- ranking
+
+
+@pytest.mark.promise("I2")
+def test_a_query_ranks_by_the_share_of_its_words(store: HoldfastStore, clock: FakeClock) -> None:
+    texts = {"tea": "Likes green tea", "cup": {"deep": ["a cup of TEA"]}, "dog": "has a dog", "late": "tea with milk"}
+    for key, text in texts.items():
+        store.put(ALICE, key, {"text": text})
+        clock.advance(1)
+    found = store.search(ALICE, query="green tea?")
+    assert [(item.key, item.score) for item in found] == [("tea", 1.0), ("late", 0.5), ("cup", 0.5), ("dog", 0.0)]
+    assert keys(store.search(ALICE, query="green tea", limit=1, offset=1)) == ["late"]
+
+
+def test_without_a_query_the_most_recent_come_first_in_pages(store: HoldfastStore, clock: FakeClock) -> None:
+    for number in range(5):
+        store.put(ALICE, f"k{number}", {})
+        clock.advance(1)
+    assert keys(store.search(ALICE)) == ["k4", "k3", "k2", "k1", "k0"]
+    assert keys(store.search(ALICE, limit=2, offset=1)) == ["k3", "k2"]
+    assert store.search(ALICE)[0].score is None
+
+
+def test_a_vector_index_is_refused_until_there_is_one(hf: holdfast.Holdfast) -> None:
+    with pytest.raises(InvalidInput, match="vector index"):
+        HoldfastStore(hf, index={"dims": 3, "embed": lambda texts: [[0.0] * 3 for _ in texts]})
+
+
+# -- namespaces
+
+
+@pytest.mark.promise("I2")
+def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(store: HoldfastStore) -> None:
+    for space in (("docs", "a", "v1"), ("docs", "b", "v1"), ("docs", "b", "v2"), ("logs",)):
+        store.put(space, "k", {})
+    assert store.list_namespaces() == [("docs", "a", "v1"), ("docs", "b", "v1"), ("docs", "b", "v2"), ("logs",)]
+    assert store.list_namespaces(prefix=("docs", "b")) == [("docs", "b", "v1"), ("docs", "b", "v2")]
+    assert store.list_namespaces(prefix=("docs", "*", "v1")) == [("docs", "a", "v1"), ("docs", "b", "v1")]
+    assert store.list_namespaces(suffix=("v1",)) == [("docs", "a", "v1"), ("docs", "b", "v1")]
+    assert store.list_namespaces(max_depth=2) == [("docs", "a"), ("docs", "b"), ("logs",)]
+    assert store.list_namespaces(limit=1, offset=1) == [("docs", "b", "v1")]
+    store.delete(("logs",), "k")
+    assert store.list_namespaces(max_depth=1) == [("docs",)]
+
+
+@pytest.mark.parametrize("space", [(), ("langgraph",), ("a.b",), ("",), (1,), ("a", "\0")])
+def test_namespaces_that_langgraph_refuses_are_refused(store: HoldfastStore, space: Any) -> None:
+    with pytest.raises(InvalidNamespaceError):
+        store.put(space, "k", {})
+
+
+def test_they_are_refused_in_a_batch_too(store: HoldfastStore) -> None:
+    with pytest.raises(InvalidNamespaceError):
+        store.batch([PutOp(("a", "b"), "k", {}), PutOp(("a.b",), "k", {})])
+    assert store.list_namespaces() == []
+
+
+# -- times to live
+
+
+@pytest.mark.promise("I2")
+def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: holdfast.Holdfast, clock: FakeClock) -> None:
+    store = HoldfastStore(timed, ttl={"default_ttl": 10})
+    store.put(ALICE, "read", {})
+    store.put(ALICE, "searched", {"s": 1})
+    store.put(ALICE, "left", {}, ttl=10)
+    store.put(ALICE, "for ever", {}, ttl=None)
+    for _ in range(3):
+        clock.advance(6 * 60)
+        assert store.get(ALICE, "read") is not None
+        assert keys(store.search(ALICE, filter={"s": 1})) == ["searched"]
+    assert store.get(ALICE, "left") is None
+    assert sorted(keys(store.search(ALICE))) == ["for ever", "read", "searched"]
+    clock.advance(11 * 60)
+    assert keys(store.search(ALICE)) == ["for ever"]
+
+
+def test_reading_refreshes_only_if_it_is_wanted(timed: holdfast.Holdfast, clock: FakeClock) -> None:
+    store = HoldfastStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
+    store.put(ALICE, "k", {})
+    store.put(ALICE, "kept", {})
+    clock.advance(6 * 60)
+    assert store.get(ALICE, "k") is not None
+    assert store.get(ALICE, "kept", refresh_ttl=True) is not None
+    clock.advance(6 * 60)
+    assert keys(store.search(ALICE)) == ["kept"]
+
+
+def test_a_sweep_removes_what_has_expired(timed: holdfast.Holdfast, clock: FakeClock) -> None:
+    store = HoldfastStore(timed)
+    store.put(ALICE, "short", {}, ttl=1)
+    store.put(ALICE, "long", {}, ttl=100)
+    store.put(BOB, "short", {}, ttl=0.5)
+    assert store.sweep_ttl() == 0
+    clock.advance(61)
+    assert store.list_namespaces() == [ALICE]
+    assert store.sweep_ttl() == 2
+    assert store.sweep_ttl() == 0
+    assert keys(store.search(())) == ["long"]
+
+
+def test_a_put_sweeps_once_the_interval_has_passed(timed: holdfast.Holdfast, clock: FakeClock) -> None:
+    store = HoldfastStore(timed, ttl={"sweep_interval_minutes": 5})
+    store.put(ALICE, "short", {}, ttl=1)
+    clock.advance(4 * 60)
+    store.put(ALICE, "other", {})
+    assert store.sweep_ttl() == 1
+    store.put(ALICE, "short", {}, ttl=1)
+    clock.advance(2 * 60)
+    store.put(ALICE, "other", {})
+    assert store.sweep_ttl() == 0

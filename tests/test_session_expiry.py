@@ -1,0 +1,225 @@
+"""Old checkpoints go when a policy says so, and only those that nobody can need: C6 and C7."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from programs.faroff import Far, Open
+
+import holdfast
+from holdfast import Checkpoint, Holdfast
+from holdfast.crashpoints import listen
+from holdfast.errors import CheckpointDamaged, RunParked
+from holdfast.testing.clock import FakeClock
+
+WEEK = 7 * 24 * 3600.0
+
+
+@pytest.fixture(autouse=True)
+def _nobody_listens() -> Iterator[None]:
+    yield
+    listen(None)
+
+
+def save(hf: Holdfast, clock: FakeClock, count: int, session: str = "s") -> list[Checkpoint]:
+    """Checkpoints of states 0, 1, …, an hour apart, the last one now."""
+    made = []
+    for number in range(count):
+        clock.advance(3600 if number else 0)
+        made.append(
+            hf.session(session).checkpoint({"n": number, "log": [f"line {one} " * 20 for one in range(number)]})
+        )
+    return made
+
+
+def left(hf: Holdfast, session: str = "s") -> list[int]:
+    """The numbers of the states that are listed, each of which can be read whole."""
+    found = []
+    for one in reversed(list(hf.session(session).checkpoints())):
+        state = hf.session(session).state(id=one.id)
+        assert state is not None
+        assert state.values["log"] == [f"line {number} " * 20 for number in range(state.values["n"])]
+        found.append(state.values["n"])
+    return found
+
+
+@pytest.mark.promise("C6")
+@pytest.mark.parametrize(
+    ("policy", "stay"),
+    [
+        ({}, [5]),
+        ({"keep_last": 3}, [3, 4, 5]),
+        ({"keep_last": 99}, [0, 1, 2, 3, 4, 5]),
+        ({"older_than": 0}, [5]),
+        ({"older_than": 7200}, [4, 5]),
+        ({"older_than": 7201}, [3, 4, 5]),
+        ({"keep_last": 4, "older_than": 7200}, [2, 3, 4, 5]),
+        ({"older_than": 1e9}, [0, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_old_ones_go_by_policy(clock: FakeClock, policy: dict[str, Any], stay: list[int]) -> None:
+    with holdfast.open("memory:", clock=clock) as hf:
+        made = save(hf, clock, 6)
+        assert hf.session("s").expire(**policy) == 6 - len(stay)
+        assert left(hf) == stay
+        assert hf.session("s").expire(**policy) == 0
+        assert [hf.session("s").state(id=one.id) is None for one in made] == [n not in stay for n in range(6)]
+
+
+@pytest.mark.promise("C6")
+def test_what_goes_is_gone_and_what_stays_goes_on(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    made = save(hf, clock, 8)
+    hf.session("s").pin(made[2].id)
+    hf.session("s").pin(made[3].id)
+    hf.session("s").pin(made[3].id, False)
+    hf.fork("s", "twig", at=made[5].position)
+    hf.fork("twig", "twig of twig", at=made[1].position)
+    hf.fork("s", "bud", at=made[0].position - 1 + 0)
+    before = hf.session("s").head().position
+    assert open_one().session("s").expire() == 4
+    hf = open_one()
+    assert left(hf) == [1, 2, 5, 7], "a fork of a fork, a pin, a fork, the newest"
+    for session, number in (("twig", 5), ("twig of twig", 1), ("s", 7)):
+        found = hf.session(session).state()
+        assert found is not None
+        assert found.values["n"] == number
+    assert hf.session("bud").state() is None
+    assert hf.session("s").state(at=made[6].position).values["n"] == 5  # type: ignore[union-attr]
+    told = [event.data for event in hf.session("s").events(start=before + 1)]
+    assert [one["reason"] for one in told] == ["expired"], "it is journaled, once"
+    save(hf, clock, 3)
+    assert hf.session("s").expire(keep_last=2) == 2
+    assert hf.verify().ok
+
+
+def test_a_fork_expires_only_its_own(open_one: Open, clock: FakeClock) -> None:
+    hf = open_one()
+    save(hf, clock, 4)
+    hf.fork("s", "twig")
+    save(hf, clock, 3, "twig")
+    assert hf.session("twig").expire() == 2
+    assert left(hf) == [0, 1, 2, 3]
+    assert left(hf, "twig") == [0, 1, 2, 3, 2]
+    assert hf.session("nobody").expire() == 0
+
+
+@holdfast.task
+def patient() -> Any:
+    return holdfast.ask("Shall I go on?")
+
+
+@holdfast.task
+def tidy() -> int:
+    """Expires while it runs."""
+    handle: Holdfast = tidy.hf  # type: ignore[attr-defined]
+    return handle.session("s").expire()
+
+
+@pytest.mark.promise("C6", "C7")
+@pytest.mark.parametrize("run", ["parked", "queued", "sleeping", "crashed", "live"])
+def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: Far, run: str) -> None:
+    @holdfast.step
+    def act() -> str:
+        return far.do("act")
+
+    @holdfast.task
+    def dies() -> str:
+        return act()
+
+    @holdfast.task
+    def sleeps() -> None:
+        holdfast.sleep(3 * WEEK)
+
+    hf = open_one()
+    save(hf, clock, 5)
+    if run == "parked":
+        with pytest.raises(RunParked):
+            hf.run(patient, id="r", session="s")
+    elif run == "queued":
+        hf.start(patient, id="r", session="s")
+    elif run == "sleeping":
+        with pytest.raises(RunParked):
+            hf.run(sleeps, id="r", session="s")
+    elif run == "crashed":
+        far.die = "before act"
+        with pytest.raises(BaseException, match=""):
+            hf.run(dies, id="r", session="s")
+    else:
+        tidy.hf = hf  # type: ignore[attr-defined]
+        assert hf.run(tidy, id="r", session="s") == 0, "asked in the middle of the run"
+        assert left(hf) == [0, 1, 2, 3, 4]
+        assert hf.session("s").expire() == 4, "and now it has ended"
+        return
+    clock.advance(WEEK)
+    assert open_one().session("s").expire(keep_last=1, older_than=1) == 0
+    assert left(open_one()) == [0, 1, 2, 3, 4]
+    hf.cancel("r")
+    with pytest.raises(holdfast.errors.RunCancelled):
+        hf.resume("r", {"crashed": dies, "sleeping": sleeps}.get(run, patient))
+    assert open_one().session("s").expire() == 4
+
+
+@pytest.mark.promise("C7")
+def test_nothing_goes_by_itself(open_one: Open, clock: FakeClock) -> None:
+    save(open_one(), clock, 4)
+    clock.advance(520 * WEEK)
+    hf = open_one()
+    hf.session("s").checkpoint({"n": 4, "log": [f"line {one} " * 20 for one in range(4)]})
+    hf.session("other").checkpoint(1)
+    assert left(open_one()) == [0, 1, 2, 3, 4]
+
+
+def hidden(made: list[Checkpoint]) -> dict[str, Callable[[Holdfast], None]]:
+    return {
+        "pinned": lambda hf: hf.session("s").pin(made[0].id),
+        "started": lambda hf: hf.start(patient, id="r", session="s") and None,
+        "forked and written": lambda hf: (
+            hf.fork("s", "t", at=made[0].position) and hf.session("s").append("x") and None
+        ),
+        "another": lambda hf: hf.session("s").checkpoint({"n": 0, "log": []}) and None,
+    }
+
+
+@pytest.mark.promise("C6")
+@pytest.mark.parametrize("what", ["pinned", "started", "forked and written", "another"])
+def test_what_happens_meanwhile_counts(open_one: Open, clock: FakeClock, what: str) -> None:
+    hf, other = open_one(), open_one()
+    made = save(hf, clock, 4)
+
+    def meanwhile(point: str) -> None:
+        if point == "checkpoints.dropping":
+            listen(None)
+            hidden(made)[what](other)
+
+    listen(meanwhile)
+    gone = hf.session("s").expire()
+    expected = {"pinned": [0, 3], "started": [0, 1, 2, 3], "forked and written": [0, 3], "another": [0]}[what]
+    assert left(open_one()) == expected
+    assert gone == 4 + (what == "another") - len(expected)
+
+
+@pytest.mark.promise("C6", "J8")
+def test_with_a_damaged_newest_the_newest_that_can_be_read_stays(clock: FakeClock) -> None:
+    with holdfast.open("memory:", clock=clock) as hf:
+        made = save(hf, clock, 4)
+        landmarks = hf._core._journal.store._spaces["default"].landmarks  # type: ignore[attr-defined]
+        newest = landmarks["s", "state", made[3].id]
+        landmarks["s", "state", made[3].id] = newest._replace(form=b"\0" + newest.form)
+        assert hf.session("s").expire() <= 2
+        found = hf.session("s").state()
+        assert found is not None
+        assert (found.values["n"], [one.id for one in found.skipped]) == (2, [made[3].id])
+        assert isinstance(found.skipped[0], CheckpointDamaged)
+
+
+def test_a_time_between_two_is_the_earlier_one_however_much_expired(open_one: Open, clock: FakeClock) -> None:
+    made = save(open_one(), clock, 5)
+    open_one().session("s").pin(made[1].id)
+    open_one().session("s").expire()
+    found = open_one().session("s").state(at=made[3].at + dt.timedelta(seconds=1))
+    assert found is not None
+    assert found.values["n"] == 1

@@ -1,0 +1,296 @@
+"""Agents' states over a long life: what they cost, what survives a kill or a failing disk, and what policy removes."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+from programs.children import Nursery
+from programs.faroff import Open
+from programs.talkers import state_of
+
+import holdfast
+from holdfast import Checkpoint, Draft, Holdfast
+from holdfast.errors import CheckpointConflict, CheckpointDamaged, LeaseLost
+from holdfast.testing.clock import FakeClock
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of each store that outlives a process."""
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def values_of(found: Checkpoint | None) -> Any:
+    assert found is not None
+    return found.values
+
+
+def ids(found: Any) -> list[str]:
+    return [one.id for one in found]
+
+
+# -- growth
+
+
+class Scales:
+    """Counts the bytes that appends bring to a store."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._store = hf._core._journal.store
+        self._append = self._store.append
+        self._store.append = self._weigh  # type: ignore[method-assign]
+        self.weighed: list[int] = []
+
+    async def _weigh(self, request: Any) -> Any:
+        done = await self._append(request)
+        weight = sum(len(record.payload or b"") for record in done.records)
+        if request.beside is not None:
+            weight += sum(len(part.body) for part in request.beside.parts)
+            weight += sum(len(one.form or b"") for one in request.beside.landmarks)
+        self.weighed.append(weight)
+        return done
+
+    def later_by_earlier(self) -> float:
+        """How many times as much the last quarter took as the second."""
+        quarter = len(self.weighed) // 4
+        return sum(self.weighed[-quarter:]) / sum(self.weighed[quarter : 2 * quarter])
+
+
+def noise(number: int, size: int = 250) -> str:
+    """Text that nothing can compress, the same each time."""
+    return random.Random(number).randbytes(size).hex()
+
+
+@pytest.mark.promise("C4")
+@pytest.mark.parametrize("shape", ["grows", "is trimmed", "grows in two places", "moves", "grows among many"])
+def test_what_a_list_costs_does_not_depend_on_its_length(hf: Holdfast, shape: str) -> None:
+    scales, session = Scales(hf), hf.session("s")
+    messages: list[Any] = []
+    for turn in range(120):
+        messages.append({"role": "user", "content": noise(turn)})
+        state: dict[str, Any] = {"messages": messages, "config": {"prompt": noise(-1, 2_000)}}
+        if shape == "is trimmed":
+            del messages[:-20]
+        elif shape == "grows in two places":
+            state["copy"] = {"deep": list(messages)}
+        elif shape == "moves":
+            state = {f"messages {turn}": messages, "config": {f"prompt {turn}": noise(-1, 2_000)}}
+        elif shape == "grows among many":
+            state |= {f"name {number}": number for number in range(60)}
+        session.checkpoint(state, step=turn)
+    assert scales.later_by_earlier() < 1.3
+    assert max(scales.weighed[1:]) < 1_500, "one new message of 500 characters each time"
+    assert values_of(session.state()) == state
+
+
+@pytest.mark.promise("C4")
+def test_an_unchanged_state_costs_a_reference(hf: Holdfast) -> None:
+    scales, session = Scales(hf), hf.session("s")
+    state = {
+        "messages": [noise(turn) for turn in range(200)],
+        "prompt": noise(-1, 5_000),
+        "deep": {"er": [noise(-2)] * 9},
+    }
+    for _ in range(5):
+        session.checkpoint(state, config={"prompt": noise(-1, 5_000)})
+    assert scales.weighed[0] > 50_000
+    assert max(scales.weighed[1:]) < 500
+
+
+@pytest.mark.promise("C4")
+def test_one_changed_key_of_thousands_costs_little(hf: Holdfast) -> None:
+    scales, session = Scales(hf), hf.session("s")
+    state: dict[str, Any] = {f"key {number}": noise(number, 10) for number in range(5_000)}
+    for turn in range(12):
+        state[f"key {turn * 400}"] = noise(-turn, 10)
+        session.checkpoint(state)
+    assert scales.weighed[0] > 70_000
+    assert max(scales.weighed[1:]) < scales.weighed[0] / 50
+    assert values_of(session.state()) == state
+
+
+@pytest.mark.promise("C4")
+def test_a_mapping_that_grows_costs_what_is_new(hf: Holdfast) -> None:
+    scales, session = Scales(hf), hf.session("s")
+    state: dict[str, Any] = {"messages": {}}
+    for turn in range(150):
+        state["messages"][f"message {noise(turn, 6)}"] = {"role": "user", "content": noise(turn)}
+        session.checkpoint(state)
+    assert scales.later_by_earlier() < 1.3
+    assert values_of(session.state()) == state
+
+
+@pytest.mark.promise("C5")
+def test_opening_a_long_session_is_as_fast_as_a_short_one(lasting_address: str) -> None:
+    sizes = {"short": 200, "long": 20_000}
+    with holdfast.open(lasting_address) as hf:
+        for name, size in sizes.items():
+            session = hf.session(name)
+            session.progress.begin("Get there", next_action="walk")
+            for turn in range(size // 100):
+                session.append_all([Draft("note", {"n": turn, "text": "x" * 50})] * 99)
+                session.checkpoint({"turns": list(range(max(0, turn - 10), turn))})
+            session.say("user", "Are we there yet?")
+    took: dict[str, list[float]] = {name: [] for name in sizes}
+    for _ in range(9):
+        for name, known in took.items():
+            started = time.perf_counter()
+            with holdfast.open(lasting_address) as hf:
+                session = hf.session(name)
+                assert values_of(session.state())["turns"]
+                assert session.progress.next_action == "walk"
+                assert session.context().said
+                session.checkpoint({"turns": []})
+            known.append(time.perf_counter() - started)
+    assert median(took["long"]) < 2 * median(took["short"])
+
+
+# -- somebody else wrote, a kill, a failing disk
+
+
+def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
+    here, there = open_one().session("s"), open_one().session("s")
+    first = here.checkpoint({"n": 1}, after=None)
+    second = there.checkpoint({"n": 2}, after=first.id)
+    for stale in (None, first.id, "nobody"):
+        with pytest.raises(CheckpointConflict) as caught:
+            here.checkpoint({"n": 3}, after=stale)
+        assert (caught.value.expected, caught.value.found) == (stale, second.id)
+    assert ids(here.checkpoints()) == [second.id, first.id]
+    fork = open_one().fork("s", "twig")
+    fork.checkpoint({"n": 4}, after=second.id)
+    with pytest.raises(CheckpointConflict):
+        fork.checkpoint({"n": 5}, after=second.id)
+    here.checkpoint({"n": 6}, after=second.id)
+    assert values_of(here.state()) == {"n": 6}
+
+
+def test_of_many_that_count_up_none_is_lost(open_one: Open) -> None:
+    handles = [open_one() for _ in range(3)]
+    handles[0].session("s").checkpoint([])
+
+    def count(hf: Holdfast, who: int) -> None:
+        for number in range(6):
+            while True:
+                newest = hf.session("s").state()
+                assert newest is not None
+                try:
+                    hf.session("s").checkpoint([*newest.values, (who, number)], after=newest.id)
+                    break
+                except CheckpointConflict:
+                    continue
+
+    workers = [threading.Thread(target=count, args=(hf, who)) for who, hf in enumerate(handles)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    counted = values_of(open_one().session("s").state())
+    assert sorted(counted) == [(who, number) for who in range(3) for number in range(6)]
+
+
+def test_an_owner_that_lost_the_session_saves_nothing(open_one: Open, clock: FakeClock) -> None:
+    session = open_one().session("s")
+    lease = session.lease("one", seconds=10)
+    assert lease is not None
+    session.checkpoint({"n": 1}, fence=lease.fence)
+    clock.advance(60)
+    assert open_one().session("s").lease("two") is not None
+    with pytest.raises(LeaseLost):
+        session.checkpoint({"n": 2}, fence=lease.fence)
+    assert values_of(session.state()) == {"n": 1}
+
+
+POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
+
+
+@pytest.mark.promise("C8", "J2")
+def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, nursery: Nursery) -> None:
+    first = 0
+    for point in POINTS:
+        for visit in (1, 4):
+            child = nursery.start(
+                "talkers:checkpoint_states", address=lasting_address, first=first, count=9, crash=(point, visit)
+            )
+            assert child.wait() == -signal.SIGKILL, child.complaint()
+            said = len(child.lines())
+            assert said == visit - 1
+            first += said + (point == "append.committed")
+            with holdfast.open(lasting_address) as hf:
+                found = hf.session("s").state()
+                if first == 0:
+                    assert found is None
+                    continue
+                assert found is not None
+                assert (found.step, found.values, found.skipped) == (first - 1, state_of(first - 1), ())
+                assert (found.next, found.config) == ([first], {"n": first - 1})
+                assert [one.step for one in hf.session("s").checkpoints()] == list(reversed(range(first)))
+                assert hf.verify().ok
+
+
+def damage(hf: Holdfast, address: str, name: str) -> None:
+    """Flip a bit of the newest state under a name of session s, as a failing disk would."""
+    if address == "memory:":
+        landmarks = hf._core._journal.store._spaces["default"].landmarks  # type: ignore[attr-defined]
+        newest = max((one for place, one in landmarks.items() if place[1] == name), key=lambda one: one.position)
+        landmarks["s", name, newest.id] = newest._replace(form=_flipped(newest.form))
+        return
+    postgres = address.startswith("postgresql:")
+    table, mark = ("holdfast.landmarks", "%s") if postgres else ("holdfast_landmarks", "?")
+    where = f"name = {mark} AND position = (SELECT max(position) FROM {table} WHERE name = {mark})"
+    opened: Any = psycopg.connect(address, autocommit=True) if postgres else apsw.Connection(address)
+    with closing(opened) as connection:
+        form = next(iter(connection.execute(f"SELECT form FROM {table} WHERE {where}", (name, name))))[0]
+        connection.execute(f"UPDATE {table} SET form = {mark} WHERE {where}", (_flipped(form), name, name))
+
+
+def _flipped(form: bytes) -> bytes:
+    return form[:-1] + bytes([form[-1] ^ 1])
+
+
+@pytest.mark.promise("J8")
+def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open, any_address: str) -> None:
+    hf = open_one()
+    made = [hf.session("s").checkpoint({"n": [number]}) for number in range(4)]
+    damage(hf, any_address, "state")
+    session = open_one().session("s")
+    found = session.state()
+    assert found is not None
+    assert (found.values, [damage.id for damage in found.skipped]) == ({"n": [2]}, [made[3].id])
+    assert isinstance(found.skipped[0], CheckpointDamaged)
+    with pytest.raises(CheckpointDamaged):
+        session.state(id=made[3].id)
+    assert values_of(session.state(at=made[1].position)) == {"n": [1]}
+    assert values_of(open_one().fork("s", "twig", at=made[2].position).state()) == {"n": [2]}
+    assert any_address == "memory:" or not open_one().verify().ok
+    session.checkpoint({"n": [4]}, after=found.id)
+    assert values_of(open_one().session("s").state()) == {"n": [4]}, "the work goes on from what could be read"
+
+
+def test_states_are_sealed_and_go_with_the_person(any_address: str) -> None:
+    with holdfast.open(any_address, key=KEY) as hf:
+        session = hf.session("s")
+        session.checkpoint({"about": "nobody"})
+        session.checkpoint({"about": "Ada Lovelace " * 50, "list": ["Ada"]}, subject="ada", config={"who": "Ada"})
+        assert values_of(session.state())["list"] == ["Ada"]
+        report = hf.erase("ada")
+        assert report.checkpoints == 1
+        found = session.state()
+        assert (values_of(found), ids(session.checkpoints())) == ({"about": "nobody"}, [found and found.id])
+        session.checkpoint({"about": "nobody", "n": 2})
+        assert values_of(session.state())["n"] == 2
+        assert hf.verify().ok

@@ -1,0 +1,334 @@
+"""An agent's state, checkpointed through its session: every part comes back exactly as it was, of any moment, and costs
+what is new in it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import datetime as dt
+import enum
+import pathlib
+import random
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from programs.faroff import Open
+
+import holdfast
+from holdfast import Checkpoint, Holdfast
+from holdfast.errors import CheckpointConflict, InvalidInput, UnknownSession, UnknownType
+from holdfast.testing.clock import FakeClock
+
+
+@holdfast.register(name="tests.state.Plan")
+@dataclasses.dataclass
+class Plan:
+    title: str
+    steps: list[str]
+    due: dt.date | None = None
+
+
+@holdfast.register(name="tests.state.Mood")
+class Mood(enum.Enum):
+    CALM = "calm"
+
+
+def nested(levels: int, innermost: Any) -> Any:
+    """Mappings in mappings, around a value."""
+    return innermost if levels == 0 else {f"level {levels}": nested(levels - 1, innermost)}
+
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, -1, 1.0, -0.0, 0.1, 2**70, -(2**70)),
+    *("", "text", "\ud800", "x" * 20_000, b"", b"\x00\xff"),
+    *((), (1,), ((), ([],)), [], [[]], [None], {}, {"": {}}, {"a": []}, {"a": {}}),
+    *(set(), {1, 2}, frozenset({"a", (1, 2)})),
+    *({1: "int", "1": "text", None: "none", (1, 2): "tuple", 2.5: "float"}, {True: 1, "t": {0: [], "0": ()}}),
+    *([1, True, 1.0, "1", b"1", (1,), [1]], [{"a": 1}, {"a": True}, {"a": 1.0}], {"a": 1, "b": True, "c": 1.0}),
+    dt.datetime(2026, 3, 29, 2, 30, 0, 7, tzinfo=dt.UTC),
+    dt.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
+    *(dt.datetime(1, 1, 1), dt.date(2026, 1, 2), dt.time(23, 59), dt.timedelta(days=-1, microseconds=1)),
+    *(Decimal("1.10"), uuid.UUID(int=7), pathlib.Path("/a/b"), 1 + 2j),
+    *(Plan("p", ["a"], dt.date(2026, 1, 2)), Mood.CALM, [Plan("p", ["a"])] * 3),
+    {"plan": Plan("p", []), "moods": [Mood.CALM, {"m": Mood.CALM}]},
+    *(nested(6, [1, (2,)]), nested(12, [1, (2,)]), {"ключ": {"🔑": ["ß"]}}),
+]
+
+
+def typed(value: Any) -> Any:
+    """What makes two values the same here: their types, at every place, and what they hold, in its order."""
+    if isinstance(value, dict):
+        return dict, [(typed(key), typed(item)) for key, item in value.items()]
+    if isinstance(value, (list, tuple)):
+        return type(value), [typed(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return type(value), sorted(repr(typed(item)) for item in value)
+    return type(value), repr(value)
+
+
+def values_of(found: Checkpoint | None) -> Any:
+    assert found is not None
+    return found.values
+
+
+# -- what is in a checkpoint
+
+
+@pytest.mark.promise("C2")
+def test_all_six_parts_come_back_as_they_were(open_one: Open) -> None:
+    hf, made = open_one(), []
+    for number, value in enumerate(VALUES):
+        other, third = VALUES[number - 1], VALUES[number - 2]
+        parts: Any = {"next": other, "pending": third, "config": {"v": value}, "writes": [other, value], "step": number}
+        made.append((hf.session("s").checkpoint(value, **parts), {"values": value, **parts}))
+    for reader in (hf, open_one()):
+        for saved, expected in made:
+            found = reader.session("s").state(id=saved.id)
+            assert found is not None
+            got = {name: getattr(found, name) for name in expected}
+            assert typed(got) == typed(expected)
+            assert (found.position, found.time, found.kind) == (saved.position, saved.time, "manual")
+    assert hf.verify().ok
+
+
+@pytest.mark.promise("C2")
+def test_one_and_true_are_not_the_same_to_the_next_checkpoint(open_one: Open) -> None:
+    twins: list[Any] = [1, True, 1.0, "1", b"1", (1,), [1], -0.0, 0.0, Decimal(1), Decimal("1.0"), {1}, frozenset({1})]
+    hf, made = open_one(), []
+    for one in twins * 2:
+        state = {"alone": one, "listed": ["first", one, {"deep": (one,)}], "only": [one]}
+        made.append((hf.session("s").checkpoint(state), copy.deepcopy(state)))
+        hf = open_one() if one == b"1" else hf
+    for saved, expected in made:
+        assert typed(values_of(hf.session("s").state(id=saved.id))) == typed(expected)
+
+
+def test_what_is_changed_in_place_afterwards_does_not_matter(hf: Holdfast) -> None:
+    session, state, made = hf.session("s"), {"l": [{"n": 0}, [0], Plan("p", [])], "d": {"x": {"y": [0]}}}, []
+    for number in range(8):
+        state["l"][0]["n"] = number  # type: ignore[index]
+        state["l"][1].append(number)  # type: ignore[index,union-attr]
+        state["l"][2].steps.append(str(number))  # type: ignore[index,union-attr]
+        state["d"]["x"]["y"][0] = number  # type: ignore[call-overload,index]
+        made.append((session.checkpoint(state).id, copy.deepcopy(state)))
+    for id, expected in made:
+        assert values_of(session.state(id=id)) == expected
+
+
+def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) -> None:
+    async def main() -> Any:
+        async with await holdfast.aopen(any_address) as hf:
+            session, state = hf.session("s"), {"count": 1, "messages": ["m1"], "deep": [{"n": 1}]}
+
+            async def work() -> None:
+                await asyncio.sleep(0)
+                state["messages"].append("m2")  # type: ignore[attr-defined]
+                state["deep"][0]["n"] = 2  # type: ignore[index]
+                state["count"] = 2
+
+            await asyncio.gather(session.checkpoint(state), work())
+            return values_of(await session.state())
+
+    assert asyncio.run(main()) in (
+        {"count": 1, "messages": ["m1"], "deep": [{"n": 1}]},
+        {"count": 2, "messages": ["m1", "m2"], "deep": [{"n": 2}]},
+    )
+
+
+def test_a_state_is_redacted_as_an_event_is(hf: Holdfast) -> None:
+    token = "ghp_" + "a" * 30
+    parts: Any = {
+        "config": {"secret": "aaaaaaaa", "db": {"url": "postgres://u:pass@host"}},
+        "next": {"name": "password", "value": "abc12345"},
+        "pending": [("password", "tup12345"), ["cookie", "left alone"]],
+        "writes": {"headers": [["authorization", "zzzzzzzz"], ("cookie", "c=1234567")], "Headers": ("a", "b")},
+    }
+    state = {
+        "password": "hunter2hunter",
+        "n": {"api_key": b"abcdefgh", "tokens": 7},
+        "text": f"it is {token}",
+        "l": [token],
+        "d": [nested(levels, {"password": "deep1234"}) for levels in range(12)],
+        "m": {1: {"password": "x" * 9}},
+        **nested(7, {"password": "deep1234"}),
+    }
+    told = hf.session("s").append("told", {"values": state, **parts}).data
+    saved = hf.session("s").checkpoint(state, **parts)
+    found = hf.session("s").state(id=saved.id)
+    assert found is not None
+    assert {name: getattr(found, name) for name in told} == told
+    assert "hunter2hunter" not in repr(found)
+
+
+def test_what_cannot_be_stored_is_named(hf: Holdfast) -> None:
+    session = hf.session("s")
+    with pytest.raises(UnknownType) as caught:
+        session.checkpoint({"a": {"b": [1, object()]}})
+    assert caught.value.path.endswith(".a.b[1]")
+    loop: dict[str, Any] = {}
+    loop |= {str(number): loop for number in range(30)}
+    with pytest.raises(InvalidInput, match="contains itself"):
+        session.checkpoint(loop)
+    assert session.state() is None
+    assert session.head().position == 0, "nothing was stored"
+    session.checkpoint({"\ud800": {"\udfff": 1}})
+    assert values_of(session.state()) == {"\ud800": {"\udfff": 1}}
+
+
+BAD: list[Callable[[Any, Any], Any]] = [
+    lambda s, _: s.checkpoint(1, kind="sometimes"),
+    lambda s, _: s.checkpoint(1, step=True),
+    lambda s, _: s.checkpoint(1, step="1"),
+    lambda s, _: s.checkpoint(1, nxt="misspelt"),
+    lambda s, _: s.checkpoint(1, pin="yes"),
+    lambda s, _: s.checkpoint(1, subject=""),
+    lambda s, _: s.checkpoint(1, subject=5),
+    lambda s, _: s.checkpoint(1, fence="x"),
+    lambda s, _: s.state(at=-1),
+    lambda s, _: s.state(at=True),
+    lambda s, _: s.state(at=1.5),
+    lambda s, _: s.state(at=dt.datetime(2026, 1, 1)),
+    lambda s, _: s.state(id=5),
+    lambda s, _: s.state(id=""),
+    lambda s, _: s.state(id="a\0b"),
+    lambda s, _: s.at(-1),
+    lambda s, _: s.pin("nobody"),
+    lambda s, _: s.pin(5),
+    lambda s, id: s.pin(id, "yes"),
+    lambda s, _: s.expire(keep_last="x"),
+    lambda s, _: s.expire(keep_last=1.5),
+    lambda s, _: s.expire(keep_last=-1),
+    lambda s, _: s.expire(older_than="x"),
+    lambda s, _: s.expire(older_than=-5),
+    lambda s, _: s.expire(older_than=float("nan")),
+    lambda s, _: list(s.checkpoints(limit="x")),
+    lambda s, _: list(s.checkpoints(limit=-1)),
+]
+
+
+def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
+    session = hf.session("s")
+    first = session.checkpoint("kept")
+    for bad in BAD:
+        with pytest.raises(InvalidInput) as caught:
+            bad(session, first.id)
+        assert caught.value.hint
+    with pytest.raises(UnknownSession):
+        hf.fork("nobody", "new")
+    assert [one.id for one in session.checkpoints()] == [first.id]
+    assert values_of(session.state(at=2**80)) == "kept"
+    assert session.head().position == 1
+
+
+# -- any past state
+
+
+@pytest.mark.promise("C3")
+@settings(max_examples=15, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_the_state_of_any_moment_is_what_a_recomputation_gives(seed: int) -> None:
+    clock = FakeClock(2_161_262_486_732_836)
+    with holdfast.open("memory:", clock=clock) as hf:
+        walk_and_compare(lambda: hf, clock, random.Random(seed), 40)
+
+
+@pytest.mark.promise("C3")
+def test_every_store_knows_the_state_of_any_moment(open_one: Open, clock: FakeClock) -> None:
+    walk_and_compare(open_one, clock, random.Random(4), 60)
+
+
+def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, turns: int) -> None:
+    """Random work on a session, then the state at every position and time against what was written down beside it."""
+    hf, state, log = open_one(), {"log": [0], "seen": {}, "n": 0}, []
+    session = hf.session("s")
+    for turn in range(turns):
+        clock.advance(chance.choice([0, 1e-6, 1, 7.777777]))
+        change_something(state, turn, chance)
+        if chance.random() < 0.4:
+            log.append((session.append("note", turn).position, clock.now(), None))
+            continue
+        made = session.checkpoint(copy.deepcopy(state), step=turn)
+        log.append((made.position, clock.now(), (turn, copy.deepcopy(state))))
+        if chance.random() < 0.2:
+            session = open_one().session("s")
+    assert [position for position, _, _ in log] == list(range(1, turns + 1))
+    reader = open_one().session("s")
+    for position, moment, _ in [(0, log[0][1] - 1, None), *log, (turns + 9, log[-1][1] + 9, None)]:
+        by_place = [known for at, _, known in log if at <= position and known]
+        by_time = [known for _, at, known in log if at <= moment and known]
+        when = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=moment)
+        for found, known in (
+            (reader.at(position).state(), by_place),
+            (session.state(at=position), by_place),
+            (session.state(at=when), by_time),
+        ):
+            assert (found and (found.step, typed(found.values))) == (
+                (known[-1][0], typed(known[-1][1])) if known else None
+            )
+
+
+def change_something(state: dict[str, Any], turn: int, chance: random.Random) -> None:
+    what = chance.randrange(6)
+    if what == 0:
+        state["log"].append({"turn": turn, "text": "word " * chance.randrange(40)})
+    elif what == 1:
+        del state["log"][: chance.randrange(3)]
+    elif what == 2 and state["log"]:
+        state["log"][chance.randrange(len(state["log"]))] = chance.choice([turn, True, 1, 1.0, (turn,)])
+    elif what == 3:
+        state["seen"][f"k{chance.randrange(9)}"] = {"turn": turn, "big": "x" * chance.choice([1, 100])}
+    elif what == 4:
+        state["seen"].pop(next(iter(state["seen"]), None), None)
+    state["n"] = chance.choice([turn, state["n"]])
+
+
+def test_a_checkpoint_has_the_time_of_its_event(hf: Holdfast) -> None:
+    session = hf.session("s")
+    made = [session.checkpoint(number) for number in range(20)]
+    assert [one.time for one in made] == [event.time for event in session.events()]
+    for one in made:
+        found = session.state(at=one.at)
+        assert found is not None
+        assert found.time == one.time
+
+
+def test_the_list_is_newest_first_and_without_values(hf: Holdfast) -> None:
+    session = hf.session("s")
+    assert list(session.checkpoints()) == []
+    kinds = ["manual", "subtask", "irreversible", "periodic"]
+    made = [
+        session.checkpoint({"n": number}, kind=kinds[number % 4], step=number, pin=number == 3) for number in range(120)
+    ]
+    listed = list(session.checkpoints())
+    assert [(one.id, one.step, one.kind, one.pinned, one.values) for one in listed] == [
+        (made[number].id, number, kinds[number % 4], number == 3, None) for number in reversed(range(120))
+    ]
+    assert [one.step for one in session.checkpoints(limit=3)] == [119, 118, 117]
+    assert list(session.checkpoints(limit=0)) == []
+
+
+def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(any_address) as hf:
+            session = hf.session("s")
+            made = [await session.checkpoint({"n": [number]}, next=("go", number)) for number in range(5)]
+            assert [one.id async for one in session.checkpoints()] == [one.id for one in reversed(made)]
+            found = await session.at(made[2].position).state()
+            assert found is not None
+            assert (found.values, found.next) == ({"n": [2]}, ("go", 2))
+            with pytest.raises(CheckpointConflict):
+                await session.checkpoint(0, after=made[3].id)
+            fork = await hf.fork("s", "twig", at=made[1].position)
+            assert values_of(await fork.state()) == {"n": [1]}
+            await session.pin(made[0].id)
+            assert await session.expire() == 2, "pinned, the fork's and the newest stay"
+            assert [one.id async for one in session.checkpoints()] == [made[4].id, made[1].id, made[0].id]
+
+    asyncio.run(main())

