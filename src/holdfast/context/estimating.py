@@ -98,14 +98,12 @@ def _cost_of_part(part: str) -> int:
     if "0" <= last <= "9":
         # The last of several spaces stays alone before a digit.
         return _TOKEN * (len(part) - spaces + min(spaces, 2) + spaces // 16)
-    return _TOKEN * len(part) if last < " " or last == "\x7f" else _cost_of_pieces(part)
+    return _cost_of_pieces(part)
 
 
 def _cost_of_pieces(part: str) -> int:
     pieces, longest = _pieces()
     part = part.replace(" ", _SPACE)
-    if part in pieces:
-        return _TOKEN
     cost = at = 0
     while at < len(part):
         for end in range(min(len(part), at + longest), at, -1):

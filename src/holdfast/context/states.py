@@ -212,11 +212,17 @@ class States:
     async def _expired(self, session: str, keep_last: int, age: int) -> Sequence[str]:
         if await self._is_unfinished(session):
             return []
+        try:
+            newest = await self._checkpoints.load(session, STATE)
+        except CheckpointDamaged:
+            return []  # nothing can be read: nothing goes
         shared = await self._fork_points(session)
         limit, doomed, seen = self._journal.clock.now() - age, [], 0
         async for saved in self._checkpoints.list(session, STATE):
             if saved.session != session:
                 break
+            if newest is not None and saved.position > newest.position:
+                continue  # it cannot be read: those that stay are counted from the newest that can
             seen += 1
             needed = {point for point in shared if point >= saved.position}
             shared -= needed  # the newest at or before a fork's beginning is what the fork goes on from

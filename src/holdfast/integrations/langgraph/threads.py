@@ -93,9 +93,7 @@ class Threads:
             return None
         for damage in saved.skipped:
             _log.warning("a damaged checkpoint was left out: %s", damage)
-        # What follows an older one than the newest begins a branch, be it asked for or all that could be read.
-        branch = place.id is not None or bool(saved.skipped)
-        return await self._tuple(place, saved, asked=long_id(saved.id) if branch else "")
+        return await self._tuple(place, saved, asked=place.id or "")
 
     async def tuples(
         self,
