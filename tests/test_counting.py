@@ -120,7 +120,10 @@ def test_a_further_line_never_makes_a_text_cheaper(text: str, more: str) -> None
         ("x" + " " * 320 + "y", 27),
         ("-" * 320, 32),
         ("a \x7f b", 7),
+        ("x" + "   7" * 40, 132),
         ("漢" * 100, 269),
+        ("１" * 100, 302),
+        ("！" * 100, 216),
         ("\U0001f980" * 100, 402),
     ],
 )

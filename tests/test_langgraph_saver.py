@@ -7,6 +7,7 @@ import asyncio
 import copy
 import datetime as dt
 import logging
+import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -181,8 +182,9 @@ def facts(found: CheckpointTuple) -> Any:
 @given(
     states=st.lists(st.tuples(st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3), CALLS), max_size=4),
     namespace=st.sampled_from(["", "sub:1"]),
+    odd=st.booleans(),
 )
-def test_tuples_come_back_as_from_langgraphs_saver_in_memory(states: Any, namespace: str) -> None:
+def test_tuples_come_back_as_from_langgraphs_saver_in_memory(states: Any, namespace: str, odd: bool) -> None:
     with holdfast.open("memory:") as hf:
         savers: list[Any] = [HoldfastSaver(hf), InMemorySaver()]
         for saver in savers:
@@ -190,6 +192,10 @@ def test_tuples_come_back_as_from_langgraphs_saver_in_memory(states: Any, namesp
         for step, (values, calls) in enumerate(states):
             saved = checkpoint(values, step + 1)
             metadata = {"source": "loop", "step": step, "parents": {"": "x"}, "run_id": str(uuid.UUID(int=step))}
+            if odd:
+                saved["pending_sends"] = [AIMessage("sent", id="1")]
+                metadata |= {"counts": {"a": (1, 2)}, "when": dt.datetime(2026, 1, 2), "point": Point(x=1)}
+                del saved["updated_channels"]
             for saver in savers:
                 saver.config = saver.put(saver.config, saved, metadata, saved["channel_versions"])
                 for writes, task, path in calls:
@@ -277,6 +283,30 @@ def test_an_input_after_an_older_checkpoint_is_stored_with_that_ones_values(save
 
 
 # -- what the suite does not ask
+
+
+def test_an_event_loop_is_not_blocked_by_a_blocking_handle(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver, seen = HoldfastSaver(hf), []
+
+    def noting(method: Any) -> Any:
+        def noted(*given: Any, **named: Any) -> Any:
+            seen.append(threading.current_thread())
+            return method(*given, **named)
+
+        return noted
+
+    for name in ("load", "list"):
+        monkeypatch.setattr(saver._checkpoints, name, noting(getattr(saver._checkpoints, name)))
+
+    async def main() -> None:
+        await saver.aget_tuple(on("t"))
+        assert [found async for found in saver.alist(on("t", checkpoint_ns=""))] == []
+
+    asyncio.run(main())
+    assert len(seen) == 2
+    assert threading.main_thread() not in seen
 
 
 def test_all_threads_and_all_namespaces_can_be_listed(saver: HoldfastSaver) -> None:

@@ -111,12 +111,13 @@ def test_one_and_true_are_not_the_same_to_the_next_checkpoint(open_one: Open) ->
 
 
 def test_what_is_changed_in_place_afterwards_does_not_matter(hf: Holdfast) -> None:
-    session, state, made = hf.session("s"), {"l": [{"n": 0}, [0], Plan("p", [])], "d": {"x": {"y": [0]}}}, []
+    session, made = hf.session("s"), []
+    state: dict[str, Any] = {"l": [{"n": 0}, [0], Plan("p", [])], "d": {"x": {"y": [0]}}}
     for number in range(8):
-        state["l"][0]["n"] = number  # type: ignore[index]
-        state["l"][1].append(number)  # type: ignore[index,union-attr]
-        state["l"][2].steps.append(str(number))  # type: ignore[index,union-attr]
-        state["d"]["x"]["y"][0] = number  # type: ignore[call-overload,index]
+        state["l"][0]["n"] = number
+        state["l"][1].append(number)
+        state["l"][2].steps.append(str(number))
+        state["d"]["x"]["y"][0] = number
         made.append((session.checkpoint(state).id, copy.deepcopy(state)))
     for id, expected in made:
         assert values_of(session.state(id=id)) == expected
@@ -125,12 +126,13 @@ def test_what_is_changed_in_place_afterwards_does_not_matter(hf: Holdfast) -> No
 def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) -> None:
     async def main() -> Any:
         async with await holdfast.aopen(any_address) as hf:
-            session, state = hf.session("s"), {"count": 1, "messages": ["m1"], "deep": [{"n": 1}]}
+            session = hf.session("s")
+            state: dict[str, Any] = {"count": 1, "messages": ["m1"], "deep": [{"n": 1}]}
 
             async def work() -> None:
                 await asyncio.sleep(0)
-                state["messages"].append("m2")  # type: ignore[attr-defined]
-                state["deep"][0]["n"] = 2  # type: ignore[index]
+                state["messages"].append("m2")
+                state["deep"][0]["n"] = 2
                 state["count"] = 2
 
             await asyncio.gather(session.checkpoint(state), work())
@@ -246,8 +248,8 @@ def test_every_store_knows_the_state_of_any_moment(open_one: Open, clock: FakeCl
 
 def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, turns: int) -> None:
     """Random work on a session, then the state at every position and time against what was written down beside it."""
-    hf, state, log = open_one(), {"log": [0], "seen": {}, "n": 0}, []
-    session = hf.session("s")
+    session, log = open_one().session("s"), list[tuple[int, int, Any]]()
+    state: dict[str, Any] = {"log": [0], "seen": {}, "n": 0}
     for turn in range(turns):
         clock.advance(chance.choice([0, 1e-6, 1, 7.777777]))
         change_something(state, turn, chance)

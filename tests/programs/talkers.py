@@ -1,9 +1,14 @@
-"""Processes that checkpoint states, keep progress and go on from another session: as agents do, and to be killed."""
+"""Processes that checkpoint states, keep progress and go on from another session: as agents do, and to be killed; and
+what a failing disk does to what they leave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
+
+import apsw
+import psycopg
 
 import holdfast
 
@@ -50,3 +55,55 @@ def go_on(say: Say, address: str, new: str, old: str, gate: str | None = None) -
             pass_gate(gate)
         session.say("user", "Go on, please.")
         say(repr(session.context().memory))
+
+
+def damage_landmark(hf: holdfast.Holdfast, address: str, name: str) -> None:
+    """Flip a bit of the newest landmark under a name."""
+    if address == "memory:":
+        landmarks = _space(hf).landmarks
+        place, newest = max(
+            ((place, one) for place, one in landmarks.items() if place[1] == name), key=lambda one: one[1].position
+        )
+        landmarks[place] = newest._replace(form=_flipped(newest.form))
+        return
+    _change(address, "landmarks", "form", f"name = '{name}'", "position")
+
+
+def damage_last_part(hf: holdfast.Holdfast, address: str) -> None:
+    """Flip a bit of the bodies that were stored last."""
+    if address == "memory:":
+        parts = _space(hf).parts
+        place, last = max(parts.items(), key=lambda one: one[1].start)
+        parts[place] = last._replace(body=_flipped(last.body))
+        return
+    _change(address, "parts", "body", "1 = 1", "start")
+
+
+def damage_event(hf: holdfast.Holdfast, address: str, type: str) -> None:
+    """Flip a bit of the payload of the first event of a type."""
+    if address == "memory:":
+        for session in _space(hf).sessions.values():
+            for index, record in enumerate(session.records):
+                if record.type == type:
+                    session.records[index] = record._replace(payload=_flipped(record.payload or b""))
+                    return
+    _change(address, "events", "payload", f"type = '{type}'", "-position")
+
+
+def _space(hf: holdfast.Holdfast) -> Any:
+    return hf._core._journal.store._spaces["default"]  # type: ignore[attr-defined]
+
+
+def _change(address: str, table: str, column: str, which: str, by: str) -> None:
+    """Flip a bit in the row that is the last by some order."""
+    postgres = address.startswith("postgresql:")
+    table, mark = (f"holdfast.{table}", "%s") if postgres else (f"holdfast_{table}", "?")
+    where = f"{which} AND {by} = (SELECT max({by}) FROM {table} WHERE {which})"
+    opened: Any = psycopg.connect(address, autocommit=True) if postgres else apsw.Connection(address)
+    with closing(opened) as connection:
+        body = next(iter(connection.execute(f"SELECT {column} FROM {table} WHERE {where}")))[0]
+        connection.execute(f"UPDATE {table} SET {column} = {mark} WHERE {where}", (_flipped(body),))
+
+
+def _flipped(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])

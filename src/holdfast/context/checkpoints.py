@@ -23,6 +23,7 @@ from .weaving import Order, Weaver
 ANYTHING: Any = object()
 """Whatever the newest checkpoint is, this one follows it."""
 _LATEST = 2**62
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Checkpoints:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._weaver = Weaver(journal)
+        self._newest: dict[tuple[str, str], str] = {}
 
     # -- saving
 
@@ -87,15 +89,29 @@ class Checkpoints:
         id = self._journal.ids.random(9).hex() if id is None else check_name("checkpoint", id)
         if expires is not None and not 0 <= expires <= _LATEST:
             raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
-        expected = None if after is ANYTHING else (name, await self._own_newest(session, name, after))
+        remembered = after is not None and after == self._newest.get((session, name))
+        expected = None
+        if after is not ANYTHING:  # what is remembered need not be read first: the store compares it anyway
+            expected = (name, after if remembered else await self._own_newest(session, name, after))
         landmark = Landmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
         order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor, also)
         try:
             landmark, digest, noted = await self._weaver.store(order)
         except CheckpointConflict as conflict:
-            raise CheckpointConflict(session, name, after, conflict.found) from None
+            self._newest.pop((session, name), None)
+            if not remembered:
+                raise CheckpointConflict(session, name, after, conflict.found) from None
+            order = order._replace(after=(name, await self._own_newest(session, name, after)))
+            landmark, digest, noted = await self._weaver.store(order)
+        self._remember(session, name, id)
         return Saved(session, name, id, landmark.position, landmark.time, pinned, noted, digest, landmark=landmark)
+
+    def _remember(self, session: str, name: str, id: str) -> None:
+        """What is the newest under a name, as far as this handle knows."""
+        if len(self._newest) > _REMEMBERED:
+            self._newest.clear()
+        self._newest[session, name] = id
 
     async def _own_newest(self, session: str, name: str, after: str | None) -> str | None:
         """What the newest of the session's own checkpoints must be if `after` is to be the newest that can be read:
@@ -147,6 +163,8 @@ class Checkpoints:
                 skipped += (damage,)
                 continue
             if saved is not None:
+                if query[1:4] == (None, None, None) and not skipped and saved.session == session:
+                    self._remember(session, name, saved.id)
                 return replace(saved, skipped=skipped)
         if skipped:
             raise skipped[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import marshal
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +63,7 @@ class Shapes:
     def form(self, value: Any, depth: int = 0) -> Any:
         """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
-            large = {name: inner for name, inner in value.items() if type(inner) in (dict, list) and inner}
+            large = {name: inner for name, inner in value.items() if _is_large(inner)}
             if len(value) <= _WIDE or len(large) > _WIDE:
                 return {name: self.form(inner, depth + 1) for name, inner in value.items()}
             pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
@@ -89,13 +88,14 @@ class Shapes:
         return self._codec.encode(value, _no_reference).payload
 
     def _freeze(self, values: Sequence[Any], known: list[Any]) -> list[Any]:
-        frozen: list[Any] = []
-        for value in values:
-            try:
-                frozen.append(marshal.dumps(value, 0))  # plain data, type by type, at the speed of C; never loaded
-            except ValueError:
-                frozen.append(self._encode(value))
-        return frozen
+        return [self._encode(value) for value in values]
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a value is, or holds, a list or mapping of many items, which may get more of them."""
+    if type(value) is dict:
+        return len(value) > _WIDE or any(map(_is_large, value.values()))
+    return type(value) is list and (len(value) > _WIDE or any(map(_is_large, value)))
 
 
 def _is_name(name: Any) -> bool:

@@ -47,10 +47,13 @@ class LandmarkContract(PartContract):
         handle = await open()
         await handle.session("s").append("note", "before")
         bare = Landmark("other", "b", 2, -3)
+        open.clock.advance(5)
         await store_beside(handle, "s", Beside([_FULL, bare]), size=3)
+        now = open.clock.now()
+        open.clock.advance(5)
         reader = await open() if self.shared else handle
-        assert await found(reader, "s", LandmarkQuery("näme", limit=9)) == [_FULL._replace(position=2)]
-        assert await found(reader, "s", LandmarkQuery("other", limit=9)) == [bare._replace(position=4)]
+        assert await found(reader, "s", LandmarkQuery("näme", limit=9)) == [_FULL._replace(position=2, time=now)]
+        assert await found(reader, "s", LandmarkQuery("other", limit=9)) == [bare._replace(position=4, time=now)]
         assert await found(reader, "s", LandmarkQuery("nobody", limit=9)) == []
         assert await found(reader, "nowhere", LandmarkQuery("other", limit=9)) == []
 
@@ -71,11 +74,14 @@ class LandmarkContract(PartContract):
     @both_faces
     async def test_landmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
         handle = await open()
+        begun = open.clock.now()
         for number in range(1, 7):
-            time = 10 * number if number != 5 else 15  # a clock may go back
-            await store_beside(handle, "s", Beside([Landmark("n", f"i{number}", 0, time)]))
+            open.clock.advance({5: -25e-6, 6: 45e-6}.get(number, 10e-6))  # 10, 20, 30, 40, 15, 60: a clock may go back
+            await store_beside(handle, "s", Beside([Landmark("n", f"i{number}", 0, 0)]))
 
         async def ids(**query: Any) -> list[str]:
+            if "until" in query:
+                query["until"] += begun
             return [one.id for one in await found(handle, "s", LandmarkQuery("n", **{"limit": 9, **query}))]
 
         assert await ids() == ["i6", "i5", "i4", "i3", "i2", "i1"]
@@ -105,7 +111,8 @@ class LandmarkContract(PartContract):
     @both_faces
     async def test_landmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
         handle = await open()
-        first, second = Landmark("n", "1", 0, 5, form=b"old"), Landmark("n", "2", 1, 6)
+        now = open.clock.now()
+        first, second = Landmark("n", "1", 0, now, form=b"old"), Landmark("n", "2", 1, now)
         await store_beside(handle, "s", Beside([first, second]), size=2)
         changed = Landmark("n", "1", 1, 5, 99, True, None, b"new")
         await store_beside(handle, "s", Beside(rewritten=[changed, Landmark("n", "3", 1, 5), Landmark("m", "1", 1, 5)]))
@@ -114,7 +121,7 @@ class LandmarkContract(PartContract):
         elsewhere = changed._replace(position=2, form=b"not here")
         await store_beside(handle, "s", Beside(rewritten=[elsewhere]))  # it is not where the writer saw it
         assert await found(handle, "s", LandmarkQuery("n", "1")) == [changed]
-        again = Landmark("n", "2", 0, 8)
+        again = Landmark("n", "2", 0, now)
         await store_beside(handle, "s", Beside([again], removed=[("n", "1"), ("n", "2"), ("n", "3"), ("m", "2")]))
         assert await found(handle, "s", LandmarkQuery("n", limit=9)) == [again._replace(position=5)]
         await store_beside(handle, "s", Beside(rewritten=[changed], removed=[("n", "2")]))

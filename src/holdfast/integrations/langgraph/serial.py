@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import marshal
-import uuid
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -53,16 +52,22 @@ class Values:
 
 def pack_id(text: str) -> bytes | str:
     """Sixteen bytes for a UUID."""
+    digits = text.replace("-", "")
+    if len(digits) != 32 or len(text) != 36:
+        return text
     try:
-        packed = uuid.UUID(text)
+        packed = bytes.fromhex(digits)
     except ValueError:
         return text
-    return packed.bytes if str(packed) == text else text
+    return packed if unpack_id(packed) == text else text
 
 
 def unpack_id(packed: bytes | str) -> str:
     """The id again."""
-    return str(uuid.UUID(bytes=packed)) if isinstance(packed, bytes) else packed
+    if isinstance(packed, str):
+        return packed
+    digits = packed.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def short_id(id: str) -> str:

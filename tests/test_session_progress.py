@@ -1,0 +1,364 @@
+"""How far a session has come: each change is journaled, nobody's is lost, and the next action is never empty."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.children import Gate, Nursery
+from programs.faroff import Open
+from programs.talkers import damage_landmark
+
+import holdfast
+from holdfast import Holdfast, Progress
+from holdfast.crashpoints import listen
+from holdfast.errors import InvalidInput
+from holdfast.testing.clock import FakeClock
+
+TOKEN, OTHER = "ghp_" + "a" * 30, "ghp_" + "b" * 30
+
+
+@pytest.fixture(autouse=True)
+def _nobody_listens() -> Iterator[None]:
+    yield
+    listen(None)
+
+
+def said(hf: Holdfast, session: str = "s") -> list[tuple[str | None, list[Any]]]:
+    """Who changed what, as it is journaled."""
+    events = hf.session(session).events(types="progress.changed")
+    return [(event.actor, event.data["note"]["changes"]) for event in events]
+
+
+# -- every method
+
+
+@pytest.mark.promise("H1", "J4")
+def test_each_change_is_journaled_and_there_after_a_restart(open_one: Open) -> None:
+    goal = "Ship the invoice export"
+    made: list[tuple[Callable[[Any], Progress], Progress]] = [
+        (
+            lambda p: p.begin(goal, next_action="read the docs", context="Repository: billing"),
+            Progress(goal, (), None, "read the docs", "Repository: billing"),
+        ),
+        (
+            lambda p: p.complete("read the docs", next_action="write the client"),
+            Progress(goal, ("read the docs",), None, "write the client", "Repository: billing"),
+        ),
+        (
+            lambda p: p.complete("find a name"),
+            Progress(goal, ("read the docs", "find a name"), None, "write the client", "Repository: billing"),
+        ),
+        (
+            lambda p: p.block("no key"),
+            Progress(goal, ("read the docs", "find a name"), "no key", "write the client", "Repository: billing"),
+        ),
+        (
+            lambda p: p.plan("ask for the key"),
+            Progress(goal, ("read the docs", "find a name"), "no key", "ask for the key", "Repository: billing"),
+        ),
+        (
+            lambda p: p.unblock(),
+            Progress(goal, ("read the docs", "find a name"), None, "ask for the key", "Repository: billing"),
+        ),
+        (
+            lambda p: p.describe("Повторить:\n  ü"),
+            Progress(goal, ("read the docs", "find a name"), None, "ask for the key", "Повторить:\n  ü"),
+        ),
+        (
+            lambda p: p.finish("ship it"),
+            Progress(goal, ("read the docs", "find a name", "ship it"), None, None, "Повторить:\n  ü", True),
+        ),
+        (
+            lambda p: p.reopen("mend it"),
+            Progress(goal, ("read the docs", "find a name", "ship it"), None, "mend it", "Повторить:\n  ü"),
+        ),
+    ]
+    for change, expected in made:
+        assert change(open_one().session("s").progress) == expected
+        progress = open_one().session("s").progress
+        assert progress.read() == expected
+        fields = (progress.goal, progress.completed, progress.blocker, progress.next_action, progress.context)
+        assert (*fields, progress.finished) == (
+            *(expected.goal, expected.completed, expected.blocker, expected.next_action, expected.context),
+            expected.finished,
+        )
+    hf = open_one()
+    assert [actor for actor, _ in said(hf)] == ["agent"] * len(made)
+    assert said(hf)[2][1] == [{"field": "completed", "added": ["find a name"], "removed": []}]
+    for position, (_, expected) in enumerate(made, 1):
+        assert hf.session("s").progress.read(at=position) == expected, "as of any position"
+    assert hf.session("s").progress.read(at=0) == Progress()
+    assert hf.session("s").progress.read(at=2**70) == made[-1][1]
+    assert hf.session("other").progress.read() == Progress()
+    assert hf.session("other").head().position == 0, "looking at it stores nothing"
+
+
+def test_what_changes_nothing_is_not_journaled(open_one: Open) -> None:
+    progress = open_one().session("s").progress
+    progress.begin("g", next_action="a")
+    progress.complete("a  first\tstep", next_action="b")
+    progress.finish("c")
+    before = open_one().session("s").head().position
+    again = open_one().session("s").progress
+    for same in (
+        again.begin("g", next_action="something else"),
+        again.complete("a first step"),
+        again.finish("c"),
+        again.finish(),
+        again.unblock(),
+        again.describe(""),
+    ):
+        assert same == again.read()
+    assert open_one().session("s").head().position == before
+
+
+@pytest.mark.promise("H3")
+def test_the_next_action_is_never_empty_while_unfinished(hf: Holdfast) -> None:
+    progress = hf.session("s").progress
+
+    def refused(change: Callable[[], Any], words: str) -> None:
+        before = progress.read(), hf.session("s").head().position
+        with pytest.raises(InvalidInput, match=words) as caught:
+            change()
+        assert caught.value.hint
+        assert (progress.read(), hf.session("s").head().position) == before
+
+    refused(lambda: progress.begin("g", next_action=""), "no next action")
+    refused(lambda: progress.begin("g", next_action=" \n"), "no next action")
+    for early in (lambda: progress.complete("x"), lambda: progress.plan("x"), lambda: progress.block("x")):
+        refused(early, "no goal yet")
+    progress.begin("g", next_action="a")
+    refused(lambda: progress.complete("a"), "no next action")
+    refused(lambda: progress.complete("b", next_action=" "), "no next action")
+    refused(lambda: progress.complete("b", next_action="b"), "completed already")
+    refused(lambda: progress.plan(""), "no next action")
+    refused(lambda: progress.complete(""), "empty")
+    refused(lambda: progress.begin("another goal", next_action="x"), "not finished yet")
+    refused(lambda: progress.reopen("x"), "not finished")
+    progress.finish()
+    refused(lambda: progress.reopen(""), "no next action")
+    refused(lambda: progress.plan("x"), "finished")
+    refused(lambda: progress.complete("x"), "finished")
+    refused(lambda: progress.block("x"), "finished")
+    progress.begin("another goal", next_action="x")
+    assert progress.completed == ()
+
+
+def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
+    progress: Any = hf.session("s").progress
+    refused: list[Callable[[], Any]] = [
+        lambda: progress.begin(5, next_action="x"),
+        lambda: progress.begin("g", next_action=None),
+        lambda: progress.begin("g", next_action="x", context=b"bytes"),
+        lambda: progress.complete(None),
+        lambda: progress.complete(object()),
+        lambda: progress.read(at="1"),
+        lambda: progress.read(at=-1),
+        lambda: progress.read(at=True),
+        lambda: progress.sync(),
+        lambda: progress.keep_in(5),
+        lambda: progress.keep_in(b"bytes"),
+        lambda: progress.keep_in("a\0b"),
+        lambda: progress.keep_in("/no/such/folder/PROGRESS.md"),
+    ]
+    for bad in refused:
+        with pytest.raises(InvalidInput) as caught:
+            bad()
+        assert caught.value.hint
+    assert hf.session("s").head().position == 0
+
+
+def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(any_address) as hf:
+            progress = hf.session("s").progress
+            await progress.begin("g", next_action="n")
+            await asyncio.gather(*(progress.complete(f"step {number}") for number in range(8)))
+            await progress.block("b")
+            await progress.unblock()
+            await progress.plan("m")
+            await progress.describe("c")
+            found = await progress.read()
+            assert sorted(found.completed) == [f"step {number}" for number in range(8)]
+            assert (found.blocker, found.next_action, found.context) == (None, "m", "c")
+            assert (await progress.finish()).finished
+            assert (await progress.reopen("again")).next_action == "again"
+            assert (await progress.read(at=1)).completed == ()
+
+    asyncio.run(main())
+
+
+# -- many at once
+
+
+def test_of_concurrent_changes_all_count(open_one: Open) -> None:
+    handles = [open_one(), open_one()]
+    handles[0].session("s").progress.begin("g", next_action="n")
+    errors: list[BaseException] = []
+
+    def work(hf: Holdfast, who: int) -> None:
+        try:
+            for number in range(6):
+                hf.session("s").progress.complete(f"{who} did {number}")
+        except BaseException as error:  # noqa: BLE001 - shown below
+            errors.append(error)
+
+    workers = [threading.Thread(target=work, args=(handles[who % 2], who)) for who in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    completed = open_one().session("s").progress.completed
+    assert sorted(completed) == sorted(f"{who} did {number}" for who in range(4) for number in range(6))
+    for who in range(4):
+        mine = [step for step in completed if step.startswith(f"{who} did")]
+        assert mine == [f"{who} did {number}" for number in range(6)], "each in its order"
+    assert len(said(open_one())) == 25
+
+
+def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
+    address, gate = str(tmp_path / "agent.db"), Gate(tmp_path / "gate")
+    holdfast.open(address).close()
+    children = [
+        nursery.start(
+            "talkers:complete_steps",
+            address=address,
+            path=str(tmp_path / "PROGRESS.md"),
+            steps=[f"{who} did {number}" for number in range(5)],
+            gate=gate.path,
+        )
+        for who in range(3)
+    ]
+    for child in children:
+        child.hear(1)
+    gate.open()
+    for child in children:
+        child.finish()
+    expected = sorted(f"{who} did {number}" for who in range(3) for number in range(5))
+    with holdfast.open(address) as hf:
+        kept = hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+        assert sorted(kept.completed) == expected
+        assert {actor for actor, _ in said(hf)} == {"agent"}, "no text of ours was taken for an edit"
+    assert all(f"[x] {step}\n" in (tmp_path / "PROGRESS.md").read_text() for step in expected)
+
+
+def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
+    """The change is made again on top of what somebody else did meanwhile, and refused if it cannot be."""
+    here, there = open_one().session("s").progress, open_one().session("s").progress
+    here.begin("g", next_action="n")
+
+    def meanwhile(point: str) -> None:
+        if point == "checkpoint.woven":
+            listen(None)
+            there.finish()
+
+    listen(meanwhile)
+    with pytest.raises(InvalidInput, match="finished"):
+        here.complete("too late")
+    assert open_one().session("s").progress.read() == Progress("g", finished=True)
+
+
+@pytest.mark.promise("C8", "J2")
+@pytest.mark.parametrize("point", ["checkpoint.woven", "append.inserted", "append.committed"])
+def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nursery, point: str) -> None:
+    address = str(tmp_path / "agent.db")
+    steps = ["one", "two", "three"]
+    for visit in (1, 2, 1):
+        child = nursery.start("talkers:complete_steps", address=address, path=None, steps=steps, crash=(point, visit))
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        with holdfast.open(address) as hf:
+            found = hf.session("s").progress.read()
+            assert found in (
+                Progress(),
+                *(Progress("Ship it", tuple(steps[:count]), None, "the next one") for count in range(4)),
+            )
+            assert found.completed[: len(child.lines())] == tuple(child.lines())
+            assert hf.verify().ok
+    nursery.start("talkers:complete_steps", address=address, path=None, steps=steps).finish()
+    with holdfast.open(address) as hf:
+        assert hf.session("s").progress.completed == tuple(steps)
+        assert len(said(hf)) == 4, "nothing is journaled twice"
+
+
+# -- forks, damage, credentials, cost
+
+
+def test_a_fork_has_the_progress_of_its_beginning(open_one: Open) -> None:
+    hf = open_one()
+    progress = hf.session("s").progress
+    progress.begin("g", next_action="a")
+    progress.complete("one")
+    progress.complete("two")
+    fork = hf.fork("s", "twig", at=2)
+    assert fork.progress.completed == ("one",)
+    fork.progress.complete("three")
+    progress.complete("four")
+    assert open_one().session("twig").progress.completed == ("one", "three")
+    assert open_one().session("s").progress.completed == ("one", "two", "four")
+    assert open_one().fork("twig", "leaf", at=1).progress.completed == ()
+    assert open_one().session("s").at(1).fork("bud").progress.read() == Progress("g", (), None, "a")
+
+
+@pytest.mark.promise("J8")
+def test_with_damaged_progress_the_work_goes_on(open_one: Open, any_address: str) -> None:
+    hf = open_one()
+    for step in ("one", "two", "three"):
+        hf.session("s").progress.begin("g", next_action="n")
+        hf.session("s").progress.complete(step)
+    damage_landmark(hf, any_address, "progress")
+    assert open_one().session("s").progress.completed == ("one", "two"), "the one before it"
+    done: list[Progress] = []
+    worker = threading.Thread(
+        target=lambda: done.append(open_one().session("s").progress.complete("four")), daemon=True
+    )
+    worker.start()
+    worker.join(30)
+    assert done, "it does not try for ever"
+    assert open_one().session("s").progress.completed == ("one", "two", "four")
+
+
+def test_credentials_are_neither_kept_nor_in_the_way(open_one: Open) -> None:
+    def start() -> Progress:
+        progress = open_one().session("s").progress
+        progress.begin(f"deploy with {TOKEN}", next_action="look around")
+        return progress.complete(f"log in as {TOKEN}", next_action="go on")
+
+    assert start() == start() == open_one().session("s").progress.read()
+    assert TOKEN not in repr(list(open_one().session("s").events()))
+    assert open_one().session("s").head().position == 2
+    progress = open_one().session("s").progress
+    progress.plan(f"use {OTHER}")
+    with pytest.raises(InvalidInput, match="no next action"):
+        progress.complete(f"use {TOKEN}")  # the same words, once both credentials are gone
+    assert progress.next_action == "use [redacted]"
+    progress.block(f"{TOKEN} expired")
+    progress.describe(f"password: see {OTHER}")
+    assert TOKEN not in repr(progress.read())
+    assert OTHER not in repr(progress.read())
+
+
+def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
+    with holdfast.open("memory:", clock=clock) as hf:
+        progress, sizes = hf.session("s").progress, []
+        progress.begin("g", next_action="n", context="words " * 200)
+        append = hf._core._journal.store.append
+
+        async def weigh(request: Any) -> Any:
+            done = await append(request)
+            parts = sum(len(part.body) for part in request.beside.parts)
+            forms = sum(len(one.form or b"") for one in request.beside.landmarks)
+            sizes.append(parts + forms + sum(len(record.payload or b"") for record in done.records))
+            return done
+
+        hf._core._journal.store.append = weigh  # type: ignore[method-assign]
+        for number in range(300):
+            progress.complete(f"step {number} of many")
+        assert max(sizes[-20:]) < 2 * max(sizes[20:40])
+        assert max(sizes) < 1_000
