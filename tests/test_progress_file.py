@@ -319,6 +319,13 @@ def test_a_step_without_a_tick_is_not_done(steps: str, following: str, expected:
     assert parse(text).progress == Progress("Ship", ("a",), None, expected, context)
 
 
+def test_a_list_with_details_and_headings_between() -> None:
+    steps = "\nFirst of all:\n\n- [x] a\n\t- tabbed\n### Phase 2\n- [x] b"
+    progress, notes = parse(f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\nc\n")
+    assert progress == Progress("Ship", ("a\n- tabbed", "b"), None, "c", "First of all:\n\n### Phase 2")
+    assert notes == ("line 5: no step: kept in the context", "line 9: no step: kept in the context")
+
+
 def test_what_is_finished_stays_finished_with_a_step_left_over() -> None:
     text = "## Current Goal\nShip\n## Completed Steps\n- [x] a\n- [ ] b\n## Next Action\nDone\n"
     assert parse(text).progress == Progress("Ship", ("a",), None, None, "- [ ] b", finished=True)

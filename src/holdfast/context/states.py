@@ -22,6 +22,8 @@ _DEEPEST = 8
 _WIDE = 32
 """Names from which the simple values of a mapping are stored as a list of pairs: what changes costs a pair."""
 _PAIRS = "\0"
+_LONG = 1_000
+"""Bytes from which a list is worth a form of its own."""
 KINDS = ("manual", "subtask", "irreversible", "periodic")
 
 
@@ -63,7 +65,7 @@ class Shapes:
     def form(self, value: Any, depth: int = 0) -> Any:
         """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
-            large = {name: inner for name, inner in value.items() if _is_large(inner)}
+            large = {name: inner for name, inner in value.items() if self._is_large(inner)}
             if len(value) <= _WIDE or len(large) > _WIDE:
                 return {name: self.form(inner, depth + 1) for name, inner in value.items()}
             pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
@@ -72,6 +74,12 @@ class Shapes:
         if type(value) is list and value:
             return Items(value, self._encode, self._freeze)
         return Leaf(self._encode(value))
+
+    def _is_large(self, value: Any) -> bool:
+        """Whether a value is, or holds, a mapping of many names or a long list, which may get longer."""
+        if type(value) is dict:
+            return len(value) > _WIDE or any(map(self._is_large, value.values()))
+        return type(value) is list and (len(value) > _WIDE or len(self._encode(value)) > _LONG)
 
     def value(self, fields: Any) -> Any:
         """The value of what was read."""
@@ -89,13 +97,6 @@ class Shapes:
 
     def _freeze(self, values: Sequence[Any], known: list[Any]) -> list[Any]:
         return [self._encode(value) for value in values]
-
-
-def _is_large(value: Any) -> bool:
-    """Whether a value is, or holds, a list or mapping of many items, which may get more of them."""
-    if type(value) is dict:
-        return len(value) > _WIDE or any(map(_is_large, value.values()))
-    return type(value) is list and (len(value) > _WIDE or any(map(_is_large, value)))
 
 
 def _is_name(name: Any) -> bool:

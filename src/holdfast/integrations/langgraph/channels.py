@@ -67,6 +67,12 @@ class Memory:
             while len(self._names) > _REMEMBERED:
                 self._names.popitem(last=False)
 
+    def forget(self, session: str) -> None:
+        """The session's checkpoints are to be removed: nothing of them stays in memory."""
+        with self._lock:
+            for place in [place for place in self._names if place[0] == session]:
+                del self._names[place]
+
     def loaded(self, session: str, name: str, id: str, lists: Mapping[Path, list[Any]]) -> None:
         """The checkpoint was given out as these new objects: they are what the next one will be made of."""
         with self._lock:

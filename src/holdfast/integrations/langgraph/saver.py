@@ -64,7 +64,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
 
     @property
     def _tidying(self) -> Tidying:
-        return Tidying(self._threads, self._checkpoints, self._values)
+        return Tidying(self._threads, self._checkpoints, self._memory, self._values)
 
     # -- writing
 
@@ -76,7 +76,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Save a checkpoint; durable on return. Raises `CheckpointConflict`."""
-        return drive(self._threads.put(config, checkpoint, metadata, new_versions))
+        return drive(self._threads.put(config, checkpoint, metadata))
 
     async def aput(
         self,
@@ -86,7 +86,7 @@ class HoldfastSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
-        return await self._reach.run(self._threads.put(config, checkpoint, metadata, new_versions))
+        return await self._reach.run(self._threads.put(config, checkpoint, metadata))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

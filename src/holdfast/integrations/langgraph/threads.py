@@ -8,7 +8,6 @@ from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -44,18 +43,11 @@ class Threads:
 
     # -- writing
 
-    async def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
+    async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
         """Save a checkpoint after the one that the configuration names. Raises `CheckpointConflict`."""
         place = place_of(config)
         id = short_id(checkpoint["id"])
-        # Nothing but LangGraph's own code ran since the values were loaded, or since the input was taken in.
-        untouched = metadata.get("source") == "input" or "__start__" in new_versions
+        untouched = metadata.get("source") == "input"  # no node has run since the values were loaded
         shaping = Shaping(self._values, self._memory.lists(place.thread, place.name), untouched=untouched)
         form = shaping.fields(checkpoint["channel_values"])
         note = pack_note(checkpoint, get_checkpoint_metadata(config, metadata), place.id, self._values)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...context.checkpoints import Checkpoints, Saved
 from ...errors import InvalidInput
-from .channels import stored
+from .channels import Memory, stored
 from .places import Place, thread_id
 from .serial import Values, short_id, unpack_id, unpack_metadata
 from .threads import CHECKPOINT, WRITES, Threads
@@ -19,15 +19,18 @@ _COUNTERS = "counters_since_delta_snapshot"
 class Tidying:
     """Beside `Threads`: the same threads."""
 
-    def __init__(self, threads: Threads, checkpoints: Checkpoints, values: Values) -> None:
+    def __init__(self, threads: Threads, checkpoints: Checkpoints, memory: Memory, values: Values) -> None:
         self._threads = threads
         self._checkpoints = checkpoints
+        self._memory = memory
         self._values = values
 
     async def delete(self, thread: str, reason: str = "delete_thread") -> None:
         """Remove all checkpoints and writes of a thread."""
-        places = await self._threads.namespaces(thread_id(thread))
-        for place in {Place(thread_id(thread), "", None), *places}:  # writes may lie where no checkpoint ever came
+        session = thread_id(thread)
+        self._memory.forget(session)
+        places = await self._threads.namespaces(session)
+        for place in {Place(session, "", None), *places}:  # writes may lie where no checkpoint ever came
             await self._checkpoints.drop(place.thread, place.name, None, reason=reason)
 
     async def delete_runs(self, runs: Iterable[str]) -> None:
@@ -87,4 +90,5 @@ class Tidying:
 
     async def _drop(self, place: Place, ids: Collection[str], reason: str) -> None:
         if ids:
+            self._memory.forget(place.thread)
             await self._checkpoints.drop(place.thread, place.name, ids, reason=reason)
