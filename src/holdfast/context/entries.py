@@ -105,7 +105,7 @@ class Entries:
         """A value as text or content blocks, whole or masked. Bytes are always masked."""
         binary = isinstance(value, (bytes, bytearray))
         if not binary:
-            value = value if are_blocks(value) else text_of(value)
+            value = plain_value(value) if are_blocks(value) else text_of(value)
             if mask is None or not self._is_longer(value, mask):
                 return value, False
         short = digest(value, limit=self._mask_to, counter=self._counter, reference=f'fetch("{reference(position)}")')

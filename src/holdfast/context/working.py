@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from .. import models
 from ..crashpoints import reach
-from ..errors import CheckpointConflict, StoreReadOnly
+from ..errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ..journal.events import Draft, Event
 from ..journal.journal import Journal
 from ..ports import TALK, Beside, Landmark, LandmarkQuery, TokenCounter
@@ -53,7 +53,7 @@ class Compaction:
     kept: tuple[int, ...] = ()
     summaries: tuple[int, ...] = ()
     lost: tuple[tuple[int, int], ...] = ()
-    """Where summaries were given up, because they are about too many people to be put together."""
+    """Where summaries were given up: they said nothing, or are about too many people to be put together."""
     id: str | None = None
 
 
@@ -147,6 +147,8 @@ class WorkingMemory:
         if found is None:
             return Compaction()
         events = await self._journal.landmarks.events(found.session, [found.landmark.position])
+        if not events:
+            raise JournalDamaged(found.session, found.landmark.position, "the event is missing")
         data: dict[str, Any] = events[0].data
         lost = tuple((one[0], one[1]) for one in data["lost"])
         return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.landmark.id)
@@ -240,7 +242,8 @@ class WorkingMemory:
         upto = talk.read if talk.unread else max(unit.last for unit in doomed)
         upto = max(upto, talk.compaction.upto)
         staying = [place for unit in talk.units if unit.position not in gone for place in unit.places if place <= upto]
-        lost = [*talk.compaction.lost, *((one.first, one.last) for one in blocks[:-_BLOCKS])]
+        empty = [one for one in talk.summaries if not one.text]
+        lost = [*talk.compaction.lost, *((one.first, one.last) for one in (*empty, *blocks[:-_BLOCKS]))]
         data = {
             "upto": upto,
             "kept": sorted(staying),
@@ -279,7 +282,16 @@ def _untraced(talk: Conversation) -> list[Trace]:
         if not one.text
     ]
     for first, last in talk.compaction.lost:
-        found.append(Trace(first, last, "summary", Shown.LEFT_OUT, "summaries about too many people", 0))
+        found.append(
+            Trace(
+                first,
+                last,
+                "summary",
+                Shown.LEFT_OUT,
+                "nothing in it was worth keeping, or summaries were about too many people",
+                0,
+            )
+        )
     if talk.unread:
         first, last = talk.unread[0], talk.unread[-1]
         found.append(Trace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))

@@ -1,0 +1,433 @@
+"""Hand-off: a session that continues another begins with what it must know, and with nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from programs.children import Gate, Nursery
+from programs.faroff import Far, Killed, Open
+from programs.talkers import damage_event
+
+import holdfast
+from holdfast import Draft, Holdfast, Progress
+from holdfast.context.counting import counter_for
+from holdfast.context.handoff import Handoff
+from holdfast.errors import InvalidInput, RunParked
+
+
+def begun(hf: Holdfast, session: str = "new") -> list[Any]:
+    return [event.data["session"] for event in hf.session(session).events(types="session.continues")]
+
+
+def memory(hf: Holdfast, session: str = "new", **options: Any) -> str:
+    return hf.session(session).context(**options).memory
+
+
+@holdfast.task
+def shop() -> Any:
+    return holdfast.ask("May I buy the expensive one?")
+
+
+def leave_work(hf: Holdfast, far: Far) -> None:
+    """A session `old` with all that there is to hand over."""
+
+    @holdfast.step(in_doubt="ask")
+    def pay() -> str:
+        return far.do("pay")
+
+    @holdfast.task
+    def checkout() -> str:
+        return pay()
+
+    old = hf.session("old")
+    old.progress.begin("Ship the export", next_action="write the client", context="Repository: billing")
+    old.progress.complete("read the docs")
+    old.say("user", "a remark that nobody needs to hear again")
+    old.tool_result(old.tool_call("grep", {"pattern": "needle"}), "line upon line of output")
+    for number in range(12):
+        old.decide(f"decision {number}", reason=f"reason {number}")
+    with pytest.raises(RunParked):
+        hf.run(shop, id="asking", session="old")
+    far.die = "after pay"
+    with pytest.raises(Killed):
+        hf.run(checkout, id="paying", session="old-pay")
+    with pytest.raises(Killed):
+        far.die = "after pay"
+        hf.run(checkout, id="paying-too", session="doubtful")
+
+
+# -- what is in it
+
+
+@pytest.mark.promise("H4", "W11")
+def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one: Open, far: Far) -> None:
+    hf = open_one()
+    leave_work(hf, far)
+    left = hf.session("old").handoff()
+    assert (left.session, left.position) == ("old", hf.session("old").head().position)
+    assert left.progress == hf.session("old").progress.read()
+    assert left.questions == ("shop (asking) waits for an answer to 'May I buy the expensive one?'",)
+    assert left.decisions == tuple(f"decision {n} (because reason {n})" for n in range(11, 3, -1))
+    context = open_one().session("new", continues="old").context()
+    for line in (
+        "This session goes on from 'old'.",
+        "Open question: shop (asking) waits for an answer to 'May I buy the expensive one?'",
+        "Decided: decision 11 (because reason 11)",
+        "Goal: Ship the export",
+        "Next: write the client",
+        "Done, do not repeat: read the docs",
+        "Repository: billing",
+    ):
+        assert line in context.memory.splitlines()
+    assert context.said == ()
+    for form in (context.json().decode(), repr(context.anthropic()), repr(context.openai())):
+        assert "decision 11" in form
+        for gone in ("nobody needs", "needle", "line upon line", "decision 3 "):
+            assert gone not in form
+    assert {one.kind for one in context.trace} == {"handoff", "progress"}
+    assert memory(open_one()) == context.memory, "rebuilt in another process"
+
+
+@pytest.mark.promise("H4", "X5")
+def test_what_may_have_happened_is_said_first(open_one: Open, far: Far) -> None:
+    hf = open_one()
+    leave_work(hf, far)
+    assert hf.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying-too)",)
+    hf.session("new", continues="doubtful").say("user", "go on")
+    lines = memory(open_one()).splitlines()
+    assert lines[1:3] == [
+        "This session goes on from 'doubtful'.",
+        "In doubt, may have happened: pay#1 of checkout (paying-too)",
+    ]
+    assert far.times("pay") == 2, "nothing was done again to find out"
+
+
+@pytest.mark.promise("H4")
+def test_progress_goes_on_and_nothing_is_done_twice(open_one: Open) -> None:
+    old = open_one().session("old").progress
+    old.begin("g", next_action="two")
+    old.complete("one")
+    new = open_one().session("new", continues="old").progress
+    assert new.read() == old.read()
+    assert new.complete("one") == old.read(), "it is done already"
+    with pytest.raises(InvalidInput, match="completed already"):
+        new.plan("one")
+    new.complete("two", next_action="three")
+    old.complete("meanwhile")
+    assert open_one().session("new").progress.completed == ("one", "two")
+    assert open_one().session("old").progress.completed == ("one", "meanwhile")
+    assert "Done, do not repeat: two" in memory(open_one())
+    assert "meanwhile" not in memory(open_one())
+    assert open_one().session("new").progress.read(at=1).completed == ("one",)
+    open_one().session("new").progress.finish()
+    open_one().session("new").progress.begin("another goal", next_action="x")
+    assert open_one().session("new", continues="old").progress.read() == Progress("another goal", (), None, "x")
+
+
+def test_it_is_as_the_old_session_stood(open_one: Open) -> None:
+    old = open_one().session("old")
+    old.decide("first", reason="r")
+    open_one().session("new", continues="old").say("user", "hello")
+    old.decide("second", reason="r")
+    old.progress.begin("late goal", next_action="n")
+    again = open_one().session("new", continues="old")
+    assert "first" in again.context().memory
+    assert "second" not in again.context().memory
+    assert again.progress.read() == Progress()
+    assert again.context(at=0).memory == ""
+    assert again.context(at=1).memory == again.context().memory
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda s: s.say("user", "x"),
+        lambda s: s.append("note"),
+        lambda s: s.append_all([Draft("note"), Draft("note")]),
+        lambda s: s.tool_call("t"),
+        lambda s: s.decide("d", reason="r"),
+        lambda s: s.met_error("e"),
+        lambda s: s.checkpoint(1),
+        lambda s: s.context(),
+        lambda s: s.progress.read(),
+        lambda s: s.progress.begin("g", next_action="n"),
+        lambda s: s.handoff(),
+    ],
+)
+def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any]) -> None:
+    with holdfast.open("memory:") as hf:
+        hf.session("old").decide("d", reason="r")
+        session = hf.session("new", continues="old")
+        assert session.head().position == 0, "nothing is stored until something is appended"
+        act(session)
+        assert next(iter(hf.session("new").events())).type == "session.continues"
+        act(hf.session("new", continues="old"))
+        assert begun(hf) == ["old"]
+        assert hf.verify().ok
+
+
+# -- once
+
+
+@pytest.mark.promise("H4", "J7")
+def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> None:
+    address = str(tmp_path / "agent.db")
+    with holdfast.open(address) as hf:
+        hf.session("old").decide("d", reason="r")
+        hf.session("old").progress.begin("g", next_action="n")
+    for number in range(3):
+        gate = Gate(tmp_path / f"gate {number}")
+        given = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
+        children = [nursery.start("talkers:go_on", **given) for _ in range(3)]
+        for child in children:
+            child.hear(1)
+        gate.open()
+        assert len({child.finish()[1] for child in children}) == 1, "all see the same"
+        with holdfast.open(address) as hf:
+            assert begun(hf, f"new {number}") == ["old"]
+            types = [event.type for event in hf.session(f"new {number}").events()]
+            assert types == ["session.continues", *["talk.message"] * 3]
+
+
+@pytest.mark.promise("H4")
+@pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
+def test_a_kill_in_between_changes_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
+    address = str(tmp_path / "agent.db")
+    with holdfast.open(address) as hf:
+        hf.session("old").progress.begin("g", next_action="n")
+        hf.session("old").progress.complete("one")
+    for visit in (1, 2):
+        new = f"new {visit}"
+        child = nursery.start("talkers:go_on", address=address, new=new, old="old", crash=(point, visit))
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        with holdfast.open(address) as hf:
+            if begun(hf, new):
+                hf.session(new).say("user", "opened without naming the old one")
+                assert hf.session(new).progress.completed == ("one",)
+            hf.session(new, continues="old").say("user", "again")
+            assert begun(hf, new) == ["old"]
+            assert "Done, do not repeat: one" in memory(hf, new)
+
+
+def test_two_calls_on_one_session_both_see_it(any_address: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(any_address) as hf:
+            await hf.session("old").decide("d", reason="r")
+            session = hf.session("new", continues="old")
+            _, context, progress = await asyncio.gather(
+                session.say("user", "1"), session.context(), session.progress.read()
+            )
+            assert "Decided: d (because r)" in context.memory
+            assert progress == Progress()
+            assert [event.type async for event in session.events()] == ["session.continues", "talk.message"]
+
+    asyncio.run(main())
+
+
+def test_threads_on_one_session_both_see_it(hf: Holdfast) -> None:
+    hf.session("old").decide("d", reason="r")
+    session = hf.session("new", continues="old")
+    threads = [threading.Thread(target=lambda: session.say("user", "x")) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [event.type for event in session.events()] == ["session.continues", *["talk.message"] * 4]
+
+
+def test_what_cannot_be_continued_is_named_every_time(open_one: Open) -> None:
+    for session in ("old", "older"):
+        open_one().session(session).say("user", "x")
+    open_one().session("new", continues="old").say("user", "x")
+    before = open_one().session("new").head().position
+    for wrong, words in (("older", "goes on from 'old' already"), ("nobody", "goes on from 'old' already")):
+        session = open_one().session("new", continues=wrong)
+        for _ in range(2):
+            with pytest.raises(InvalidInput, match=words) as caught:
+                session.say("user", "y")
+            assert caught.value.hint
+    fresh = open_one().session("fresh", continues="nobody")
+    for act in (lambda: fresh.say("user", "y"), fresh.context, lambda: fresh.append("x"), fresh.handoff):
+        with pytest.raises(InvalidInput, match="no session 'nobody'"):
+            act()
+    with pytest.raises(InvalidInput, match="no session 'nobody'"):
+        open_one().session("nobody").handoff()
+    for itself in ("new", "", 5, "a\0b"):
+        with pytest.raises(InvalidInput):
+            open_one().session("new", continues=itself)  # type: ignore[arg-type]
+    assert open_one().session("new").head().position == before
+    assert open_one().session("fresh").head().position == 0
+
+
+def test_the_idempotency_keys_of_users_are_their_own(hf: Holdfast) -> None:
+    hf.session("old").decide("d", reason="r")
+    hf.session("new").say("user", "x", key="session.continues")
+    hf.session("new", continues="old").say("user", "y")
+    assert "Decided: d" in memory(hf)
+
+
+# -- over several sessions, forks, persons, damage
+
+
+@pytest.mark.promise("H4", "W11")
+def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, far: Far) -> None:
+    leave_work(open_one(), far)
+    for number in range(5):
+        hf = open_one()
+        session = hf.session(f"s{number}", continues=f"s{number - 1}" if number else "old")
+        session.say("user", f"a remark in session {number}")
+        if number in (1, 3):
+            session.progress.complete(f"step {number}")
+            session.decide(f"chosen in {number}", reason="why not")
+    context = open_one().session("s4").context()
+    lines = context.memory.splitlines()
+    assert lines[1] == "This session goes on from 's3'."
+    assert "Open question: shop (asking) waits for an answer to 'May I buy the expensive one?'" in lines
+    assert [line for line in lines if line.startswith("Decided")][:3] == [
+        "Decided: chosen in 3 (because why not)",
+        "Decided: chosen in 1 (because why not)",
+        "Decided: decision 11 (because reason 11)",
+    ]
+    assert sum(line.startswith("Decided") for line in lines) == 8
+    assert [line for line in lines if line.startswith("Done")] == [
+        f"Done, do not repeat: {step}" for step in ("step 3", "step 1", "read the docs")
+    ]
+    assert "a remark in session 3" not in context.json().decode()
+    open_one().answer("asking", "no")
+    assert open_one().session("s4").handoff().questions == (), "answered: open no longer"
+
+
+def test_forks_have_it_and_leave_it(open_one: Open) -> None:
+    hf = open_one()
+    hf.session("old").decide("d", reason="r")
+    hf.session("old").progress.begin("g", next_action="n")
+    new = hf.session("new", continues="old")
+    new.decide("e", reason="s")
+    assert open_one().fork("new", "twig").context().memory == new.context().memory
+    assert open_one().fork("new", "bud", at=1).progress.read() == Progress("g", (), None, "n")
+    assert (
+        open_one().session("twig").handoff().decisions == new.handoff().decisions == ("e (because s)", "d (because r)")
+    )
+    open_one().session("next", continues="twig").say("user", "x")
+    assert "Decided: e (because s)" in memory(open_one(), "next")
+
+
+@pytest.mark.promise("P5")
+def test_what_was_about_a_person_goes_with_the_person(any_address: str) -> None:
+    with holdfast.open(any_address) as hf:
+        hf._core._engine.patience = 0
+        hf.session("old").decide("refund Ada Lovelace", reason="she lives in London", subject="ada")
+        hf.session("old").decide("use sqlite", reason="simple")
+
+        @holdfast.task
+        def mail() -> Any:
+            return holdfast.ask("May I write to Ada Lovelace?")
+
+        with pytest.raises(RunParked):
+            hf.run(mail, id="r", session="old", subject="ada")
+        hf.session("new", continues="old").say("user", "x")
+        hf.session("newer", continues="new").say("user", "x")
+        assert "Ada" in memory(hf, "newer")
+        hf.erase("ada")
+        for session in ("new", "newer"):
+            assert "use sqlite" in memory(hf, session)
+            assert "Ada" not in memory(hf, session)
+            assert "Ada" not in repr([event.data for event in hf.session(session).events()])
+
+
+@pytest.mark.promise("J8")
+def test_a_damaged_decision_of_the_old_session_does_not_stop_the_new_one(open_one: Open, any_address: str) -> None:
+    hf = open_one()
+    hf.session("old").decide("first", reason="r")
+    hf.session("old").decide("second", reason="r")
+    hf.session("new", continues="old").say("user", "x")
+    damage_event(hf, any_address, "talk.decided")
+    assert "Decided: second" in memory(open_one())
+    assert "first" not in memory(open_one())
+    open_one().session("other", continues="old").say("user", "x")
+    assert "This session goes on from 'old'." in memory(open_one(), "other")
+
+
+# -- within its budget
+
+
+@pytest.mark.promise("H4", "W2")
+def test_one_long_line_does_not_hide_the_rest(hf: Holdfast) -> None:
+    old = hf.session("old")
+    old.decide("keep sqlite", reason="simple")
+    old.decide("X " * 50_000, reason="y")
+    old.progress.begin("Migrate everything " * 400, next_action="Do the small thing " * 300, context="word " * 5_000)
+    old.progress.complete("one")
+    old.progress.block("waiting " * 5_000)
+    context = hf.session("new", continues="old").context()
+    assert context.tokens <= context.budget
+    for needed in ("keep sqlite", "Next: Do the small thing", "Done, do not repeat: one", "Blocked by: waiting"):
+        assert needed in context.memory
+
+
+texts = st.text(min_size=1, max_size=60).filter(lambda text: text.strip() != "")
+words = st.one_of(texts, st.integers(1, 400).map(lambda count: "word " * count), st.just("日本語" * 200))
+
+
+@pytest.mark.promise("H4", "W2")
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(words, max_size=4),
+    st.lists(words, max_size=12),
+    st.lists(words, max_size=4),
+    words,
+    words,
+    st.integers(100, 4_000),
+)
+def test_it_never_takes_more_than_its_budget(
+    questions: list[str], steps: list[str], doubt: list[str], goal: str, blocker: str, budget: int
+) -> None:
+    counter = counter_for(None)
+    following = "what no step says"
+    progress = Progress(goal, tuple(steps), blocker, following, "\n".join(questions))
+    left = Handoff("old", 7, progress, tuple(questions), tuple(steps), tuple(doubt))
+    text = left.text(counter, budget)
+    assert counter.count(text) <= budget
+    assert "old" in text
+    with holdfast.open("memory:") as hf:
+        old = hf.session("old")
+        old.progress.begin(goal, next_action=following)
+        for step in steps:
+            old.progress.complete(step)
+            old.decide(step, reason=goal)
+        old.progress.block(blocker)
+        context = hf.session("new", continues="old").context(budget=budget)
+        assert context.tokens <= budget
+        assert counter.count(context.memory) <= 0.4 * budget + 20
+        assert context.memory == hf.session("new").context(budget=budget).memory
+
+
+@pytest.mark.promise("J15")
+def test_a_client_that_comes_back_hears_all_that_it_missed(open_one: Open) -> None:
+    talk, client = open_one().session("old"), open_one().session("old")
+    for number in range(3):
+        talk.say("user", f"turn {number}")
+    heard = []
+    for event in client.follow(timeout=0.2):
+        heard.append(event)
+        if len(heard) == 2:
+            break  # the line is cut
+    for number in range(3, 40):
+        talk.say("assistant", f"turn {number}")
+        if number % 10 == 0:
+            talk.checkpoint({"turn": number})
+            talk.progress.begin("g", next_action="n")
+    back = open_one().session("old")
+    heard += list(back.follow(after=heard[-1].position, timeout=0.2))
+    assert [event.position for event in heard] == list(range(1, talk.head().position + 1)), "all of it, once, in order"
+    turns = [event.data["content"] for event in heard if event.type == "talk.message"]
+    assert turns == [f"turn {number}" for number in range(40)]
+    assert back.context().json() == talk.context().json()
