@@ -58,10 +58,7 @@ def leave_work(hf: Holdfast, far: Far) -> None:
         hf.run(shop, id="asking", session="old")
     far.die = "after pay"
     with pytest.raises(Killed):
-        hf.run(checkout, id="paying", session="old-pay")
-    with pytest.raises(Killed):
-        far.die = "after pay"
-        hf.run(checkout, id="paying-too", session="doubtful")
+        hf.run(checkout, id="paying", session="doubtful")
 
 
 # -- what is in it
@@ -100,14 +97,14 @@ def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one:
 def test_what_may_have_happened_is_said_first(open_one: Open, far: Far) -> None:
     hf = open_one()
     leave_work(hf, far)
-    assert hf.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying-too)",)
+    assert hf.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
     hf.session("new", continues="doubtful").say("user", "go on")
     lines = memory(open_one()).splitlines()
     assert lines[1:3] == [
         "This session goes on from 'doubtful'.",
-        "In doubt, may have happened: pay#1 of checkout (paying-too)",
+        "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
-    assert far.times("pay") == 2, "nothing was done again to find out"
+    assert far.times("pay") == 1, "nothing was done again to find out"
 
 
 @pytest.mark.promise("H4")
@@ -185,7 +182,7 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
         hf.session("old").progress.begin("g", next_action="n")
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
-        given = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
+        given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
         children = [nursery.start("talkers:go_on", **given) for _ in range(3)]
         for child in children:
             child.hear(1)
@@ -204,7 +201,7 @@ def test_a_kill_in_between_changes_nothing(tmp_path: Path, nursery: Nursery, poi
     with holdfast.open(address) as hf:
         hf.session("old").progress.begin("g", next_action="n")
         hf.session("old").progress.complete("one")
-    for visit in (1, 2):
+    for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
         child = nursery.start("talkers:go_on", address=address, new=new, old="old", crash=(point, visit))
         assert child.wait() == -signal.SIGKILL, child.complaint()
@@ -244,8 +241,8 @@ def test_threads_on_one_session_both_see_it(hf: Holdfast) -> None:
 
 
 def test_what_cannot_be_continued_is_named_every_time(open_one: Open) -> None:
-    for session in ("old", "older"):
-        open_one().session(session).say("user", "x")
+    for name in ("old", "older"):
+        open_one().session(name).say("user", "x")
     open_one().session("new", continues="old").say("user", "x")
     before = open_one().session("new").head().position
     for wrong, words in (("older", "goes on from 'old' already"), ("nobody", "goes on from 'old' already")):

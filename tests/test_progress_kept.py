@@ -84,12 +84,13 @@ def test_the_file_is_written_in_its_layout_with_each_change(open_one: Open, path
         "## Current Blocker\nno key\n\n## Next Action\ntest it\n\n## Context\nRepository: billing\n"
     )
     kept.unblock()
-    for change in (
+    changes: list[Callable[[], Progress]] = [
         lambda: kept.plan("x"),
         lambda: kept.describe("c"),
         lambda: kept.finish("y"),
         lambda: kept.reopen("z"),
-    ):
+    ]
+    for change in changes:
         expected = change()
         assert parse(path.read_text()).progress == expected == open_one().session("s").progress.read()
     assert sorted(os.listdir(path.parent)) == [path.name]

@@ -7,7 +7,6 @@ does not see, such as 1 to True, is not seen here.
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import attrgetter
@@ -74,4 +73,6 @@ def _copy(value: Any) -> Any:
         return {name: inner if type(inner) in _ATOMS else _copy(inner) for name, inner in value.items()}
     if kind is list:
         return [inner if type(inner) in _ATOMS else _copy(inner) for inner in value]
-    return marshal.loads(marshal.dumps(value, 2))
+    if kind is tuple or kind is set or kind is frozenset:
+        return kind(map(_copy, value))
+    raise ValueError(f"{kind.__name__} is no plain data")
