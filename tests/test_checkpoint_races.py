@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Open
+from programs.proxy import CuttingProxy
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import holdfast
@@ -366,3 +367,20 @@ def test_many_sessions_are_not_remembered_for_ever() -> None:
             drive(reader.load(f"s{number}", "main"))
         for one in (cp, reader):
             assert len(one._weaver._kept) <= 200
+
+
+@pytest.mark.promise("J2", "C8")
+def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> None:
+    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as hf:
+        cp = checkpoints_of(hf)
+        for number in range(8):
+            if number % 2:
+                proxy.cut_after(b"COMMIT")
+            save(cp, number, after=str(number - 1) if number else None)
+        proxy.cut_after(b"COMMIT")
+        assert drive(cp.drop("s", "main", ["0", "5"], reason="test")) == 2
+        assert proxy.cuts == 5
+        assert [saved.id for saved in listed(cp, "s", "main")] == ["7", "6", "4", "3", "2", "1"]
+        for number in (1, 2, 3, 4, 6, 7):
+            expect(cp, str(number), number)
+        assert hf.verify().ok

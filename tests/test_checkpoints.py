@@ -11,7 +11,7 @@ from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import holdfast
 from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost
+from holdfast.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
 from holdfast.journal.forms import Leaf
 from holdfast.runtime import drive
 from holdfast.testing.clock import FakeClock
@@ -300,63 +300,6 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
     assert not files_with(tmp_path, b"planted")
 
 
-# -- forks
-
-
-@pytest.mark.promise("X22")
-def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
-    for number in range(4):
-        save(cp, number)
-    drive(cp.attach("s", "main", "c3", {"n": 3}, type="writes"))
-    fork_at = hf.session("s").head().position
-    hf.session("s").fork("fork")
-    hf.session("s").fork("early", at=2)
-    save(cp, 4)
-    save(cp, 4, name="later")
-    drive(cp.attach("s", "main", "c3", {"n": 4}, type="writes"))
-    for reader in (cp, checkpoints_of(open_one())):
-        expect(load(reader, "fork"), 3)
-        expect(load(reader, "early"), 1)
-        assert load(reader, "fork", id="c4") is None
-        expect(load(reader, "fork", id="c0"), 0)
-        expect(load(reader, "fork", at=2), 1)
-        assert [one.id for one in listed(reader, "early", "main")] == ["c1", "c0"]
-        assert [one.data["n"] for one in drive(reader.attached("fork", "main", "c3"))] == [3]
-        assert drive(reader.names("fork")) == ["main"]
-    with pytest.raises(CheckpointConflict):
-        save(cp, 9, "fork", after=None)
-    save(cp, 9, "fork", after="c3")
-    hf.session("fork").fork("twig")
-    save(cp, 10, "twig", after="c9")
-    expect(load(cp, "fork"), 9)
-    expect(load(cp, "twig"), 10)
-    expect(load(cp, "twig", at=fork_at), 3)
-    expect(load(cp), 4)
-    assert [one.id for one in listed(cp, "twig", "main")] == ["c10", "c9", "c3", "c2", "c1", "c0"]
-    assert hf.verify().ok
-
-
-@pytest.mark.promise("X22")
-def test_a_fork_keeps_its_own_when_the_parent_drops(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
-    for number in range(3):
-        save(cp, number)
-    hf.session("s").fork("fork")
-    save(cp, 3, "fork")
-    save(cp, 1, "fork")  # an inherited id again
-    assert [one.id for one in listed(cp, "fork", "main")] == ["c1", "c3", "c2", "c0"]
-    drive(cp.drop("s", "main", None, reason="test"))
-    assert load(cp) is None
-    expect(load(cp, "fork"), 1)
-    expect(load(cp, "fork", id="c3"), 3)
-    assert load(cp, "fork", id="c2") is None, "it was the parent's"
-    save(cp, 4, "fork", after="c1")
-    expect(load(checkpoints_of(open_one()), "fork"), 4)
-
-
 # -- people
 
 
@@ -392,6 +335,45 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
     if sealed:
         with pytest.raises(KeyMissing):
             holdfast.open(path)
+
+
+@pytest.mark.promise("G2")
+def test_checkpoints_outlive_new_keys(tmp_path: Path) -> None:
+    path, keys = tmp_path / "agent.db", [holdfast.new_key() for _ in range(2)]
+    with holdfast.open(path) as hf:
+        save(checkpoints_of(hf), 0)
+        save(checkpoints_of(hf), 1, subject="ada")
+    with holdfast.open(path, key=keys[0]) as hf:  # sealed from here on
+        expect(load(checkpoints_of(hf)), 1)
+        save(checkpoints_of(hf), 2)
+        save(checkpoints_of(hf), 3, subject="ada")
+        hf.rotate_key(keys[1])
+        save(checkpoints_of(hf), 4)
+    with holdfast.open(path, key=keys[1], readonly=True) as hf:
+        for number in range(5):
+            expect(load(checkpoints_of(hf), id=f"c{number}"), number)
+    with holdfast.open(path, key=keys[1]) as hf:
+        cp = checkpoints_of(hf)
+        assert drive(cp.drop("s", "main", ["c0", "c3"], reason="test")) == 2
+        for number in (1, 2, 4):
+            expect(load(cp, id=f"c{number}"), number)
+        assert hf.erase("ada").checkpoints == 1
+        assert [one.id for one in listed(cp, "s", "main")] == ["c4", "c2"]
+
+
+def test_a_reader_without_the_right_to_write_reads(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf:
+        save(checkpoints_of(hf), 7)
+        drive(checkpoints_of(hf).attach("s", "main", "c7", {"n": 1}, type="writes"))
+    with holdfast.open(path, readonly=True) as hf:
+        cp = checkpoints_of(hf)
+        expect(load(cp), 7)
+        assert [one.data for one in drive(cp.attached("s", "main", "c7"))] == [{"n": 1}]
+        with pytest.raises(StoreReadOnly):
+            save(cp, 8)
+        with pytest.raises(StoreReadOnly):
+            drive(cp.drop("s", "main", None, reason="test"))
 
 
 def files_with(folder: Path, planted: bytes) -> list[str]:

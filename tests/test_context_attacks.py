@@ -210,7 +210,11 @@ def test_a_damaged_compaction_is_reported_or_made_anew_but_not_waited_for(addres
 # -- events that nobody's functions made
 
 ODD: list[tuple[str, Any]] = [
-    *(("talk.message", data) for data in (None, 5, "text", [], {})),
+    ("talk.message", None),
+    ("talk.message", 5),
+    ("talk.message", "text"),
+    ("talk.message", []),
+    ("talk.message", {}),
     *(("talk.message", {"role": "user", **more}) for more in ({}, {"content": 5}, {"content": None}, {"content": [3]})),
     *(("talk.message", {"role": role, "content": "x"}) for role in ("tool", 7, None, "System")),
     ("talk.message", {"role": "user", "content": [{"type": "text"}]}),

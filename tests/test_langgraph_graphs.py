@@ -158,6 +158,18 @@ def test_the_history_is_given_whole_and_in_pages(saver: HoldfastSaver) -> None:
     assert every[0].parent_config == {"configurable": every[1].config["configurable"]}
 
 
+def test_a_fork_of_the_session_is_a_thread_that_goes_on_by_itself(hf: holdfast.Holdfast) -> None:
+    graph = chat(HoldfastSaver(hf))
+    graph.invoke(said("a"), on("t"))
+    hf.session("t").fork("u")
+    graph.invoke(said("b"), on("t"))
+    graph.invoke(said("c"), on("u"))
+    assert texts(graph.get_state(on("t"))) == ["a", "you said a", "b", "you said b"]
+    assert texts(graph.get_state(on("u"))) == ["a", "you said a", "c", "you said c"]
+    threads = {found.config["configurable"]["thread_id"] for found in graph.get_state_history(on("u"))}
+    assert threads == {"u"}
+
+
 def test_pruning_keeps_what_the_newest_state_is_made_of(saver: HoldfastSaver) -> None:
     graph = delta(saver, every=3)
     for turn in range(7):

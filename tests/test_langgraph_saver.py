@@ -25,6 +25,8 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.base import CipherProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from programs.graphs import chat, on, said, texts
 from pydantic import BaseModel
 
@@ -355,6 +357,44 @@ def test_credentials_in_a_configuration_stay_out_of_the_metadata(saver: Holdfast
     assert "abcdefghij" not in str(found.metadata)
 
 
+class Rot(CipherProtocol):
+    """No secret, but other bytes each time, as a cipher with a nonce gives them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        self._count = (self._count + 1) % 256
+        return "rot", bytes([self._count]) + bytes((one + self._count) % 256 for one in plaintext)
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        assert ciphername == "rot"
+        return bytes((one - ciphertext[0]) % 256 for one in ciphertext[1:])
+
+
+def test_values_may_be_encrypted_by_langgraphs_serializer(tmp_path: Path) -> None:
+    serde = EncryptedSerializer(Rot())
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        graph = chat(HoldfastSaver(hf, serde=serde))
+        for turn in ("a secret", "b secret"):
+            graph.invoke(said(turn), on("t"))
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        graph = chat(HoldfastSaver(hf, serde=serde))
+        graph.invoke(said("c secret"), on("t"))
+        assert texts(graph.get_state(on("t")))[::2] == ["a secret", "b secret", "c secret"]
+    assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+
+
+def test_a_damaged_checkpoint_is_left_out_of_the_history(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        graph = chat(HoldfastSaver(hf))
+        graph.invoke(said("a"), on("t"))
+        every = len(list(graph.get_state_history(on("t"))))
+        _damage(tmp_path / "agent.db")
+        assert 0 < len(list(graph.get_state_history(on("t")))) < every
+    assert "damaged" in caplog.text
+
+
 @pytest.mark.parametrize("way", ["delete_thread", "prune", "delete_for_runs"])
 def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
     with holdfast.open(tmp_path / "agent.db") as hf:
@@ -378,6 +418,13 @@ def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
     assert b"secret" not in files
 
 
+def _damage(path: Path) -> None:
+    """Lose the last bytes that were stored of any state."""
+    connection = apsw.Connection(str(path))
+    connection.execute("DELETE FROM holdfast_parts WHERE number = (SELECT max(number) FROM holdfast_parts)")
+    connection.close()
+
+
 def test_a_thread_goes_on_from_the_checkpoint_before_a_damaged_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -386,9 +433,7 @@ def test_a_thread_goes_on_from_the_checkpoint_before_a_damaged_one(
         graph = chat(HoldfastSaver(hf))
         graph.invoke(said("a"), on("t"))
         graph.invoke(said("b"), on("t"))
-    connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM holdfast_parts WHERE number = (SELECT max(number) FROM holdfast_parts)")
-    connection.close()
+    _damage(path)
     with holdfast.open(path) as hf, caplog.at_level(logging.WARNING, "holdfast.langgraph"):
         graph = chat(HoldfastSaver(hf))
         before = texts(graph.get_state(on("t")))

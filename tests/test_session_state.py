@@ -249,7 +249,7 @@ def test_every_store_knows_the_state_of_any_moment(open_one: Open, clock: FakeCl
 def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, turns: int) -> None:
     """Random work on a session, then the state at every position and time against what was written down beside it."""
     session, log = open_one().session("s"), list[tuple[int, int, Any]]()
-    state: dict[str, Any] = {"log": [0], "seen": {}, "n": 0}
+    state: dict[str, Any] = {"log": [0], "seen": {}, "wide": {}, "n": 0}
     for turn in range(turns):
         clock.advance(chance.choice([0, 1e-6, 1, 7.777777]))
         change_something(state, turn, chance)
@@ -277,17 +277,26 @@ def walk_and_compare(open_one: Open, clock: FakeClock, chance: random.Random, tu
 
 
 def change_something(state: dict[str, Any], turn: int, chance: random.Random) -> None:
-    what = chance.randrange(6)
+    """Grow, trim and edit a list; fill and empty a mapping; and widen another, to where it is stored otherwise."""
+    what = chance.randrange(9)
+    log, seen, wide = state["log"], state["seen"], state["wide"]
     if what == 0:
-        state["log"].append({"turn": turn, "text": "word " * chance.randrange(40)})
+        log.append({"turn": turn, "text": "word " * chance.randrange(40)})
     elif what == 1:
-        del state["log"][: chance.randrange(3)]
-    elif what == 2 and state["log"]:
-        state["log"][chance.randrange(len(state["log"]))] = chance.choice([turn, True, 1, 1.0, (turn,)])
+        del log[: chance.randrange(3)]
+    elif what == 2 and log:
+        log[chance.randrange(len(log))] = chance.choice([turn, True, 1, 1.0, (turn,)])
     elif what == 3:
-        state["seen"][f"k{chance.randrange(9)}"] = {"turn": turn, "big": "x" * chance.choice([1, 100])}
+        seen[f"k{chance.randrange(9)}"] = {"turn": turn, "big": "x" * chance.choice([1, 100])}
     elif what == 4:
-        state["seen"].pop(next(iter(state["seen"]), None), None)
+        seen.pop(next(iter(seen), None), None)
+    elif what == 5:
+        for number in range(chance.randrange(30)):
+            wide[chance.choice(["", "a\0b", "ü", "w"]) + str(number)] = chance.choice([turn, True, None, (turn,), {}])
+    elif what == 6:
+        wide.setdefault("talk", []).extend(f"line {turn} " * 9 for _ in range(chance.randrange(20)))
+    elif what == 7 and wide:
+        wide.pop(chance.choice(list(wide)))
     state["n"] = chance.choice([turn, state["n"]])
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Context, Session, Window
+from holdfast.testing.crash import die_at, disarm
 
 from .children import pass_gate
 
@@ -115,14 +116,26 @@ SMALL: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
 """A window that is compacted every few turns."""
 
 
-def converse(say: Say, address: str, calls: str, first: int, turns: int) -> None:
-    """Take turns, each with a context; say the position and the digest of each context."""
+def converse(
+    say: Say, address: str, calls: str, first: int, turns: int, die: tuple[int, str, str, int] | None = None
+) -> None:
+    """Take turns, each with a context; say the position and the digest of each context. To die: in which turn, in the
+    "turn" itself or in its "context", at which crash point, at which visit."""
     with holdfast.open(address, window=Window(**SMALL, model=Recorder(calls))) as hf:
         session = hf.session("s")
         for number in range(first, turns):
+            _arm(die, number, "turn")
             take_turn(session, number)
+            _arm(die, number, "context")
             context = session.context()
+            disarm()
             say(json.dumps([context.position, digest_of(context)]))
+
+
+def _arm(die: tuple[int, str, str, int] | None, number: int, doing: str) -> None:
+    disarm()
+    if die is not None and tuple(die[:2]) == (number, doing):
+        die_at(*die[2:])
 
 
 def compact_together(say: Say, address: str, gate: str, session: str, calls: str) -> None:

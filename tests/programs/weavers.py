@@ -88,7 +88,7 @@ class Writer:
     def move(self) -> None:
         """Put all states together anew on another strand, as dropping does."""
         forms = [self.read(form) for form, _, _ in self.forms]
-        needed = in_order(span for form in forms for span in form.spans())
+        needed = in_order(span for form in reversed(forms) for span in form.spans())
         fresh = [body for span in needed for body in self.bodies(span)]
         assert len({(span.strand, at) for span in needed for at in range(*span[1:])}) == len(fresh), "each once"
         name = max(self.strands) + 1

@@ -55,6 +55,7 @@ _STARTS = [start for start, _ in _SCRIPTS]
 _SPACE = "·"  # in the file, and so in the pieces
 _KEPT = 1 << 15
 _LONG = 40
+_NO_WORD = 2_000
 
 
 class Estimate:
@@ -102,6 +103,10 @@ def _cost_of_part(part: str) -> int:
 
 
 def _cost_of_pieces(part: str) -> int:
+    if (
+        len(part) > _NO_WORD and part.isascii()
+    ):  # base64 and the like: hardly a piece in it, and too long to look for them
+        return _TOKEN * len(part)
     pieces, longest = _pieces()
     part = part.replace(" ", _SPACE)
     cost = at = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
 from ...aio import AsyncHoldfast
@@ -30,14 +30,22 @@ class Reach:
         """Do it on the event loop, or on a thread if the handle blocks."""
         return await work if self._looping else await asyncio.to_thread(drive, work)
 
-    async def each(self, stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def each(self, stream: AsyncGenerator[T, None]) -> AsyncIterator[T]:
         """The same for each item of a stream."""
-        while True:
-            try:
-                yield await self.run(_next(stream))
-            except StopAsyncIteration:
-                return
+        try:
+            while True:
+                try:
+                    item = await self.run(_next(stream))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            await self.run(_close(stream))
 
 
-async def _next(stream: AsyncIterator[T]) -> T:
+async def _next(stream: AsyncGenerator[T, None]) -> T:
     return await anext(stream)
+
+
+async def _close(stream: AsyncGenerator[T, None]) -> None:
+    await stream.aclose()

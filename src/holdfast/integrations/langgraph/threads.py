@@ -105,8 +105,19 @@ class Threads:
             here = long_id(saved.id)
             if (id and here != id) or (upto and here >= upto) or not self._matches(saved, filter):
                 continue
-            given += 1
-            yield await self._tuple(place, await self._checkpoints.fill(saved))
+            filled = await self._filled(saved)
+            if filled is not None:
+                given += 1
+                yield await self._tuple(place, filled)
+
+    async def _filled(self, saved: Saved) -> Saved | None:
+        """A checkpoint with its values; None if they are damaged, or gone meanwhile."""
+        try:
+            filled = await self._checkpoints.fill(saved)
+        except CheckpointDamaged as damage:
+            _log.warning("a damaged checkpoint was left out: %s", damage)
+            return None
+        return None if filled.fields is None else filled
 
     async def _found(self, config: RunnableConfig | None) -> AsyncGenerator[tuple[Place, Saved], None]:
         """The checkpoints under a configuration, newest first, without their values."""

@@ -1,0 +1,115 @@
+"""Forks have the checkpoints of what they share, and their own after that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from programs.faroff import Open
+from programs.savers import checkpoints_of, form_of, listed, plain, texts
+
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.errors import CheckpointConflict
+from holdfast.runtime import drive
+
+
+def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
+    return drive(cp.save(session, name, form_of(number), {"n": number}, id=f"c{number}", **options))
+
+
+def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) -> Any:
+    return drive(cp.load(session, name, **which))
+
+
+def expect(found: Any, number: int) -> None:
+    """That it is checkpoint `number`, whole and undamaged."""
+    assert found is not None
+    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(form_of(number)))
+
+
+@pytest.mark.promise("X22")
+def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    for number in range(4):
+        save(cp, number)
+    drive(cp.attach("s", "main", "c3", {"n": 3}, type="writes"))
+    fork_at = hf.session("s").head().position
+    hf.session("s").fork("fork")
+    hf.session("s").fork("early", at=2)
+    save(cp, 4)
+    save(cp, 4, name="later")
+    drive(cp.attach("s", "main", "c3", {"n": 4}, type="writes"))
+    for reader in (cp, checkpoints_of(open_one())):
+        expect(load(reader, "fork"), 3)
+        expect(load(reader, "early"), 1)
+        assert load(reader, "fork", id="c4") is None
+        expect(load(reader, "fork", id="c0"), 0)
+        expect(load(reader, "fork", at=2), 1)
+        assert [one.id for one in listed(reader, "early", "main")] == ["c1", "c0"]
+        assert [one.data["n"] for one in drive(reader.attached("fork", "main", "c3"))] == [3]
+        assert drive(reader.names("fork")) == ["main"]
+    with pytest.raises(CheckpointConflict):
+        save(cp, 9, "fork", after=None)
+    save(cp, 9, "fork", after="c3")
+    hf.session("fork").fork("twig")
+    save(cp, 10, "twig", after="c9")
+    expect(load(cp, "fork"), 9)
+    expect(load(cp, "twig"), 10)
+    expect(load(cp, "twig", at=fork_at), 3)
+    expect(load(cp), 4)
+    assert [one.id for one in listed(cp, "twig", "main")] == ["c10", "c9", "c3", "c2", "c1", "c0"]
+    assert hf.verify().ok
+
+
+@pytest.mark.promise("X22")
+def test_a_fork_keeps_its_own_when_the_parent_drops(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    for number in range(3):
+        save(cp, number)
+    hf.session("s").fork("fork")
+    save(cp, 3, "fork")
+    save(cp, 1, "fork")  # an inherited id again
+    assert [one.id for one in listed(cp, "fork", "main")] == ["c1", "c3", "c2", "c0"]
+    drive(cp.drop("s", "main", None, reason="test"))
+    assert load(cp) is None
+    expect(load(cp, "fork"), 1)
+    expect(load(cp, "fork", id="c3"), 3)
+    assert load(cp, "fork", id="c2") is None, "it was the parent's"
+    save(cp, 4, "fork", after="c1")
+    expect(load(checkpoints_of(open_one()), "fork"), 4)
+
+
+@pytest.mark.promise("X22")
+def test_forks_of_forks_see_each_what_was_before_them(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    for depth in range(6):
+        session = f"s{depth}"
+        save(cp, depth, session)
+        save(cp, 10 + depth, session)
+        hf.session(session).fork(f"s{depth + 1}", at=hf.session(session).head().position - 1)
+    for reader in (cp, checkpoints_of(open_one())):
+        for depth in range(6):
+            ids = [f"c{10 + depth}", *(f"c{number}" for number in range(depth, -1, -1))]
+            assert [one.id for one in listed(reader, f"s{depth}", "main")] == ids
+            for number in range(depth + 1):
+                expect(load(reader, f"s{depth}", id=f"c{number}"), number)
+        expect(load(reader, "s6"), 5)
+        assert load(reader, "s6", id="c15") is None
+
+
+@pytest.mark.promise("X22")
+def test_what_is_attached_in_a_fork_stays_there(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    save(cp, 0)
+    hf.session("s").fork("fork")
+    for session in ("s", "fork"):
+        drive(cp.attach(session, "main", "c0", {"in": session}, type="writes", form={"w": texts(["word " * 40])}))
+        assert [one.data["in"] for one in drive(cp.attached(session, "main", "c0"))] == [session]
+    assert drive(cp.drop("fork", "main", ["c0"], reason="it is the parent's")) == 0
+    expect(load(cp, "fork"), 0)
+    assert not drive(cp.pin("fork", "main", "c0", True))
+    assert not load(cp).pinned
