@@ -15,7 +15,9 @@ from programs.savers import checkpoints_of, form_of, listed, plain, texts
 import holdfast
 from holdfast.context.checkpoints import Checkpoints
 from holdfast.errors import CheckpointDamaged
-from holdfast.journal.forms import Leaf
+from holdfast.journal.forms import Leaf, pack
+from holdfast.journal.landmarks import _opened
+from holdfast.ports import Beside, LandmarkQuery
 from holdfast.runtime import drive
 
 
@@ -205,3 +207,23 @@ def test_damage_in_what_is_attached_is_said(hf: holdfast.Holdfast, address: str)
     with pytest.raises(CheckpointDamaged):
         drive(cp.attached("s", "main", "c0"))
     assert expect(cp, "s", 0, "attached") == ()
+
+
+@pytest.mark.promise("J10", "J8")
+def test_a_state_put_in_place_of_another_is_noticed(hf: holdfast.Holdfast) -> None:
+    """By somebody who knows about checksums: the digest in the chain is another."""
+    save_four(hf, "s")
+    journal = hf._core._journal
+
+    async def forge() -> None:
+        store, place = journal.store, (journal.workspace, "s")
+        (old,), (new,) = [await store.landmarks(*place, LandmarkQuery("main", id)) for id in ("c1", "c3")]
+        owner = await journal.owner(None)
+        form = _opened(old.form or b"", owner, pack((*place, "main", "c1")))
+        forged = new._replace(form=journal.landmarks.seal_form("s", "main", "c3", form, owner))
+        prepared = [journal.prepare(holdfast.Draft("note", "forged"), owner)]
+        await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
+
+    drive(forge())
+    (damaged,) = expect(checkpoints_of(hf), "s", 2, "forged")
+    assert "digest" in damaged.reason

@@ -337,6 +337,21 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
             holdfast.open(path)
 
 
+@pytest.mark.promise("G3")
+@pytest.mark.parametrize("another", [False, True])
+def test_what_others_have_in_common_with_a_person_outlives_the_person(open_one: Open, another: bool) -> None:
+    cp = checkpoints_of(open_one())
+    for number in range(8):
+        drive(cp.save("s", "main", form_of(7), {"n": 7}, id=f"c{number}", subject="ada" if number % 2 == 0 else None))
+        cp = checkpoints_of(open_one()) if another else cp
+    assert open_one().erase("ada").checkpoints == 4
+    for reader in (cp, checkpoints_of(open_one())):
+        for number in (1, 3, 5, 7):
+            assert load(reader, id=f"c{number}").fields == plain(form_of(7))
+    save(cp, 8)
+    expect(load(cp), 8)
+
+
 @pytest.mark.promise("G2")
 def test_checkpoints_outlive_new_keys(tmp_path: Path) -> None:
     path, keys = tmp_path / "agent.db", [holdfast.new_key() for _ in range(2)]

@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from programs.children import Gate, Nursery
 from programs.faroff import Far, Killed, Open
 from programs.talkers import damage_event
 
 import holdfast
 from holdfast import Draft, Holdfast, Progress
-from holdfast.context.counting import counter_for
-from holdfast.context.handoff import Handoff
 from holdfast.errors import InvalidInput, RunParked
 
 
@@ -351,80 +347,3 @@ def test_a_damaged_decision_of_the_old_session_does_not_stop_the_new_one(open_on
     assert "first" not in memory(open_one())
     open_one().session("other", continues="old").say("user", "x")
     assert "This session goes on from 'old'." in memory(open_one(), "other")
-
-
-# -- within its budget
-
-
-@pytest.mark.promise("H4", "W2")
-def test_one_long_line_does_not_hide_the_rest(hf: Holdfast) -> None:
-    old = hf.session("old")
-    old.decide("keep sqlite", reason="simple")
-    old.decide("X " * 50_000, reason="y")
-    old.progress.begin("Migrate everything " * 400, next_action="Do the small thing " * 300, context="word " * 5_000)
-    old.progress.complete("one")
-    old.progress.block("waiting " * 5_000)
-    context = hf.session("new", continues="old").context()
-    assert context.tokens <= context.budget
-    for needed in ("keep sqlite", "Next: Do the small thing", "Done, do not repeat: one", "Blocked by: waiting"):
-        assert needed in context.memory
-
-
-texts = st.text(min_size=1, max_size=60).filter(lambda text: text.strip() != "")
-words = st.one_of(texts, st.integers(1, 400).map(lambda count: "word " * count), st.just("日本語" * 200))
-
-
-@pytest.mark.promise("H4", "W2")
-@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-@given(
-    st.lists(words, max_size=4),
-    st.lists(words, max_size=12),
-    st.lists(words, max_size=4),
-    words,
-    words,
-    st.integers(100, 4_000),
-)
-def test_it_never_takes_more_than_its_budget(
-    questions: list[str], steps: list[str], doubt: list[str], goal: str, blocker: str, budget: int
-) -> None:
-    counter = counter_for(None)
-    following = "what no step says"
-    progress = Progress(goal, tuple(steps), blocker, following, "\n".join(questions))
-    left = Handoff("old", 7, progress, tuple(questions), tuple(steps), tuple(doubt))
-    text = left.text(counter, budget)
-    assert counter.count(text) <= budget
-    assert "old" in text
-    with holdfast.open("memory:") as hf:
-        old = hf.session("old")
-        old.progress.begin(goal, next_action=following)
-        for step in steps:
-            old.progress.complete(step)
-            old.decide(step, reason=goal)
-        old.progress.block(blocker)
-        context = hf.session("new", continues="old").context(budget=budget)
-        assert context.tokens <= budget
-        assert counter.count(context.memory) <= 0.4 * budget + 20
-        assert context.memory == hf.session("new").context(budget=budget).memory
-
-
-@pytest.mark.promise("J15")
-def test_a_client_that_comes_back_hears_all_that_it_missed(open_one: Open) -> None:
-    talk, client = open_one().session("old"), open_one().session("old")
-    for number in range(3):
-        talk.say("user", f"turn {number}")
-    heard = []
-    for event in client.follow(timeout=0.2):
-        heard.append(event)
-        if len(heard) == 2:
-            break  # the line is cut
-    for number in range(3, 40):
-        talk.say("assistant", f"turn {number}")
-        if number % 10 == 0:
-            talk.checkpoint({"turn": number})
-            talk.progress.begin("g", next_action="n")
-    back = open_one().session("old")
-    heard += list(back.follow(after=heard[-1].position, timeout=0.2))
-    assert [event.position for event in heard] == list(range(1, talk.head().position + 1)), "all of it, once, in order"
-    turns = [event.data["content"] for event in heard if event.type == "talk.message"]
-    assert turns == [f"turn {number}" for number in range(40)]
-    assert back.context().json() == talk.context().json()

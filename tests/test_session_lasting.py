@@ -275,3 +275,26 @@ def test_states_are_sealed_and_go_with_the_person(any_address: str) -> None:
         session.checkpoint({"about": "nobody", "n": 2})
         assert values_of(session.state())["n"] == 2
         assert hf.verify().ok
+
+
+@pytest.mark.promise("J15")
+def test_a_client_that_comes_back_hears_all_that_it_missed(open_one: Open) -> None:
+    talk, client = open_one().session("old"), open_one().session("old")
+    for number in range(3):
+        talk.say("user", f"turn {number}")
+    heard = []
+    for event in client.follow(timeout=0.2):
+        heard.append(event)
+        if len(heard) == 2:
+            break  # the line is cut
+    for number in range(3, 40):
+        talk.say("assistant", f"turn {number}")
+        if number % 10 == 0:
+            talk.checkpoint({"turn": number})
+            talk.progress.begin("g", next_action="n")
+    back = open_one().session("old")
+    heard += list(back.follow(after=heard[-1].position, timeout=0.2))
+    assert [event.position for event in heard] == list(range(1, talk.head().position + 1)), "all of it, once, in order"
+    turns = [event.data["content"] for event in heard if event.type == "talk.message"]
+    assert turns == [f"turn {number}" for number in range(40)]
+    assert back.context().json() == talk.context().json()

@@ -53,6 +53,16 @@ def commit(path: str | os.PathLike[str], message: str, *, author: str | None = N
     return _commit(path, message, author, init=init, only_new=False)
 
 
+def committed_text(path: str | os.PathLike[str]) -> str | None:
+    """The file as the newest commit has it; None if there is none, or no git."""
+    target = Path(path)
+    try:
+        answer = _Git(target)._ask("show", f"HEAD:./{target.name}")
+    except HoldfastError:
+        return None
+    return None if answer.code else answer.out
+
+
 def initialise(path: str | os.PathLike[str], progress: Progress, *, commit: bool, author: str | None = None) -> bool:
     """Write the file and make its first commit, once; False if the file was there already, and it stays as it is.
 

@@ -131,8 +131,9 @@ class Dropping:
             for start in range(0, len(ordered), _PART_ITEMS):
                 chunk = ordered[start : start + _PART_ITEMS]
                 parts.append(self._journal.landmarks.part(self._session, strand, start, chunk, owner))
+            move = mover(needed, strand)
             for landmark, form, _ in group:
-                moved = form.moved(mover(needed, strand), strand, len(ordered))
+                moved = form.moved(move, strand, len(ordered))
                 sealed = self._journal.landmarks.seal_form(self._session, landmark.name, landmark.id, moved, owner)
                 rewritten.append(landmark._replace(form=sealed))
         return rewritten, parts

@@ -15,6 +15,7 @@ from ..ports import Landmark, LandmarkQuery
 from ..runtime import aside
 from . import commits
 from .checkpoints import ANYTHING, Checkpoints, Saved
+from .filelock import alone_in_folder
 from .progress import Change, Progress, apply, changes
 from .progressfile import read_file, render, write_file
 from .progressreading import parse
@@ -26,6 +27,7 @@ CONTINUES = "session.continues"
 _FILE = "progress.file"
 _TEXT = "progress.text"
 _CHAIN = 20
+_OURS, _EDITED, _RESTORED = "ours", "edited", "restored"
 
 
 class Synced(NamedTuple):
@@ -111,39 +113,53 @@ class ProgressLog:
 
     async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
         """Bring a file and the journal together: what people changed in the file since it was last written is journaled
-        as theirs, then the file is written anew, and committed if `git` is wanted. A text that holdfast wrote itself,
-        however long ago, is no change by people. A file that cannot be read as progress is refused and left alone."""
-        edited = False
-        notes: list[str] = []
-        while True:
-            text = await aside(lambda: read_file(path) if os.path.exists(path) else None)
-            if text is not None and not await self._is_ours(session, text):
-                said = await self._take_over(session, path, text)
-                edited, notes = True, notes + said
-            elif text is not None and await self._is_older(session, path, text):
-                notes.append("the file held an earlier text of ours, which was not taken for an edit")
-            progress = await self.read(session)
-            fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
-            again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
-            if fresh or again == text:
-                break  # else somebody saved the file meanwhile: that is to be read too
-        await aside(lambda: write_file(path, render(progress)))
-        await self._remember(session, path, progress)
+        as theirs, then the file is written anew, and committed if `git` is wanted. A file that cannot be read as
+        progress is refused and left alone."""
+        async with alone_in_folder(path):
+            edited, notes, progress = await self._read_edits(session, path, git)
+            await aside(lambda: write_file(path, render(progress)))
+            await self._remember(session, path, progress)
         words = message or ("Edited by hand" if edited else "Progress")
         committed = await aside(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
         return Synced(progress, edited, tuple(notes), committed)
 
-    async def _is_ours(self, session: str, text: str) -> bool:
-        """Whether it is the text of a record that this session, or one before it, had at some time."""
-        for origin in await self.chain(session):
-            async for _ in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
-                return True
-        return text == render(Progress())
+    async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
+        """Journal what people changed; says whether there was something, what is to be said about it, and the record."""
+        edited = False
+        notes: list[str] = []
+        while True:
+            text = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            origin = _OURS if text is None else await self._origin(session, path, text)
+            if text is not None and origin == _EDITED:
+                notes += await self._take_over(session, path, text)
+                edited = True
+            elif origin == _RESTORED:
+                notes.append("git put an earlier text back, which was not taken for an edit")
+            progress = await self.read(session)
+            fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
+            again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            if fresh or again == text:
+                return edited, notes, progress  # else somebody saved the file meanwhile: that is to be read too
 
-    async def _is_older(self, session: str, path: str, text: str) -> bool:
-        """Whether a text of ours is neither what the file held last nor what it is to hold."""
+    async def _origin(self, session: str, path: str, text: str) -> str:
+        """Where the file's text comes from. One that holdfast wrote itself is no edit, unless the file held a newer one
+        since: then somebody put it back, a person or git."""
+        place = await self._place(session, text)
+        if place is None:
+            return _OURS if text == render(Progress()) else _EDITED
         base = await self._base(session, path)
-        return base is not None and text not in (render(base), render(await self.read(session)))
+        if base is None or text == render(self._record(base)) or place > (base.session, base.position):
+            return _OURS
+        if place[0] != base.session:
+            return _OURS  # of a session before, or after
+        return _RESTORED if await aside(lambda: commits.committed_text(path)) == text else _EDITED
+
+    async def _place(self, session: str, text: str) -> tuple[str, int] | None:
+        """The session and position of the newest record that reads like this."""
+        for origin in await self.chain(session):
+            async for found in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
+                return found.session, found.landmark.position
+        return None
 
     async def chain(self, session: str) -> list[str]:
         """A session and those that it goes on from, the newest first."""
@@ -162,7 +178,8 @@ class ProgressLog:
         """Journal what people changed. What does not go together with the journal is kept as words in the context."""
         parsed = await aside(lambda: parse(text, path))
         wanted = self._settled(parsed.progress)
-        edits = changes(await self._base(session, path) or Progress(), wanted)
+        base = await self._base(session, path)
+        edits = changes(Progress() if base is None else self._record(base), wanted)
         refused: list[str] = []
 
         def merged(current: Progress) -> Progress:
@@ -172,7 +189,7 @@ class ProgressLog:
         await self.change(session, merged, actor="human")
         return [*parsed.notes, *refused]
 
-    async def _base(self, session: str, path: str) -> Progress | None:
+    async def _base(self, session: str, path: str) -> Saved | None:
         """What the file held when it was last written, by this session or one that it goes on from."""
         for origin in await self.chain(session):
             try:
@@ -180,11 +197,12 @@ class ProgressLog:
             except CheckpointDamaged:
                 return None
             if saved is not None:
-                return self._record(saved)
+                return saved
         return None
 
     async def _remember(self, session: str, path: str, progress: Progress) -> None:
-        if await self._base(session, path) == progress:
+        base = await self._base(session, path)
+        if base is not None and base.session == session and self._record(base) == progress:
             return
         await self._checkpoints.save(
             session,

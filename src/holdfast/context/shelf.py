@@ -66,7 +66,7 @@ class Shelf:
             beside = Beside((landmark,), stripped=await self._old_payload(space, key))
             prepared = [self._journal.prepare(Draft("shelf.put", note), owner, whole=True)]
             try:
-                await self._journal.append_prepared(
+                done = await self._journal.append_prepared(
                     _session(space), prepared, owner, expected=head.position, beside=beside
                 )
             except SubjectGone:
@@ -74,7 +74,7 @@ class Shelf:
             except PositionConflict:
                 pass  # somebody else changed the shelf, perhaps this very value: look again
             else:
-                return Item(space, key, prepared[0].data["value"], created, now, expires, ttl_us)
+                return Item(space, key, prepared[0].data["value"], created, done.records[0].time, expires, ttl_us)
 
     async def get(self, space: Space, key: str, *, touch: bool = False) -> Item | None:
         """A value; None if there is none, or its time has passed. With `touch`, its time begins anew."""

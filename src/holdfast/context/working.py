@@ -250,10 +250,9 @@ class WorkingMemory:
             "summaries": [one.position for one in blocks[-_BLOCKS:]],
             "lost": [[min(one[0] for one in lost), max(one[1] for one in lost)]] if lost else [],
         }
-        newest = await self._journal.landmarks.newest(session, COMPACTED)
-        if newest is not None and newest.landmark.id != talk.compaction.id:
-            return  # somebody else compacted meanwhile
         rows = await self._journal.store.landmarks(self._journal.workspace, session, LandmarkQuery(COMPACTED))
+        if rows and rows[0].intact and rows[0].id != talk.compaction.id:
+            return  # somebody else compacted meanwhile
         own = rows[0].id if rows else None  # damaged or not: this one takes its place
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft("context.compacted", data, "holdfast"), owner)]
