@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path, PurePosixPath
@@ -442,7 +442,6 @@ def test_anything_else_is_no_way_to_count(wrong: Any) -> None:
 
 LETTERS = ProviderCounter(len, name="letters")
 PICTURE = "data:image/png;base64," + "A" * 100_000
-Json = Callable[[Any], str]
 
 
 @pytest.mark.parametrize(
@@ -457,6 +456,7 @@ Json = Callable[[Any], str]
         ({"b": 1, "a": [True, None, "ü"]}, len('{"b":1,"a":[true,null,"ü"]}')),
         ([1, 2, 3], len("[1,2,3]")),
         (12, 2),
+        ({1: True, None: False}, len('{"1":true,"null":false}')),
         ({"type": "text", "text": 3}, len('{"type":"text","text":3}')),
         ({"type": ["string", "null"]}, len('{"type":["string","null"]}')),
         (
@@ -469,6 +469,14 @@ Json = Callable[[Any], str]
 )
 def test_content_counts_as_its_text_and_everything_else_as_its_json(value: Any, tokens: int) -> None:
     assert count_value(LETTERS, value) == tokens
+
+
+def test_what_has_no_order_counts_in_one_order() -> None:
+    seen: list[str] = []
+    count_value(
+        ProviderCounter(lambda text: len(seen.append(text) or text), name="seen"), {"b": set("harbour"), "a": 1}
+    )
+    assert seen == ['{"b":["a","b","h","o","r","u"],"a":1}']
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def _type_of(value: Any) -> str | None:
 
 def _json(value: Any) -> str:
     try:
-        plain = msgspec.to_builtins(value, order="deterministic", str_keys=True, enc_hook=_foreign)
+        plain = msgspec.to_builtins(value, order="deterministic", enc_hook=_foreign)
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"cannot count the tokens of this: {error}", hint="give text, or plain data") from error

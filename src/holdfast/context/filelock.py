@@ -1,4 +1,4 @@
-"""One at a time over a file that several processes keep: who reads, writes and notes what it wrote does all of it alone."""
+"""One at a time over a file that several processes keep: who reads, writes and notes it does all of that alone."""
 
 from __future__ import annotations
 

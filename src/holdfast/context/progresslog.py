@@ -124,7 +124,7 @@ class ProgressLog:
         return Synced(progress, edited, tuple(notes), committed)
 
     async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
-        """Journal what people changed; says whether there was something, what is to be said about it, and the record."""
+        """Journal what people changed; says whether there was something, what to say about it, and the record."""
         edited = False
         notes: list[str] = []
         while True:

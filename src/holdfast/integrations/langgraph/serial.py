@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -52,6 +53,7 @@ _ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 _HOLDERS = frozenset([list, tuple, set, frozenset])
 
 
+@lru_cache(1024)  # each id comes several times: as its own, as the next one's parent, as what that one must follow
 def pack_id(text: str) -> bytes | str:
     """Sixteen bytes for a UUID."""
     digits = text.replace("-", "")
@@ -72,6 +74,7 @@ def unpack_id(packed: bytes | str) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+@lru_cache(1024)
 def short_id(id: str) -> str:
     """The id of a checkpoint as the journal has it: 22 characters for a UUID."""
     packed = pack_id(id)

@@ -1,0 +1,167 @@
+"""Ten thousand turns: what a context costs in tokens, time, reads and memory does not depend on how long the
+conversation is, and the store grows with it in a straight line."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from programs.talking import Words, recount
+
+import holdfast
+from holdfast import Draft, Holdfast, Session
+
+TURNS = 10_000
+BATCH = 25
+"""Turns that are appended at once."""
+WINDOW: dict[str, Any] = {"budget": 2_000}
+MEASURED = 60
+
+
+class Measured(NamedTuple):
+    """What some contexts in a row cost at most, or (time, in seconds) as a rule."""
+
+    tokens: int
+    seconds: float
+    cold_seconds: float
+    rows: int
+    memory: int
+
+
+def turn(number: int) -> list[Draft]:
+    """A question, a call with its result (a long one now and then), an answer, and sometimes a decision."""
+    id = f"call-{number}"
+    output = f"LH{number} costs {number * 7 % 900} euro\n" * (150 if number % 40 == 0 else 2)
+    drafts = [
+        Draft("talk.message", {"role": "user", "content": f"Question {number}: what does LH{number} cost today?"}),
+        Draft("talk.called", {"id": id, "tool": "search", "arguments": {"flight": f"LH{number}"}}),
+        Draft("talk.returned", {"id": id, "output": output, "error": False}),
+        Draft("talk.message", {"role": "assistant", "content": f"LH{number} costs {number * 7 % 900} euro today."}),
+    ]
+    if number % 50 == 0:
+        drafts.append(Draft("talk.decided", {"decision": f"Book LH{number}", "reason": f"cheap on day {number}"}))
+    return drafts
+
+
+class Conversation:
+    """A session that is talked in for long, and the means to see what that costs."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path = path
+        self.hf = holdfast.open(path)
+        self.session: Session = self.hf.session("s")
+        self.turns = 0
+        self.rows = 0
+        store = self.hf._core._journal.store
+        for name in ("read", "pick", "talk"):
+            monkeypatch.setattr(store, name, self._counted(getattr(store, name)))
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def counted(*args: Any) -> Any:
+            found = await call(*args)
+            self.rows += len(found)
+            return found
+
+        return counted
+
+    def talk(self, upto: int) -> None:
+        """So many turns, and a context now and then."""
+        while self.turns < upto:
+            drafts = [draft for number in range(self.turns, self.turns + BATCH) for draft in turn(number)]
+            self.session.append_all(drafts)
+            self.turns += BATCH
+            assert self.session.context(**WINDOW).tokens <= WINDOW["budget"]
+
+    def measure(self) -> Measured:
+        """Take turns one by one, each with a context, and look at what they cost."""
+        tokens, seconds, rows = [], [], []
+        gc.collect()
+        tracemalloc.start()
+        begun = tracemalloc.get_traced_memory()[0]
+        for _ in range(MEASURED):
+            self._one_turn(tokens, rows)
+        memory = tracemalloc.get_traced_memory()[1] - begun
+        tracemalloc.stop()
+        for _ in range(MEASURED):
+            seconds.append(self._one_turn(tokens, rows))
+        cold = statistics.median(self._cold() for _ in range(9))
+        return Measured(max(tokens), statistics.median(seconds), cold, max(rows), memory)
+
+    def _one_turn(self, tokens: list[int], rows: list[int]) -> float:
+        self.session.append_all(turn(self.turns))
+        self.turns += 1
+        self.rows = 0
+        begun = time.perf_counter()
+        context = self.session.context(**WINDOW)
+        took = time.perf_counter() - begun
+        tokens.append(context.tokens)
+        rows.append(self.rows)
+        return took
+
+    def _cold(self) -> float:
+        """The time that a handle takes which was just opened."""
+        with holdfast.open(self.path) as hf:
+            begun = time.perf_counter()
+            hf.session("s").context(**WINDOW)
+            return time.perf_counter() - begun
+
+    def size(self) -> int:
+        """The bytes of the store, and nothing that is still under way."""
+        (used,) = self._query("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        return int(used)
+
+    def _query(self, sql: str) -> Any:
+        import apsw
+
+        connection = apsw.Connection(str(self.path))
+        try:
+            return next(iter(connection.execute(sql)))
+        finally:
+            connection.close()
+
+
+@pytest.mark.promise("W2", "W10", "C4")
+def test_ten_thousand_turns_cost_what_the_first_ones_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = Conversation(tmp_path / "agent.db", monkeypatch)
+    sizes = []
+    conversation.talk(400)
+    early = conversation.measure()
+    conversation.turns += -conversation.turns % BATCH
+    for upto in range(2_500, TURNS + 1, 2_500):
+        conversation.talk(upto)
+        sizes.append(conversation.size())
+    late = conversation.measure()
+    context = conversation.session.context(**WINDOW)
+    conversation.hf.close()
+    assert late.tokens <= 1.05 * early.tokens <= 1.05 * WINDOW["budget"]
+    assert late.rows <= 1.2 * early.rows < 250
+    assert late.memory <= 1.3 * early.memory
+    # Medians on a machine that others use: a cost that grew with the length would be twenty times higher.
+    assert late.seconds <= 2.5 * early.seconds
+    assert late.cold_seconds <= 2.5 * early.cold_seconds
+    steps = [later - earlier for earlier, later in zip(sizes, sizes[1:], strict=False)]
+    assert max(steps) <= 1.15 * min(steps)
+    assert sizes[-1] <= 4.4 * sizes[0]
+    assert "Book LH0 because cheap on day 0" in context.memory  # the first decision is known after all that
+    assert recount(context, Words().count) > 0
+
+
+@pytest.mark.promise("W10")
+def test_summaries_are_few_and_rarely_made_again(hf: Holdfast) -> None:
+    session = hf.session("s")
+    for begin in range(0, 1_000, BATCH):
+        session.append_all([draft for number in range(begin, begin + BATCH) for draft in turn(number)])
+        context = session.context(**WINDOW)
+    written = list(session.events(types="context.summary"))
+    compacted = list(session.events(types="context.compacted"))
+    assert len(compacted) == 1_000 // BATCH
+    assert len(written) <= 2 * len(compacted)  # of any level: summaries of summaries included
+    assert max(event.data["level"] for event in written) <= 8
+    assert len(compacted[-1].data["summaries"]) <= 8
+    assert sum(one.kind == "summary" for one in context.trace) <= 8
