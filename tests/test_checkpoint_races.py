@@ -90,12 +90,34 @@ Pair = tuple[Checkpoints, Checkpoints]
 def test_a_save_during_a_drop_survives(pair: Pair, once_at: OnceAt, point: str) -> None:
     one, two = pair
     once_at(point, lambda: save(two, 4))
-    assert drive(one.drop("s", "main", ["0", "1"], reason="test")) == 2
+    assert drive(one.drop("s", "main", ["0", "3"], reason="test")) == 2
     for cp in pair:
         expect(cp, None, 4)
-        for number in (2, 3, 4):
+        for number in (1, 2, 4):
             expect(cp, str(number), number)
-        assert [saved.id for saved in listed(cp, "s", "main")] == ["4", "3", "2"]
+        assert [saved.id for saved in listed(cp, "s", "main")] == ["4", "2", "1"]
+
+
+@pytest.mark.promise("C6")
+@pytest.mark.parametrize("what", ["drop", "save it again", "drop it"])
+def test_a_pin_changes_nothing_but_the_pin(pair: Pair, once_at: OnceAt, what: str) -> None:
+    one, two = pair
+
+    def meanwhile() -> None:
+        if what == "save it again":
+            drive(two.save("s", "main", form_of(9), {"n": 9}, id="2"))
+        else:
+            drive(two.drop("s", "main", ["3"] if what == "drop" else ["2"], reason="test"))
+
+    once_at("append.encoded", meanwhile)
+    assert drive(one.pin("s", "main", "2", True)) == (what != "drop it")
+    found = drive(two.load("s", "main", id="2"))
+    if what == "drop it":
+        assert found is None
+    else:
+        assert found is not None
+        assert found.pinned
+        assert found.fields == plain(form_of(9 if what == "save it again" else 2))
 
 
 @pytest.mark.promise("C8")
@@ -178,6 +200,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     cp, two = checkpoints_of(hf), checkpoints_of(other)
     for number in range(3):
         save(cp, number, subject="ada" if what == "erase" and number == 2 else None)
+    drive(cp.save("s", "other", {"x": Leaf(b"only here " * 20)}, {}, id="x"))
     drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", form={"w": texts(["word " * 50])}))
     store = hf._core._journal.store
     read_parts = store.parts
@@ -187,7 +210,8 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
         if what == "erase":
             other.erase("ada")
         else:
-            drive(two.drop("s", "main", ["2"] if what == "drop it" else ["0"], reason="test"))
+            name, id = ("main", "2") if what == "drop it" else ("other", "x")
+            assert drive(two.drop("s", name, [id], reason="test")) == 1
         return await read_parts(*place)
 
     monkeypatch.setattr(store, "parts", moved_meanwhile)

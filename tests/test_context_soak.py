@@ -4,6 +4,7 @@ conversation is, and the store grows with it in a straight line."""
 from __future__ import annotations
 
 import gc
+import itertools
 import statistics
 import time
 import tracemalloc
@@ -18,7 +19,7 @@ import holdfast
 from holdfast import Draft, Holdfast, Session
 
 TURNS = 10_000
-BATCH = 25
+BATCH = 50
 """Turns that are appended at once."""
 WINDOW: dict[str, Any] = {"budget": 2_000}
 MEASURED = 60
@@ -133,19 +134,19 @@ def test_ten_thousand_turns_cost_what_the_first_ones_cost(tmp_path: Path, monkey
     conversation.talk(400)
     early = conversation.measure()
     conversation.turns += -conversation.turns % BATCH
-    for upto in range(2_500, TURNS + 1, 2_500):
+    for upto in range(TURNS // 4, TURNS + 1, TURNS // 4):
         conversation.talk(upto)
         sizes.append(conversation.size())
     late = conversation.measure()
     context = conversation.session.context(**WINDOW)
     conversation.hf.close()
-    assert late.tokens <= 1.05 * early.tokens <= 1.05 * WINDOW["budget"]
+    assert late.tokens <= 1.15 * early.tokens <= 1.15 * WINDOW["budget"]
     assert late.rows <= 1.2 * early.rows < 250
     assert late.memory <= 1.3 * early.memory
     # Medians on a machine that others use: a cost that grew with the length would be twenty times higher.
     assert late.seconds <= 2.5 * early.seconds
     assert late.cold_seconds <= 2.5 * early.cold_seconds
-    steps = [later - earlier for earlier, later in zip(sizes, sizes[1:], strict=False)]
+    steps = [later - earlier for earlier, later in itertools.pairwise(sizes)]
     assert max(steps) <= 1.15 * min(steps)
     assert sizes[-1] <= 4.4 * sizes[0]
     assert "Book LH0 because cheap on day 0" in context.memory  # the first decision is known after all that
