@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +13,6 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Open
-from programs.proxy import CuttingProxy
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import holdfast
@@ -25,9 +21,6 @@ from holdfast.context.checkpoints import Checkpoints
 from holdfast.errors import CheckpointConflict
 from holdfast.journal.forms import Leaf
 from holdfast.runtime import drive
-
-SAVE_POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
-DROP_POINTS = ["checkpoints.dropping", *SAVE_POINTS[1:]]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -316,71 +309,6 @@ def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: P
         assert hf.verify().ok
 
 
-# -- killed
-
-
-def check_survivors(address: str, said: int, most: int) -> int:
-    """That all up to `said` are there whole, that at most those up to `most` are, and the store is sound."""
-    with holdfast.open(address) as hf:
-        cp = checkpoints_of(hf)
-        newest = drive(cp.load("s", "main"))
-        reached = -1 if newest is None else int(newest.note["n"])
-        assert said <= reached <= most
-        assert [saved.note["n"] for saved in listed(cp, "s", "main")] == list(range(reached, -1, -1))
-        for number in range(max(0, reached - 12), reached + 1):
-            found = drive(cp.load("s", "main", id=f"c{number}"))
-            assert found is not None
-            assert found.fields == plain(form_of(number))
-        assert hf.verify().ok
-    return reached
-
-
-@pytest.mark.promise("C8", "C3", "J2", "J8")
-@pytest.mark.parametrize("point", SAVE_POINTS)
-def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(address: str, nursery: Nursery, point: str) -> None:
-    reached = -1
-    for visit in (1, 2, 5):
-        child = nursery.start("savers:save_states", crash=(point, visit), address=address, first=reached + 1, count=9)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
-        said = int(child.lines()[-1]) if child.lines() else reached
-        before, reached = reached, check_survivors(address, said, said + (point == "append.committed"))
-        assert reached >= before
-
-
-@pytest.mark.promise("C8", "J2")
-def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str, nursery: Nursery) -> None:
-    chance, reached = random.Random(3), -1
-    for _ in range(8):
-        child = nursery.start("savers:save_states", address=address, first=reached + 1, count=1000)
-        child.hear(chance.randrange(5))
-        time.sleep(chance.uniform(0, 0.02))  # not to wait for anything: to hit any instruction
-        assert child.kill() == -signal.SIGKILL
-        said = int(child.lines()[-1]) if child.lines() else reached
-        reached = check_survivors(address, said, said + 1)
-    assert reached >= 5
-
-
-@pytest.mark.promise("C8", "C6")
-@pytest.mark.parametrize("point", DROP_POINTS)
-def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nursery, point: str) -> None:
-    with holdfast.open(address) as hf:
-        for number in range(9):
-            save(checkpoints_of(hf), number)
-    ids = ["0", "3", "4", "8"]
-    child = nursery.start("savers:drop_states", crash=(point, 1), address=address, ids=ids)
-    assert child.wait() == -signal.SIGKILL, child.complaint()
-    with holdfast.open(address) as hf:
-        cp = checkpoints_of(hf)
-        left = [number for number in range(9) if point != "append.committed" or str(number) not in ids]
-        assert [int(saved.id) for saved in listed(cp, "s", "main")] == left[::-1]
-        for number in left:
-            expect(cp, str(number), number)
-        assert hf.verify().ok
-        assert drive(cp.drop("s", "main", ids, reason="again")) == len(set(map(str, left)) & set(ids))
-        save(cp, 9)
-        expect(cp, None, 9)
-
-
 def test_many_sessions_are_not_remembered_for_ever() -> None:
     with holdfast.open("memory:") as hf:
         cp = checkpoints_of(hf)
@@ -391,20 +319,3 @@ def test_many_sessions_are_not_remembered_for_ever() -> None:
             drive(reader.load(f"s{number}", "main"))
         for one in (cp, reader):
             assert len(one._weaver._kept) <= 200
-
-
-@pytest.mark.promise("J2", "C8")
-def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> None:
-    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as hf:
-        cp = checkpoints_of(hf)
-        for number in range(8):
-            if number % 2:
-                proxy.cut_after(b"COMMIT")
-            save(cp, number, after=str(number - 1) if number else None)
-        proxy.cut_after(b"COMMIT")
-        assert drive(cp.drop("s", "main", ["0", "5"], reason="test")) == 2
-        assert proxy.cuts == 5
-        assert [saved.id for saved in listed(cp, "s", "main")] == ["7", "6", "4", "3", "2", "1"]
-        for number in (1, 2, 3, 4, 6, 7):
-            expect(cp, str(number), number)
-        assert hf.verify().ok

@@ -123,7 +123,7 @@ def test_a_kill_at_every_point_of_every_compaction(address: str, nursery: Nurser
     assert not story.go_on(TURNS)
     story.check(TURNS)
     asked = story.end()
-    # What was answered but not stored has to be asked again; what is in the journal, never. Notes alone pass "inserted".
+    # What was answered but not stored has to be asked again; what is in the journal, never. ("inserted" is for notes.)
     assert max(asked.values()) == (1 if point in ("append.committed", "append.inserted") else 2)
     assert story.kills >= 2
 

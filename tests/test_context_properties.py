@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs.providers import check_anthropic, check_openai
 from programs.talking import Characters, Recorder, Words, digest_of, recount
 
 from holdfast import Context, Holdfast, Session, Window
@@ -205,9 +206,9 @@ class Play:
         told = {place for one in context.trace for place in range(one.first, one.last + 1)}
         spoken = [event for event in self.session.events() if event.type.startswith("talk.")]
         assert {event.position for event in spoken} <= told
-        for form in (context.anthropic, context.openai):
-            json.dumps(form())
-            json.dumps(form(memory_in="user"))
+        for memory_in in ("system", "user"):
+            check_anthropic(context.anthropic(memory_in=memory_in))
+            check_openai(context.openai(memory_in=memory_in))
 
 
 def prompt_refused(error: InvalidInput) -> str:

@@ -32,3 +32,10 @@ def test_a_block_runs(block: str, tmp_path: Path) -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_the_table_of_counts_is_the_measured_one() -> None:
+    tool = [sys.executable, str(ROOT / "tools" / "token_corpus.py")]
+    done = subprocess.run(tool, capture_output=True, text=True, check=True)
+    page = (ROOT / "docs" / "context.md").read_text(encoding="utf-8")
+    assert [row for row in done.stdout.splitlines()[2:] if row not in page] == []

@@ -334,12 +334,12 @@ def test_credentials_are_neither_kept_nor_in_the_way(open_one: Open) -> None:
     assert TOKEN not in repr(list(open_one().session("s").events()))
     assert open_one().session("s").head().position == 2
     progress = open_one().session("s").progress
-    progress.plan(f"use {OTHER}")
+    assert progress.plan(f"use {OTHER}") == progress.read(), "what is returned is what is kept"
     with pytest.raises(InvalidInput, match="no next action"):
         progress.complete(f"use {TOKEN}")  # the same words, once both credentials are gone
     assert progress.next_action == "use [redacted]"
-    progress.block(f"{TOKEN} expired")
-    progress.describe(f"password: see {OTHER}")
+    assert progress.block(f"{TOKEN} expired") == progress.read()
+    assert progress.describe(f"password: see {OTHER}") == progress.read()
     assert TOKEN not in repr(progress.read())
     assert OTHER not in repr(progress.read())
 

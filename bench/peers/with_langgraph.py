@@ -26,8 +26,8 @@ class OnLangGraph(System):
     """A graph that comes back to one node again and again."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
-        from langgraph.checkpoint.sqlite import SqliteSaver  # type: ignore[import-not-found]
-        from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
+        from langgraph.checkpoint.sqlite import SqliteSaver
+        from langgraph.graph import END, START, StateGraph
 
         def add(state: Total) -> dict[str, Any]:
             inside(state["total"] + 1)

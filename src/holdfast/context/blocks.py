@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,3 +78,14 @@ def _object(value: Any) -> Any:
     if isinstance(fields, dict):
         return {name: plain_value(getattr(value, name)) for name in fields}
     return str(value)  # a time, a number, a path, an id
+
+
+def sendable(value: Any) -> Any:
+    """The same as a request can carry it: no halves of characters, no numbers that JSON does not know."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {sendable(name): sendable(inner) for name, inner in value.items()}
+    return [sendable(inner) for inner in value] if isinstance(value, list) else value

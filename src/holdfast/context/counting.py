@@ -234,16 +234,18 @@ def _type_of(value: Any) -> str | None:
 
 def _json(value: Any) -> str:
     try:
-        plain = msgspec.to_builtins(value, order="deterministic", enc_hook=_foreign)
-        return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"cannot count the tokens of this: {error}", hint="give text, or plain data") from error
 
 
-def _foreign(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """What JSON has no form for, in the form that it would be sent in."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=_json)  # their own order is another one in every process
     if isinstance(value, PurePath):
         return str(value)
-    raise TypeError(f"{type(value).__name__} is no plain data")
+    return msgspec.to_builtins(value, order="deterministic")
 
 
 def _sound(text: str) -> str:

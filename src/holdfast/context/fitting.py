@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import InvalidInput
 from ..ports import TokenCounter
 from .entries import MESSAGE_TOKENS, Entries, Entry, Said
-from .rendering import Shown, Trace
+from .rendering import AFTER_A_SUMMARY, Shown, Trace
 from .talk import Kind, Priority, Unit
 from .window import Window
 
@@ -75,6 +75,7 @@ class Fitting:
         first = next((unit for unit in units if unit.is_prompt and unit.priority is Priority.ALWAYS), None)
         prompt = _joined([system, "" if first is None else _prompt_text(first)])
         fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
+        fixed += self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS  # a provider may want the user to speak first
         if fixed > self._window.budget:
             raise InvalidInput(
                 f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",

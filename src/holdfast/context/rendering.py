@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
-from .blocks import as_json, image_url, plain_value, text_of
+from .blocks import as_json, image_url, plain_value, sendable, text_of
 from .entries import Said
 
-_AFTER_A_SUMMARY = "[The conversation so far is summarised above; it goes on here.]"
+AFTER_A_SUMMARY = "[The conversation so far is summarised above; it goes on here.]"
 _BEFORE_ANYTHING = "[The conversation begins here.]"
 """What stands first where a provider wants the user to speak first, and the window begins otherwise."""
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
@@ -78,10 +78,11 @@ class Context:
             else:
                 messages.append({"role": role, "content": list(blocks)})
         if messages and messages[0]["role"] != "user":
-            before = _AFTER_A_SUMMARY if self.memory else _BEFORE_ANYTHING
+            before = AFTER_A_SUMMARY if self.memory else _BEFORE_ANYTHING
             messages.insert(0, {"role": "user", "content": [{"type": "text", "text": before}]})
         system = self._system(memory_in)
-        return {"messages": messages} if not system else {"system": system, "messages": messages}
+        request = {"messages": messages} if not system else {"system": system, "messages": messages}
+        return sendable(request)  # type: ignore[no-any-return]
 
     def openai(self, *, memory_in: str = "system") -> dict[str, Any]:
         """`messages` for OpenAI's chat completions and servers that speak like it."""
@@ -89,7 +90,7 @@ class Context:
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
         names = _Names()
         messages += [_openai_message(one, names) for one in self._with_memory(memory_in)]
-        return {"messages": messages}
+        return sendable({"messages": messages})  # type: ignore[no-any-return]
 
     def _system(self, memory_in: str) -> str:
         if memory_in not in ("system", "user"):
@@ -135,7 +136,7 @@ class _Names:
 def _anthropic_blocks(said: Said, names: _Names) -> tuple[str, list[dict[str, Any]]]:
     if said.call is not None:
         arguments = said.call["arguments"]
-        given = arguments if isinstance(arguments, dict) else {"input": arguments}
+        given = _named(arguments)
         id, name = names.call(said.call["id"]), names.name(said.call["tool"])
         return "assistant", [{"type": "tool_use", "id": id, "name": name, "input": given}]
     if said.result is not None:
@@ -161,16 +162,33 @@ def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
         url = image_url(block)
         if url.startswith("data:") and ";base64," in url:
             kind, body = url[5:].split(";base64,", 1)
-            return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": body}}
+            return _image(kind.split(";")[0], body)
         return {"type": "image", "source": {"type": "url", "url": url}}
+    if block["type"] == "image" and block["source"].get("type") == "base64":
+        return _image(str(block["source"].get("media_type")), str(block["source"].get("data")))
     if block["type"] in ("text", "image", "document"):
         return plain_value(block)  # type: ignore[no-any-return]
     return {"type": "text", "text": text_of(block)}
 
 
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+def _image(kind: str, body: str) -> dict[str, Any]:
+    if kind not in _IMAGES:
+        return {"type": "text", "text": f"[an image of type {kind}]"}
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": body}}
+
+
+def _named(arguments: Any) -> dict[str, Any]:
+    """Arguments as both providers want them: by name."""
+    return arguments if isinstance(arguments, dict) else {"input": arguments}
+
+
 def _openai_message(said: Said, names: _Names) -> dict[str, Any]:
     if said.call is not None:
-        function = {"name": names.name(said.call["tool"]), "arguments": text_of(said.call["arguments"])}
+        arguments = as_json(sendable(_named(said.call["arguments"])))
+        function = {"name": names.name(said.call["tool"]), "arguments": arguments}
         call = {"id": names.call(said.call["id"]), "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
     if said.result is not None:
@@ -200,4 +218,6 @@ def _openai_block(block: dict[str, Any]) -> dict[str, Any]:
         detail = block["image_url"].get("detail") if isinstance(block["image_url"], dict) else None
         extra = {} if detail is None else {"detail": detail}
         return {"type": "image_url", "image_url": {"url": image_url(block), **extra}}
+    if block["type"] in ("file", "input_audio"):
+        return plain_value(block)  # type: ignore[no-any-return]
     return {"type": "text", "text": block["text"] if block["type"] == "text" else text_of(block)}

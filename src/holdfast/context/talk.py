@@ -215,7 +215,7 @@ def is_well_formed(kind: Kind, data: Any) -> bool:
 
     if kind is Kind.MESSAGE:
         content, name = data.get("content"), data.get("name")
-        said = isinstance(content, str) or are_blocks(content)
+        said = bool(content.strip()) if isinstance(content, str) else are_blocks(content)
         return data.get("role") in ROLES and said and (name is None or isinstance(name, str))
     if kind is Kind.CALL:
         return texts("id", "tool") and "arguments" in data

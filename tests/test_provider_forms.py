@@ -1,0 +1,306 @@
+"""A context goes to the providers as it is: valid by their SDKs' own types and by the rules beside them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from programs.modelserver import ModelServer, claude, gpt, says
+from programs.providers import check_anthropic, check_openai
+from programs.talking import Characters, take_turn
+
+import holdfast
+from holdfast import Context, Holdfast, Session
+from holdfast.errors import InvalidInput
+
+PNG = base64.b64encode(b"\x89PNG" + bytes(9_000)).decode()
+THEIRS = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+OURS = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}}
+MEMORY_IN = ["system", "user"]
+
+
+@pytest.fixture
+def session() -> Any:
+    with holdfast.open("memory:") as hf:
+        yield hf.session("s")
+
+
+def check(context: Context) -> None:
+    """Both forms are valid with the memory in either place."""
+    for memory_in in MEMORY_IN:
+        check_anthropic(context.anthropic(memory_in=memory_in), [Session.fetch_tool()])
+        check_openai(context.openai(memory_in=memory_in), [Session.fetch_tool("openai")])
+
+
+# -- R8: the memory in the system prompt or before the first user message
+
+
+@pytest.mark.promise("R8")
+@pytest.mark.parametrize("memory_in", MEMORY_IN)
+def test_the_memory_goes_where_it_is_wanted(hf: Holdfast, memory_in: str) -> None:
+    session = hf.session("s")
+    session.say("system", "You are a travel agent.")
+    for number in range(16):
+        take_turn(session, number)
+    context = session.context(budget=1_500)
+    assert context.memory
+    theirs, ours = context.anthropic(memory_in=memory_in), context.openai(memory_in=memory_in)
+    messages = check_anthropic(theirs, [session.fetch_tool()])
+    check_openai(ours, [session.fetch_tool("openai")])
+    system, first = ours["messages"][:2]
+    if memory_in == "system":
+        assert theirs["system"] == system["content"] == f"You are a travel agent.\n\n{context.memory}"
+        assert context.memory not in json.dumps([messages, ours["messages"][1:]], ensure_ascii=False)
+    else:
+        assert theirs["system"] == system["content"] == "You are a travel agent."
+        assert messages[0]["content"][0]["text"] == first["content"] == context.memory
+        assert first["role"] == "user"
+
+
+@pytest.mark.promise("R8")
+def test_every_turn_of_a_conversation_is_a_valid_request(hf: Holdfast) -> None:
+    session = hf.session("s")
+    for number in range(8):
+        session.say("user", f"Question {number}")
+        check(session.context(budget=600))
+        first, second = session.tool_call("a", {"n": number}), session.tool_call("b", [number])
+        check(session.context(budget=600))
+        session.tool_result(second, {"found": number})
+        check(session.context(budget=600))
+        session.say("user", "Hurry!")
+        session.tool_result(first, "late", error=True)
+        check(session.context(budget=600))
+        session.say("assistant", f"Answer {number}")
+        check(session.context(budget=600))
+
+
+@pytest.mark.promise("R8")
+def test_without_a_system_prompt_and_a_memory_there_is_none(session: Session) -> None:
+    session.say("user", "Hello")
+    context = session.context()
+    assert context.anthropic() == {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}]}
+    assert context.openai() == {"messages": [{"role": "user", "content": "Hello"}]}
+    assert context.plain() == [{"role": "user", "content": "Hello"}]
+    assert session.context(system="Be brief.").anthropic()["system"] == "Be brief."
+
+
+def test_a_conversation_that_the_assistant_begins(session: Session) -> None:
+    session.say("assistant", "Welcome!")
+    context = session.context()
+    check(context)
+    assert [message["role"] for message in context.anthropic()["messages"]] == ["user", "assistant"]
+    assert "summarised" not in context.anthropic()["messages"][0]["content"][0]["text"]
+
+
+def test_neighbours_of_one_role_become_one_message_for_anthropic(session: Session) -> None:
+    session.say("user", "one", name="Ann")
+    session.say("user", "two")
+    session.decide("three", reason="four")
+    session.say("assistant", "five")
+    call = session.tool_call("six", {})
+    session.tool_result(call, "seven")
+    session.say("user", "eight")
+    context = session.context()
+    check(context)
+    user, assistant, last = context.anthropic()["messages"]
+    assert [block["text"] for block in user["content"]] == ["Ann: one", "two"]
+    assert [block["type"] for block in assistant["content"]] == ["text", "text", "tool_use"]
+    assert [block["type"] for block in last["content"]] == ["tool_result", "text"]
+    assert context.openai()["messages"][0] == {"role": "user", "content": "one", "name": "Ann"}
+
+
+# -- tools
+
+
+def test_a_result_stands_beside_its_call_whatever_came_between(session: Session) -> None:
+    for name in ("a", "b", "c"):
+        session.tool_call("look", {"at": name}, id=name)
+    session.say("user", "Well?")
+    for name in ("c", "a"):
+        session.tool_result(name, f"seen {name}")
+    context = session.context()
+    check(context)
+    calls = [message["tool_calls"][0]["id"] for message in context.openai()["messages"] if "tool_calls" in message]
+    assert calls == ["c", "a"]
+    assert "look" in json.dumps([said.plain() for said in context.said if said.call is None])  # b has no result yet
+
+
+def test_an_error_is_marked(session: Session) -> None:
+    session.tool_result(session.tool_call("look"), "no such file", error=True)
+    context = session.context()
+    check(context)
+    (block,) = context.anthropic()["messages"][-1]["content"]
+    assert block["is_error"] is True
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "text",
+        None,
+        0,
+        1.5,
+        float("inf"),
+        {"a": [1, {"b": None}]},
+        [],
+        [1, 2],
+        ["a"],
+        [{"a": 1}],
+        [{"type": "x"}],
+        [{"type": "text"}],
+        [{"type": "text", "text": ""}],
+        [{"type": 5}],
+        [None],
+        b"\x00\xff",
+        {"set": {1, 2}, (1, 2): b"k"},
+        "\ud800 half",
+    ],
+    ids=repr,
+)
+def test_whatever_a_tool_gives_back_can_be_sent(session: Session, output: Any) -> None:
+    session.tool_result(session.tool_call("look"), output)
+    session.tool_result("never called", output)
+    check(session.context())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        None,
+        [],
+        [1],
+        "text",
+        5,
+        {"n": float("nan"), "m": [float("-inf")]},
+        {"\ud800": "\ud800"},
+        {5: b"x", (1, 2): {3}},
+        {"big": 10**40},
+    ],
+    ids=repr,
+)
+def test_whatever_a_model_asks_with_can_be_sent(session: Session, arguments: Any) -> None:
+    session.tool_result(session.tool_call("look", arguments), "seen")
+    context = session.context()
+    check(context)
+    if isinstance(arguments, dict) and "big" in arguments:
+        assert context.anthropic()["messages"][1]["content"][0]["input"] == arguments
+
+
+@pytest.mark.parametrize("id", ["a b", "é", "x" * 200, "call.1", "\ud800"])
+def test_odd_ids_and_names_are_made_what_providers_take(session: Session, id: str) -> None:
+    for number in range(3):
+        session.tool_result(session.tool_call(f"my tool {number} é", {"n": number}, id=id), f"seen {number}")
+        session.say("user", "And?", name="Anna Maria ☃")
+    context = session.context()
+    check(context)
+    seen = [message["content"] for message in context.openai()["messages"] if message["role"] == "tool"]
+    assert seen == ["seen 0", "seen 1", "seen 2"]
+
+
+def test_fetch_is_a_tool_in_both_forms() -> None:
+    theirs, ours = Session.fetch_tool(), Session.fetch_tool("openai")
+    check_anthropic({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, [theirs])
+    check_openai({"messages": [{"role": "user", "content": "x"}]}, [ours])
+    assert ours["function"]["parameters"] == theirs["input_schema"]
+    assert theirs["input_schema"]["required"] == ["reference"]
+    with pytest.raises(InvalidInput):
+        Session.fetch_tool("gemini")
+
+
+# -- pictures
+
+
+@pytest.mark.promise("R8")
+@pytest.mark.parametrize("picture", [THEIRS, OURS], ids=["anthropic's", "openai's"])
+def test_pictures_go_both_ways(session: Session, picture: dict[str, Any]) -> None:
+    session.say("user", [{"type": "text", "text": "What is this?"}, picture])
+    context = session.context()
+    check(context)
+    assert context.anthropic()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, THEIRS]
+    assert context.openai()["messages"][0]["content"] == [{"type": "text", "text": "What is this?"}, OURS]
+    assert context.tokens < 4_000
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}},
+        {"type": "image_url", "image_url": "https://example.org/a.png"},
+        {"type": "image_url", "image_url": {"url": "data:image/bmp;base64,QUJD"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png;charset=utf-8;base64,QUJD"}},
+        {"type": "image_url", "image_url": {"url": "data:,hello"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/bmp", "data": "QUJD"}},
+        {"type": "image", "source": {"type": "base64", "data": "QUJD"}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "QUJD"}},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hello"}},
+        {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+        {"type": "video", "of": {"frames": [1, 2, {3}]}},
+        {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}},
+    ],
+    ids=lambda block: json.dumps(block, default=str)[:60],
+)
+@pytest.mark.parametrize("place", ["user", "assistant", "system", "tool"])
+def test_every_block_can_be_sent_in_every_place(session: Session, block: dict[str, Any], place: str) -> None:
+    if place == "tool":
+        session.tool_result(session.tool_call("look"), [block])
+    else:
+        session.say(place, [block])
+    session.say("user", "What is this?")
+    check(session.context())
+
+
+# -- the real SDKs, over real HTTP
+
+
+@pytest.mark.promise("R8")
+@pytest.mark.parametrize("memory_in", MEMORY_IN)
+def test_the_sdks_send_it(memory_in: str, session: Session) -> None:
+    session.say("system", "You are a travel agent.")
+    for number in range(12):
+        take_turn(session, number)
+    session.say("user", [{"type": "text", "text": "half a character: \ud800"}, THEIRS])
+    context = session.context(budget=4_000)
+    with ModelServer() as server:
+        server.answers = [says(200, claude({"type": "text", "text": "Fine."}))]
+        theirs: Any = anthropic.Anthropic(api_key="x", base_url=server.url, max_retries=0)
+        theirs.messages.create(model="m", max_tokens=5, **context.anthropic(memory_in=memory_in))
+        server.answers = [says(200, gpt("Fine."))]
+        ours: Any = openai.OpenAI(api_key="x", base_url=server.url, max_retries=0)
+        ours.chat.completions.create(model="m", **context.openai(memory_in=memory_in))
+        theirs.close()
+        ours.close()
+        sent = [body for _, _, body in server.requests]
+    assert sent[0]["messages"] == context.anthropic(memory_in=memory_in)["messages"]
+    assert sent[1]["messages"] == context.openai(memory_in=memory_in)["messages"]
+
+
+# -- the budget holds for what is sent
+
+
+@pytest.mark.promise("W2", "R8")
+@pytest.mark.parametrize("form", ["anthropic", "openai"])
+@pytest.mark.parametrize("memory_in", MEMORY_IN)
+def test_what_is_sent_is_within_the_budget(session: Session, form: str, memory_in: str) -> None:
+    for number in range(30):
+        session.say("assistant", f"Answer {number} about flight LH{number}.", name="Ann" if number % 3 else None)
+        for budget in (100, 130, 160, 200, 260):
+            context = session.context(budget=budget, counter=Characters(), keep_last=3)
+            render: Callable[..., dict[str, Any]] = getattr(context, form)
+            assert _texts(render(memory_in=memory_in)) <= context.tokens <= budget
+
+
+def _texts(form: dict[str, Any]) -> int:
+    total = len(form.get("system", ""))
+    for message in form["messages"]:
+        total += len(message.get("name", ""))
+        content = message["content"]
+        total += len(content) if isinstance(content, str) else sum(len(block["text"]) for block in content)
+    return total
