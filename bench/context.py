@@ -1,4 +1,4 @@
-"""How large and how fast checkpoints are, beside LangGraph's own.
+"""How large and how fast checkpoints are, beside LangGraph's own; and how long it takes to go on with a long session.
 
     python bench/context.py [--json] [--rounds N] [--turns N] [--peers FOLDER | --no-peers]
 
@@ -22,6 +22,7 @@ from typing import Any
 from measuring import Must, Rates, arguments, as_json, ratio, show
 from peers.install import Peers
 from peers.line import Peer, PeerFailed
+from sessions import build_times, p95, resume_times
 
 SAVERS = ("holdfast", "sqlite", "delta")
 FIXED_TURNS = 200
@@ -32,6 +33,9 @@ MUST: dict[str, Must] = {
     "put_1000_vs_10": ("<=", 2.0),
     "put_vs_langgraph_sqlite": (">=", 3.0),
     "put_2kb_vs_langgraph_sqlite": (">=", 1.0),
+    "resume_100k_vs_1k": ("<=", 1.5),
+    "context_build_ms_10k_turns": ("<=", 5.0),
+    "context_build_ms_10k_turns_cold": ("<=", 30.0),
 }
 
 
@@ -103,6 +107,18 @@ def measure_fixed(savers: Savers, rounds: int) -> Rates:
     return rates
 
 
+def measure_sessions(folder: Path, rounds: int, scale: float) -> tuple[dict[str, float | None], dict[str, Rates]]:
+    """To open a long session beside a short one, and to build the context of a long conversation."""
+    resumed = resume_times(folder, rounds, 1_000, int(100_000 * scale))
+    built = build_times(folder, int(10_000 * scale), 4 * rounds)
+    figures: dict[str, float | None] = {
+        "resume_100k_vs_1k": ratio(resumed, "long", "short"),
+        "context_build_ms_10k_turns": p95(built["warm"]),
+        "context_build_ms_10k_turns_cold": p95(built["cold"]),
+    }
+    return figures, {"{} session opened, ms": resumed, "{} context, ms": built}
+
+
 def measure(peers: Peers, folder: Path, rounds: int, turns: int) -> tuple[dict[str, float | None], dict[str, Rates]]:
     """The figures that must be reached, and what was measured for them."""
     with Savers.ready(peers, folder) as savers:
@@ -132,8 +148,10 @@ def main() -> None:
         folder = Path(name)
         peers = Peers.none(folder) if chosen.no_peers else Peers.install(chosen.peers, folder)
         figures, behind = measure(peers, folder, chosen.rounds, chosen.turns)
+        more, beside = measure_sessions(folder, chosen.rounds, chosen.turns / 1000)
     notes = [f"no {peer}: {why}" for peer, why in peers.failed.items()]
     version = peers.versions.get("langgraph")
+    figures, behind = figures | more, behind | beside
     show(f"holdfast beside langgraph {version}" if version else "holdfast", figures, MUST, behind, notes)
     if chosen.json:
         print(as_json(figures))

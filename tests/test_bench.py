@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -41,3 +43,15 @@ def test_a_step_in_a_row_costs_one_sync(bench: ModuleType, tmp_path: Path) -> No
 def test_a_step_takes_no_more_than_250_bytes(bench: ModuleType, tmp_path: Path) -> None:
     more = bench.size_after(tmp_path / "large.db", 1100) - bench.size_after(tmp_path / "small.db", 100)
     assert more / 1000 <= 250
+
+
+@pytest.mark.promise("C4")
+def test_what_a_conversation_takes_and_how_long_sessions_are_gone_on_with_is_measured(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "context.py"), "--json", "--no-peers", "--rounds", "1", "--turns", "30"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["put_1000_vs_10"] > 0
+    assert figures["resume_100k_vs_1k"] > 0
+    assert figures["context_build_ms_10k_turns"] > 0
+    assert figures["chat1000_bytes_vs_delta"] is None, "there are no peers"

@@ -395,7 +395,7 @@ def test_two_that_write_the_file_at_once_take_nothing_back(
         calls[me] += 1
         if me and calls[me] == 2:
             other.start()
-            wrote.wait(5)
+            wrote.wait(0.5)
         done = write(target, text)
         if not me and calls[me] == 2:
             wrote.set()
