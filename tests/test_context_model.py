@@ -145,7 +145,7 @@ FAILURES: dict[str, tuple[Callable[[str], Any], str]] = {
     "empty": (lambda _: "", "too short"),
     "blank": (lambda _: " \n\t\n", "too short"),
     "curt": (lambda _: "Okay.", "too short"),
-    "refusal": (lambda _: SORRY, "something else"),
+    "refusal": (lambda _: SORRY, "a refusal"),
     "another language": (lambda _: GERMAN, "something else"),
     "another story": (lambda _: "Once upon a time there lived a miller whose daughter could spin gold.", "else"),
     "lines again": (lambda _: "Flight LH1 to Berlin costs 9 euro.\n" * 12, "repeats itself"),
@@ -183,7 +183,6 @@ def test_an_answer_that_is_no_summary_is_not_taken_for_one(hf: Holdfast, failure
     "refusal",
     [
         "I'm sorry, but I can't assist with that request about the flight to Berlin in the morning.",
-        "I cannot help with that. Flight costs euro Berlin Hamburg morning leaves.",
         "As an AI language model, I am unable to summarise flight records to Berlin that leave from Hamburg.",
     ],
 )

@@ -55,7 +55,7 @@ def commit(path: str | os.PathLike[str], message: str, *, author: str | None = N
 
 def committed_text(path: str | os.PathLike[str]) -> str | None:
     """The file as the newest commit has it; None if there is none, or no git."""
-    target = Path(path)
+    target = Path(os.path.realpath(path))
     try:
         answer = _Git(target)._ask("show", f"HEAD:./{target.name}")
     except HoldfastError:

@@ -16,7 +16,7 @@ from ..ports import Model, TokenCounter
 from .blocks import are_blocks, text_of
 from .extracting import Excerpt, summarise
 from .talk import Kind, Priority, Unit
-from .trimming import plain
+from .trimming import cut, plain
 from .window import Window
 
 _FAN = 4
@@ -194,7 +194,7 @@ def extract(piece: Piece, limit: int, counter: TokenCounter, note: str | None = 
 
 def ask(model: Model, piece: Piece, limit: int, counter: TokenCounter) -> Written:
     """A summary by a model, or, where it fails or answers with nonsense, without one. Blocks."""
-    source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in piece.excerpts)
+    source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in piece.excerpts).replace("</record", "< /record")
     prompt = f"The record:\n<record>\n{source}\n</record>\n\nYour notes, in at most {limit * 3 // 4} words:"
     try:
         answer = _lines(model.complete(prompt, system=_SYSTEM, max_tokens=limit))
@@ -206,8 +206,18 @@ def ask(model: Model, piece: Piece, limit: int, counter: TokenCounter) -> Writte
     if wrong is not None:
         return extract(piece, limit, counter, f"{model.name}: {wrong}")
     if counter.count(answer) > limit:
-        answer = summarise([Excerpt("", "summary", answer, piece.first)], limit=limit, counter=counter)
+        answer = _shortened(answer.splitlines(), limit, counter)
     return Written(answer, model.name, None)
+
+
+def _shortened(lines: list[str], limit: int, counter: TokenCounter) -> str:
+    """As many of the lines as fit: the model was asked to put what matters first into few."""
+    kept: list[str] = []
+    for line in lines:
+        if counter.count("\n".join([*kept, line])) > limit:
+            break
+        kept.append(line)
+    return "\n".join(kept) or cut(lines[0], limit, counter)
 
 
 def _lines(answer: str) -> str:
@@ -215,13 +225,22 @@ def _lines(answer: str) -> str:
     return "\n".join(line for line in map(plain, answer.splitlines()) if line)
 
 
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i(?:'|\u2019)m|i am|we(?:'|\u2019)re) (?:really |very |so )?(?:sorry|afraid|unable)\b"
+    r"|(?:i|we) (?:can ?not|can(?:'|\u2019)t|won(?:'|\u2019)t|will not|am not able) (?:\w+ )?"
+    r"(?:help|assist|do|summari|provide|comply)"
+    r"|sorry, |unfortunately, i |as an ai\b)",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
 def nonsense(answer: str, source: str) -> str | None:
     """Why an answer cannot be a summary of the source; None if it may be one."""
     words = _WORD.findall(answer.lower())
-    if len(words) < 5 and len(answer) < 20:
+    if _REFUSAL.match(answer):
+        return "the answer is a refusal"
+    if not words or (len(words) < 5 and len(answer) < 20):
         return "the answer is empty or too short"
     lines = [line for line in answer.splitlines() if line.strip()]
     if len(lines) >= 6 and len(set(lines)) <= len(lines) // 3:

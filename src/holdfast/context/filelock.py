@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from ..runtime import aside
+from ..runtime import is_driven
 
 try:
     import fcntl
@@ -15,30 +16,34 @@ except ImportError:  # no such locks on this system: the file is still written w
     fcntl = None  # type: ignore[assignment]
 
 _PATIENCE = 10.0
+_PAUSE = 0.002
 
 
 @asynccontextmanager
 async def alone_in_folder(path: str) -> AsyncGenerator[None, None]:
     """Inside, nobody else who asks for it works on files of this folder. Whoever waited too long goes on without."""
-    handle = await aside(lambda: _locked(os.path.dirname(path)))
+    folder = os.path.dirname(path)
+    if fcntl is None or not os.path.isdir(folder):
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
     try:
+        until = time.monotonic() + _PATIENCE
+        while not _taken(handle) and time.monotonic() < until:
+            if is_driven():
+                time.sleep(_PAUSE)
+            else:
+                await asyncio.sleep(_PAUSE)
         yield
     finally:
-        if handle is not None:
-            os.close(handle)
+        os.close(handle)
 
 
-def _locked(folder: str) -> int | None:
-    if fcntl is None or not os.path.isdir(folder):
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    until = time.monotonic() + _PATIENCE
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as busy:
-            if not isinstance(busy, BlockingIOError) or time.monotonic() > until:
-                return handle
-            time.sleep(0.002)
-        else:
-            return handle
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

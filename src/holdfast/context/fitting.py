@@ -75,7 +75,6 @@ class Fitting:
         first = next((unit for unit in units if unit.is_prompt and unit.priority is Priority.ALWAYS), None)
         prompt = _joined([system, "" if first is None else _prompt_text(first)])
         fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
-        fixed += self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS  # a provider may want the user to speak first
         if fixed > self._window.budget:
             raise InvalidInput(
                 f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
@@ -90,8 +89,14 @@ class Fitting:
         for index, unit in enumerate(spoken):
             chosen.entries[unit.position] = self._entry(unit, index >= recent)
         self._mask_more(chosen, spoken)
-        left_out = chosen.leave_out(self._ranks(sections, spoken, recent))
+        ranks = self._ranks(sections, spoken, recent)
+        left_out = chosen.leave_out(ranks)
         kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+        if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
+            chosen.room -= self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
+            fixed += self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
+            left_out += chosen.leave_out(ranks)
+            kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
         return _fitted(prompt, first, fixed, chosen, kept, left_out)
 
     def _entry(self, unit: Unit, recent: bool) -> Entry:
@@ -155,7 +160,7 @@ class _Choice:
             if isinstance(one, Section) and one in self.sections:
                 tokens = self.sections.pop(one)
                 traces.append(Trace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
-            elif isinstance(one, Unit):
+            elif isinstance(one, Unit) and one.position in self.entries:
                 tokens = self.entries.pop(one.position).tokens
                 traces.append(Trace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
             else:
@@ -175,6 +180,12 @@ def _fitted(
         trace.append(Trace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed))
     ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
     return Fitted(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
+
+
+def _is_spoken_by_user(kept: Sequence[Entry]) -> bool:
+    """Whether what is said first is said by the user."""
+    spoken = [entry for entry in kept if not _is_later_prompt(entry)]
+    return not spoken or spoken[0].said[0].role == "user"
 
 
 def _is_later_prompt(entry: Entry) -> bool:

@@ -153,6 +153,8 @@ def _anthropic_blocks(said: Said, names: _Names) -> tuple[str, list[dict[str, An
     if isinstance(said.content, str):
         return role, [{"type": "text", "text": prefix + said.content}]
     named = [{"type": "text", "text": prefix.strip()}] if prefix else []
+    if role == "assistant":  # which can say nothing but text
+        return role, [*named, {"type": "text", "text": _openai_text(said.content)}]
     return role, named + [_anthropic_block(block) for block in said.content]
 
 
@@ -166,9 +168,18 @@ def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
         return {"type": "image", "source": {"type": "url", "url": url}}
     if block["type"] == "image" and block["source"].get("type") == "base64":
         return _image(str(block["source"].get("media_type")), str(block["source"].get("data")))
-    if block["type"] in ("text", "image", "document"):
+    if block["type"] == "text" or _is_known_source(block):
         return plain_value(block)  # type: ignore[no-any-return]
     return {"type": "text", "text": text_of(block)}
+
+
+def _is_known_source(block: dict[str, Any]) -> bool:
+    """Whether the provider takes an image or document from there."""
+    source = block.get("source")
+    if block["type"] not in ("image", "document") or not isinstance(source, dict):
+        return False
+    wanted = {"base64": "application/pdf", "text": "text/plain"}.get(str(source.get("type")))
+    return source.get("type") == "url" or (block["type"] == "document" and source.get("media_type") == wanted)
 
 
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
