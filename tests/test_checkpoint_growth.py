@@ -118,6 +118,31 @@ def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
     assert found.fields == {"talk": [one.encode() for one in talk], "n": b"239"}
 
 
+@pytest.mark.promise("C3", "C4")
+def test_a_list_in_many_pieces_is_read_dropped_and_gone_on_with(cp: Checkpoints) -> None:
+    chance, wanted = random.Random(6), dict[str, list[bytes]]()
+    talk = [item(chance) for _ in range(80)]
+    for turn in range(150):
+        talk[turn * 37 % 80] = item(chance)
+        drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"c{turn}"))
+        wanted[f"c{turn}"] = [one.encode() for one in talk]
+        if turn % 40 == 39:
+            cp = checkpoints_of_journal(cp)
+    assert stored(cp) < 3 * 230 * ITEM
+    for doomed in (["c149"], [f"c{turn}" for turn in range(0, 150, 2)]):
+        for id in doomed:
+            wanted.pop(id, None)
+        drive(cp.drop("s", "main", doomed, reason="old"))
+        talk[3] = item(chance)
+        drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"after {doomed[0]}"))
+        wanted[f"after {doomed[0]}"] = [one.encode() for one in talk]
+        for reader in (cp, checkpoints_of_journal(cp)):
+            for id, state in wanted.items():
+                found = drive(reader.load("s", "main", id=id))
+                assert found is not None
+                assert found.fields == {"talk": state}
+
+
 @pytest.mark.promise("L1")
 def test_saving_the_same_again_costs_a_row(cp: Checkpoints) -> None:
     drive(cp.save("s", "main", form_of(14), {}))

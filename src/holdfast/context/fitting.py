@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
 from ..ports import TokenCounter
@@ -93,10 +93,15 @@ class Fitting:
         left_out = chosen.leave_out(ranks)
         kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
         if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
-            chosen.room -= self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
-            fixed += self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
-            left_out += chosen.leave_out(ranks)
-            kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+            opening = self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
+            before = dict(chosen.sections), dict(chosen.entries)
+            chosen.room -= opening
+            more = chosen.leave_out(ranks)
+            if chosen.entries:
+                fixed, left_out = fixed + opening, left_out + more
+                kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+            else:  # too small a window for both: what was said counts more
+                chosen.sections, chosen.entries = before
         return _fitted(prompt, first, fixed, chosen, kept, left_out)
 
     def _entry(self, unit: Unit, recent: bool) -> Entry:
@@ -173,7 +178,7 @@ def _fitted(
     prompt: str, first: Unit | None, fixed: int, chosen: _Choice, kept: Sequence[Entry], left_out: Sequence[Trace]
 ) -> Fitted:
     later = [entry for entry in kept if _is_later_prompt(entry)]
-    system = _joined([prompt, *(str(entry.said[0].content) for entry in later)])
+    system = _joined([prompt, *(_text_of(entry.said[0].content) for entry in later)])
     said = tuple(one for entry in kept if not _is_later_prompt(entry) for one in entry.said)
     trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
     if first is not None:
@@ -189,12 +194,15 @@ def _is_spoken_by_user(kept: Sequence[Entry]) -> bool:
 
 
 def _is_later_prompt(entry: Entry) -> bool:
-    """Whether an entry goes into the system prompt: what the system said later, as text."""
-    return entry.is_prompt and isinstance(entry.said[0].content, str)
+    """Whether an entry goes into the system prompt: what the system said later."""
+    return entry.is_prompt
 
 
 def _prompt_text(unit: Unit) -> str:
-    content = unit.data["content"]
+    return _text_of(unit.data["content"])
+
+
+def _text_of(content: Any) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(str(block.get("text", f"[{block['type']}]")) for block in content)

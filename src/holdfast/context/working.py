@@ -37,7 +37,8 @@ _NEAR = 200
 _AT_ONCE = 2_000
 """Entries that one pass of compaction takes up."""
 _SUMMARY = "context.summary"
-_COMPACTIONS = 10_000
+_FRUITLESS = 5
+"""Compactions in a row that change nothing: others may have been first, but not so often."""
 _PATIENCE = 60.0
 _BLOCKS = 64
 """Summaries of different people cannot be put together; of so many, the newest stay."""
@@ -90,7 +91,7 @@ class WorkingMemory:
     ) -> Context:
         """The context at the session's end, compacted first if that is due; or as it was at a position."""
         entries, counting = self._made_with(window)
-        compactions = _COMPACTIONS if at is None else 0
+        compactions, fruitless, seen = int(at is None), 0, None
         while True:
             head = (await self._journal.reading.head(session)).position
             position = head if at is None else min(at, head)
@@ -99,7 +100,9 @@ class WorkingMemory:
                 break
             try:
                 await self._in_turn(session, talk.compaction, window, counting, entries)
-                compactions -= 1
+                fruitless = fruitless + 1 if talk.compaction.id == seen else 0
+                seen = talk.compaction.id
+                compactions = 0 if fruitless > _FRUITLESS else compactions  # something is damaged: do without
             except StoreReadOnly:
                 compactions = 0  # whoever may only look sees what fits without
         added = await sections(position, window, counting)
