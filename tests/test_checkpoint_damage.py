@@ -227,3 +227,28 @@ def test_a_state_put_in_place_of_another_is_noticed(hf: holdfast.Holdfast) -> No
     drive(forge())
     (damaged,) = expect(checkpoints_of(hf), "s", 2, "forged")
     assert "digest" in damaged.reason
+
+
+@pytest.mark.promise("J8")
+def test_whatever_part_of_a_list_in_many_pieces_is_damaged_one_before_is_used(tmp_path: Path) -> None:
+    path, wanted = str(tmp_path / "agent.db"), dict[str, list[bytes]]()
+    with holdfast.open(path) as hf:
+        cp = checkpoints_of(hf)
+        talk = [f"{turn} " + "word " * 20 for turn in range(60)]
+        for turn in range(90):
+            talk[turn * 23 % 60] = f"edited at {turn} " + "again " * 20
+            drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"c{turn}"))
+            wanted[f"c{turn}"] = [one.encode() for one in talk]
+        with closing(apsw.Connection(path)) as db:
+            parts: Any = db.execute("SELECT number, body FROM holdfast_parts").fetchall()
+            skipped = 0
+            for number, body in parts[1:]:  # all are made of the first
+                change = "UPDATE holdfast_parts SET body = ? WHERE number = ?"
+                db.execute(change, (flip(-9)(body), number))
+                found = drive(checkpoints_of(hf).load("s", "main"))
+                assert found is not None
+                assert found.fields == {"talk": wanted[found.id]}
+                assert len(found.skipped) == 89 - int(found.id[1:])
+                skipped += bool(found.skipped)
+                db.execute(change, (body, number))
+    assert skipped > 60

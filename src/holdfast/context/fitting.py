@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..errors import InvalidInput
 from ..ports import TokenCounter
 from .entries import MESSAGE_TOKENS, Entries, Entry, Said
-from .rendering import AFTER_A_SUMMARY, Shown, Trace
+from .rendering import AFTER_A_SUMMARY, BEFORE_ANYTHING, Shown, Trace
 from .talk import Kind, Priority, Unit
 from .window import Window
 
@@ -93,7 +93,7 @@ class Fitting:
         left_out = chosen.leave_out(ranks)
         kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
         if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
-            opening = self._count.text(AFTER_A_SUMMARY) + MESSAGE_TOKENS
+            opening = self._count.text(AFTER_A_SUMMARY if chosen.sections else BEFORE_ANYTHING) + MESSAGE_TOKENS
             before = dict(chosen.sections), dict(chosen.entries)
             chosen.room -= opening
             more = chosen.leave_out(ranks)

@@ -11,8 +11,8 @@ from ..errors import InvalidInput
 from .blocks import as_json, image_url, plain_value, sendable, text_of
 from .entries import Said
 
-AFTER_A_SUMMARY = "[The conversation so far is summarised above; it goes on here.]"
-_BEFORE_ANYTHING = "[The conversation begins here.]"
+AFTER_A_SUMMARY = "[Summarised above; it goes on here.]"
+BEFORE_ANYTHING = "[It begins here.]"
 """What stands first where a provider wants the user to speak first, and the window begins otherwise."""
 _ODD = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -78,7 +78,7 @@ class Context:
             else:
                 messages.append({"role": role, "content": list(blocks)})
         if messages and messages[0]["role"] != "user":
-            before = AFTER_A_SUMMARY if self.memory else _BEFORE_ANYTHING
+            before = AFTER_A_SUMMARY if self.memory else BEFORE_ANYTHING
             messages.insert(0, {"role": "user", "content": [{"type": "text", "text": before}]})
         system = self._system(memory_in)
         request = {"messages": messages} if not system else {"system": system, "messages": messages}

@@ -102,7 +102,8 @@ class WorkingMemory:
                 await self._in_turn(session, talk.compaction, window, counting, entries)
                 fruitless = fruitless + 1 if talk.compaction.id == seen else 0
                 seen = talk.compaction.id
-                compactions = 0 if fruitless > _FRUITLESS else compactions  # something is damaged: do without
+                if fruitless > _FRUITLESS:
+                    raise JournalDamaged(session, position, "a compaction that cannot be read stands in the way")
             except StoreReadOnly:
                 compactions = 0  # whoever may only look sees what fits without
         added = await sections(position, window, counting)
