@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -208,38 +206,6 @@ def test_what_does_not_go_together_stops_nobody_and_is_not_lost(
     assert word in synced.progress.context or word in ("Finished",), "kept as words"
     kept.describe("and so on")
     assert parse(path.read_text()).progress == open_one().session("s").progress.read()
-
-
-def test_many_changes_at_once_on_a_loop_do_not_wait_for_each_other(path: Path) -> None:
-    async def main() -> None:
-        async with await holdfast.aopen("memory:") as hf:
-            kept = await hf.session("s").progress.keep_in(path)
-            await kept.begin("g", next_action="n")
-            await asyncio.gather(*(kept.complete(f"step {number}") for number in range(40)))
-            assert sorted((await kept.read()).completed) == sorted(f"step {number}" for number in range(40))
-
-    started = time.monotonic()
-    asyncio.run(main())
-    assert time.monotonic() - started < 9, "nobody's patience came to an end"
-
-
-def test_a_change_that_is_given_up_leaves_the_file_free(path: Path) -> None:
-    async def main() -> float:
-        async with await holdfast.aopen("memory:") as hf:
-            kept = await hf.session("s").progress.keep_in(path)
-            await kept.begin("g", next_action="n")
-            held = os.open(path.parent, os.O_RDONLY)
-            fcntl.flock(held, fcntl.LOCK_EX)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(kept.complete("given up"), 0.1)
-            os.close(held)
-            await asyncio.sleep(0.1)
-            started = time.monotonic()
-            await kept.complete("afterwards")
-            return time.monotonic() - started
-
-    assert asyncio.run(main()) < 5
-    assert "afterwards" in path.read_text()
 
 
 def test_an_edit_while_the_agent_writes_is_not_lost(open_one: Open, path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -247,6 +250,38 @@ def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
         assert sorted(kept.completed) == expected
         assert {actor for actor, _ in said(hf)} == {"agent"}, "no text of ours was taken for an edit"
     assert all(f"[x] {step}\n" in (tmp_path / "PROGRESS.md").read_text() for step in expected)
+
+
+def test_many_changes_at_once_on_a_loop_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen("memory:") as hf:
+            kept = await hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+            await kept.begin("g", next_action="n")
+            await asyncio.gather(*(kept.complete(f"step {number}") for number in range(40)))
+            assert sorted((await kept.read()).completed) == sorted(f"step {number}" for number in range(40))
+
+    started = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - started < 9, "nobody's patience came to an end"
+
+
+def test_a_change_that_is_given_up_leaves_the_file_free(tmp_path: Path) -> None:
+    async def main() -> float:
+        async with await holdfast.aopen("memory:") as hf:
+            kept = await hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+            await kept.begin("g", next_action="n")
+            held = os.open(tmp_path, os.O_RDONLY)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(kept.complete("given up"), 0.1)
+            os.close(held)
+            await asyncio.sleep(0.1)
+            started = time.monotonic()
+            await kept.complete("afterwards")
+            return time.monotonic() - started
+
+    assert asyncio.run(main()) < 5
+    assert "afterwards" in (tmp_path / "PROGRESS.md").read_text()
 
 
 def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
