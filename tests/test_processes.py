@@ -421,9 +421,7 @@ def _block(address: str, nursery: Nursery) -> _Blocker:
 def test_an_interrupted_thread_leaves_the_handle_and_its_neighbours_whole(
     address: str, nursery: Nursery, by: str, threads: int
 ) -> None:
-    # psycopg's pool loses a connection when it is interrupted at the wrong moment; a few are to spare.
-    rounds = 150 if "://" not in address else 20
-    child = nursery.start("roles:be_interrupted", address=address, by=by, rounds=rounds, threads=threads)
+    child = nursery.start("roles:be_interrupted", address=address, by=by, rounds=150, threads=threads)
     said = child.finish()
     with holdfast.open(address, timeout=5) as store:
         events = list(store.session("a").events())

@@ -1,4 +1,4 @@
-"""Reaching PostgreSQL: the pool, migrations, and what its errors mean."""
+"""Reaching PostgreSQL: connections, migrations, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import psycopg
 from psycopg import errors as pg
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import PoolClosed, PoolTimeout
 
 from ...errors import (
     HoldfastError,
@@ -164,24 +164,6 @@ def hang_up() -> None:
         with suppress(OSError, psycopg.Error):
             os.close(connection.pgconn.socket)
     _open.clear()
-
-
-def open_pool(settings: PostgresSettings) -> ConnectionPool[Connection]:
-    """A pool of at most `pool_size` connections, opened as they are needed."""
-    pool: ConnectionPool[Connection] = ConnectionPool(
-        settings.url,
-        min_size=1,
-        max_size=max(2, settings.pool_size),
-        timeout=settings.timeout,
-        reconnect_timeout=settings.timeout,
-        max_idle=60.0,
-        kwargs={"autocommit": True, "application_name": "holdfast"},
-        configure=lambda connection: configure(connection, settings),
-        open=False,
-        name="holdfast",
-    )
-    pool.open(wait=False)
-    return pool
 
 
 def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHEMA_VERSION) -> None:

@@ -43,11 +43,12 @@ from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
 from .appending import Appender, add_session, read_records, to_record
 from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
-from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, open_pool, translated
+from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
 from .erasing import erase, is_committed
 from .finding import Finding
 from .leases import check_fence, read_lease, write_lease
 from .listening import Listener
+from .pool import Pool
 from .runs import claim, due_runs, list_runs, read_run
 from .sql import Q
 from .transacting import PostgresTransaction
@@ -70,7 +71,7 @@ class PostgresStore(Finding):
         self._listener = Listener(settings, self._bell, self._runs_bell)
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
-        self._pool = open_pool(settings)
+        self._pool = Pool(settings)
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._lane() for _ in range(lanes)]
         watch(self)
@@ -413,7 +414,7 @@ class PostgresStore(Finding):
             lane.close()
         self._refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
-        self._pool.close(timeout=5)
+        self._pool.close()
         unwatch(self)
         self._bell.ring()
         self._runs_bell.ring()

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool
 
 from ...errors import InvalidInput, StoreUnavailable
 from ...ports import Append, Appended, Record
 from .appending import Appender, read_records
 from .connection import LOST, Connection, explain, translated
+from .pool import Pool
 
 
 class PostgresTransaction:
     """A connection of the pool, inside a transaction, until `commit` or `roll_back`."""
 
-    def __init__(self, pool: ConnectionPool[Connection], shown: str) -> None:
+    def __init__(self, pool: Pool, shown: str) -> None:
         self._pool = pool
         self._shown = shown
         self._stored: tuple[tuple[str, str], list[Record]] | None = None
         with translated(shown):
-            self._connection: Connection | None = pool.getconn()
+            self._connection: Connection | None = pool.take()
         try:
             with translated(shown):
                 self._connection.execute("BEGIN")
@@ -99,4 +99,4 @@ class PostgresTransaction:
     def _give_back(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            self._pool.putconn(connection)
+            self._pool.give_back(connection)
