@@ -261,7 +261,7 @@ plays = {
 
 
 @pytest.mark.promise("W1", "W2", "W4", "W9")
-@settings(max_examples=120, **QUICK)
+@settings(max_examples=60, **QUICK)
 @given(**plays)
 def test_any_conversation_fits_any_window(
     places: Places, steps: list[Step], window: dict[str, Any], counter: str, modelled: bool
@@ -274,7 +274,7 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
     wanted: list[list[Any]] = []
     expected: list[str] = []
 
-    @settings(max_examples=25, **QUICK)
+    @settings(max_examples=12, **QUICK)
     @given(**plays)
     def play(steps: list[Step], window: dict[str, Any], counter: str, modelled: bool) -> None:
         workspace = uuid.uuid4().hex
@@ -313,7 +313,7 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
 
 
 @pytest.mark.promise("W1", "X22")
-@settings(max_examples=25, **QUICK)
+@settings(max_examples=12, **QUICK)
 @given(**plays, data=st.data())
 def test_every_position_can_be_seen_again_and_forked(
     places: Places, steps: list[Step], window: dict[str, Any], counter: str, modelled: bool, data: st.DataObject
