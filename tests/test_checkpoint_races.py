@@ -222,6 +222,34 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
 # -- all at once
 
 
+@pytest.mark.promise("J5", "J8")
+@pytest.mark.parametrize("first", ["load", "save"])
+def test_a_drop_between_a_state_and_the_end_of_its_strand(
+    pair: Pair, open_one: Open, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    one, _ = pair
+    drive(one.save("s", "own", {"x": texts(["not shared"])}, {}))
+    save(one, 4)
+    three = checkpoints_of(open_one())
+    store = three._journal.store
+    asked = type(store).strand_end
+
+    async def strand_end(self: Any, *place: Any) -> int:
+        if self is store:
+            monkeypatch.undo()
+            await one.drop("s", "own", None, reason="test")
+        return await asked(self, *place)
+
+    monkeypatch.setattr(type(store), "strand_end", strand_end)
+    if first == "load":
+        expect(three, None, 4)
+    save(three, 5)
+    assert type(store).strand_end is asked, "the drop came between"
+    for cp in (*pair, three, checkpoints_of(open_one())):
+        for number in range(6):
+            expect(cp, f"{number}", number)
+
+
 @pytest.mark.promise("J5", "J13")
 def test_threads_of_two_handles_lose_nothing(open_one: Open) -> None:
     writers = [checkpoints_of(open_one()), checkpoints_of(open_one())]

@@ -145,8 +145,12 @@ class Weaver:
 
     async def known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
         """What is to be remembered of a state that was read."""
-        # Others may have gone on with the strand under another name.
-        kept = Kept(form.strand, await self._journal.store.strand_end(self._journal.workspace, session, form.strand))
+        # Others may have gone on with the strand under another name, or a drop may have cut it since it was read: then
+        # nothing is built on what is gone.
+        end = await self._journal.store.strand_end(self._journal.workspace, session, form.strand)
+        if any(span.strand != form.strand or span.last > end for span in (*form.spans(), *form.own)):
+            return self._fresh()
+        kept = Kept(form.strand, end)
         kept.learn(name, fields, bodies_of(fields))
         return kept
 
