@@ -7,11 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Before NumPy is loaded: its threads only get in each other's way on a machine that runs tests.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from programs.children import Nursery
 from programs.faroff import Far, Open
 
 import holdfast
+from holdfast.embedders import Installed, find
 from holdfast.testing.clock import FakeClock
 from holdfast.testing.postgres import PostgresServer
 
@@ -77,6 +81,18 @@ def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
 def nursery(_nursery: Nursery) -> Iterator[Nursery]:
     yield _nursery
     _nursery.kill_all()
+
+
+@pytest.fixture(scope="session")
+def installed() -> Installed:
+    """The default embedder's real files, which `make test` puts into the user's cache."""
+    found = find()
+    if found is None:
+        missing = "the embedding model is not installed: run `holdfast model install`"
+        if os.environ.get("HOLDFAST_OFFLINE", "0") not in ("", "0"):
+            pytest.skip(f"{missing} (HOLDFAST_OFFLINE is set)")
+        pytest.fail(missing, pytrace=False)
+    return found
 
 
 @pytest.fixture

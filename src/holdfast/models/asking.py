@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..errors import InvalidInput, ModelFailed
+from ..errors import EmbedderFailed, InvalidInput, ModelFailed
 from ..journal.redaction import REDACTED, Redactor
 
 _CONNECT_SECONDS = 5.0
@@ -64,18 +64,29 @@ class Provider:
     that. Neither its errors nor their causes hold the client's key, even if the server repeats it.
     """
 
-    def __init__(self, name: str, sdk: ModuleType, client: Any, timeout: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        sdk: ModuleType,
+        client: Any,
+        timeout: float,
+        *,
+        failure: type[ModelFailed | EmbedderFailed] = ModelFailed,
+        longest_answer: int = _LONGEST_ANSWER,
+    ) -> None:
         if not 0 < timeout < float("inf"):
             raise InvalidInput(f"a timeout of {timeout} s", hint="give the seconds to wait for an answer, such as 30.0")
         self._name = name
         self._sdk = sdk
         self._client = client
         self._timeout = timeout
+        self._failure = failure
+        self._longest_answer = longest_answer
         # httpx2 now, httpx in older releases: what goes wrong while the body arrives is raised by it, not by the SDK.
         self._http = sys.modules[type(client.base_url).__module__.partition(".")[0]]
 
     def ask(self, send: Send, form: type[Form]) -> Form:
-        """The server's answer, read as `form`. Raises `ModelFailed`."""
+        """The server's answer, read as `form`. Raises the provider's `failure`."""
         deadline = time.monotonic() + self._timeout
         body = self._attempt(send, deadline)
         # A second try needs time to be answered in, or it only makes the wait longer.
@@ -87,9 +98,9 @@ class Provider:
             raise self.failed(answer)
         return answer
 
-    def failed(self, trouble: Trouble) -> ModelFailed:
+    def failed(self, trouble: Trouble) -> ModelFailed | EmbedderFailed:
         """The error that says so."""
-        return ModelFailed(self._name, trouble.reason, hint=trouble.hint)
+        return self._failure(self._name, trouble.reason, hint=trouble.hint)
 
     def _attempt(self, send: Send, deadline: float) -> bytes | Trouble:
         seconds = max(deadline - time.monotonic(), 0.001)
@@ -107,8 +118,10 @@ class Provider:
             body += chunk
             if time.monotonic() > deadline:
                 return self._late()
-            if len(body) > _LONGEST_ANSWER:
-                return Trouble(f"more than {_LONGEST_ANSWER >> 20} MiB of answer", "check what listens at base_url")
+            if len(body) > self._longest_answer:
+                return Trouble(
+                    f"more than {self._longest_answer >> 20} MiB of answer", "check what listens at base_url"
+                )
         return bytes(body)
 
     def _translate(self, error: Exception) -> Trouble:

@@ -41,11 +41,11 @@ class OpenAIModel:
         name: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        sdk = _sdk()
+        sdk = openai_sdk()
         self.name = name or f"openai:{model}"
         self._model = model
         self._extra = dict(extra or {})
-        self._client: Any = (client or _client(sdk, base_url, api_key)).with_options(max_retries=0)
+        self._client: Any = (client or openai_client(sdk, base_url, api_key)).with_options(max_retries=0)
         self._provider = Provider(self.name, sdk, self._client, timeout)
         # OpenAI's newer models refuse the old name of the limit; most other servers know only that one.
         newer = self._client.base_url.host.endswith(_NEWER_API)
@@ -89,7 +89,8 @@ class _Completion(msgspec.Struct, frozen=True):
     choices: list[_Choice]
 
 
-def _sdk() -> ModuleType:
+def openai_sdk() -> ModuleType:
+    """The SDK's module. Raises `InvalidInput` where it is not installed."""
     try:
         import openai
     except ImportError:
@@ -97,7 +98,8 @@ def _sdk() -> ModuleType:
     return openai
 
 
-def _client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
+def openai_client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
+    """The SDK's client for OpenAI, or for the server at `base_url`. Raises `InvalidInput` for want of a key."""
     check_address(base_url)
     if base_url is not None and not (api_key or os.environ.get("OPENAI_API_KEY")):
         api_key = "no-key-needed"

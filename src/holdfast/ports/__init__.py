@@ -1,5 +1,14 @@
-"""What the core asks of the world: a store, a clock, ids, outlets, a model."""
+"""What the core asks of the world: a store, a clock, ids, outlets, a model, an embedder."""
 
+from .embedding import (
+    Embedder as Embedder,
+)
+from .embedding import (
+    EmbedderIdentity as EmbedderIdentity,
+)
+from .embedding import (
+    Vectors as Vectors,
+)
 from .records import (
     GENESIS as GENESIS,
 )

@@ -1,0 +1,116 @@
+"""The default embedder: all-MiniLM-L6-v2, without torch and without a network once installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
+from ..ports import EmbedderIdentity, Vectors
+from . import weights
+from .adapters import check_texts
+from .minilm_int8 import OnnxRuntime
+from .minilm_numpy import DIMS, LONGEST, Floats, NumpyRuntime
+from .safetensors import read_safetensors
+from .sources import Progress, silent
+from .wordpiece import WordPiece
+
+__all__ = ["MiniLM", "Runtime"]
+
+_MANY = 8
+_MOST_THREADS = 4
+
+
+class Runtime(StrEnum):
+    """What computes. Their vectors may be searched together: see `MiniLM`."""
+
+    AUTO = "auto"  # onnxruntime where it is installed, else NumPy
+    ONNX = "onnxruntime"  # 8-bit integers
+    NUMPY = "numpy"  # float32, needs nothing else
+
+
+class MiniLM:
+    """English sentences to 384 dimensions; of a longer text the first 256 tokens count.
+
+    Texts are computed one at a time, so that a text has the same vector whatever it comes with; many are spread over
+    threads. Both runtimes have one identity: the cosine between their vectors of a text is 0.98 or more, and a search
+    over the one with questions of the other finds as much (`bench/embedding.py --data`). `runtime` says which computes.
+    """
+
+    name = weights.MODEL
+    dims = DIMS
+    identity = EmbedderIdentity(weights.MODEL, DIMS, checksum=weights.SHA256[weights.WEIGHTS])
+
+    def __init__(self, installed: weights.Installed, *, runtime: Runtime | str = Runtime.AUTO) -> None:
+        wanted = _wanted(runtime)
+        try:
+            self._tokenizer = WordPiece.load(installed.tokenizer)
+            tensors = read_safetensors(installed.weights)
+        except (OSError, ValueError, KeyError, InvalidInput) as error:
+            installed.verify()  # says which file it is
+            raise EmbedderFailed(self.name, f"its files cannot be read: {error}") from error
+        self._compute = _runtime(wanted, installed, tensors)
+        self.runtime = self._compute.name
+        self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
+
+    @classmethod
+    def load(cls, *, runtime: Runtime | str = Runtime.AUTO, fetch: bool = True, progress: Progress = silent) -> MiniLM:
+        """The embedder from the user's cache; `fetch` puts it there if need be. Raises `WeightsUnavailable`."""
+        found = weights.find() or (weights.install(progress=progress) if fetch else None)
+        if found is None:
+            raise WeightsUnavailable(weights.MODEL, [(str(weights.cache_folder()), "not there")])
+        return cls(found, runtime=runtime)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One row of length 1 for each text. Raises `InvalidInput` for what is not text."""
+        check_texts(texts)
+        rows = np.empty((len(texts), DIMS), dtype=np.float32)
+        if len(texts) >= _MANY and self._threads > 1 and isinstance(self._compute, OnnxRuntime):
+            with ThreadPoolExecutor(self._threads) as pool:
+                for at, row in enumerate(pool.map(self._embed_one, texts)):
+                    rows[at] = row
+        else:
+            for at, text in enumerate(texts):
+                rows[at] = self._embed_one(text)
+        return rows
+
+    def _embed_one(self, text: str) -> Floats:
+        ids = self._tokenizer.encode(text, LONGEST)
+        try:
+            return self._compute(ids)
+        except Exception as error:  # onnxruntime's errors have no root of their own
+            raise EmbedderFailed(self.name, str(error) or type(error).__name__) from error
+
+    def __repr__(self) -> str:
+        return f"MiniLM({self.runtime!r})"
+
+
+def _wanted(runtime: Runtime | str) -> Runtime:
+    try:
+        return Runtime(runtime)
+    except ValueError:
+        raise InvalidInput(f"no runtime {runtime!r}", hint=f"one of {', '.join(Runtime)}") from None
+
+
+def _runtime(
+    wanted: Runtime, installed: weights.Installed, tensors: Mapping[str, npt.NDArray[Any]]
+) -> OnnxRuntime | NumpyRuntime:
+    present = importlib.util.find_spec("onnxruntime") is not None
+    if wanted is Runtime.NUMPY or (wanted is Runtime.AUTO and not present):
+        return NumpyRuntime(tensors)
+    if not present:
+        raise InvalidInput("the package onnxruntime is not installed", hint="pip install 'holdfast[onnx]'")
+    try:
+        return OnnxRuntime(installed.int8.read_bytes(), tensors)
+    except Exception as error:  # an old or broken onnxruntime fails in ways of its own
+        if wanted is Runtime.AUTO:
+            return NumpyRuntime(tensors)
+        reason = f"onnxruntime did not start: {error}"
+        raise EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime") from error

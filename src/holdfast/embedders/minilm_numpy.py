@@ -1,0 +1,120 @@
+"""The six layers of all-MiniLM-L6-v2 in NumPy, in float32, one text at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Watch = Callable[[str, Floats], None]
+
+LAYERS, HEADS, DIMS, LONGEST = 6, 12, 384, 256
+EPSILON = 1e-12
+_SCALE = np.float32((DIMS // HEADS) ** -0.5)
+
+
+class Embedding:
+    """The model's first stage: ids to vectors. Rows come from the file when they are needed."""
+
+    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._words: Floats = tensors["embeddings.word_embeddings.weight"]
+        kinds = tensors["embeddings.token_type_embeddings.weight"]
+        self._places: Floats = tensors["embeddings.position_embeddings.weight"][:LONGEST] + kinds[0]
+        self._gain: Floats = np.array(tensors["embeddings.LayerNorm.weight"])
+        self._shift: Floats = np.array(tensors["embeddings.LayerNorm.bias"])
+
+    def __call__(self, ids: Sequence[int]) -> Floats:
+        return layer_norm(self._words[ids] + self._places[: len(ids)], self._gain, self._shift)
+
+
+class NumpyRuntime:
+    """All layers. Exact to what float32 allows."""
+
+    name = "numpy float32"
+
+    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._embedding = Embedding(tensors)
+        self._layers = [_Layer(layer_tensors(tensors, number)) for number in range(LAYERS)]
+
+    def __call__(self, ids: Sequence[int], watch: Watch | None = None) -> Floats:
+        """The text's vector, of length 1. `watch` sees the input of each product of matrices."""
+        hidden = self._embedding(ids)
+        for number, layer in enumerate(self._layers):
+            hidden = layer(hidden, partial(_watch_layer, watch, number) if watch else None)
+        return unit(hidden.mean(axis=0))
+
+
+def _watch_layer(watch: Watch, number: int, part: str, x: Floats) -> None:
+    watch(f"{number}.{part}", x)
+
+
+class _Layer:
+    def __init__(self, tensors: Mapping[str, Floats]) -> None:
+        self._t = tensors
+
+    def __call__(self, x: Floats, watch: Watch | None) -> Floats:
+        x = self._normed("attend", self._product("attend", self._attention(x, watch), watch) + x)
+        widened = gelu(self._product("widen", x, watch))
+        return self._normed("narrow", self._product("narrow", widened, watch) + x)
+
+    def _product(self, part: str, x: Floats, watch: Watch | None) -> Floats:
+        if watch:
+            watch(part, x)
+        product: Floats = x @ self._t[f"{part}.weight"].T + self._t[f"{part}.bias"]
+        return product
+
+    def _normed(self, part: str, x: Floats) -> Floats:
+        return layer_norm(x, self._t[f"{part}.gain"], self._t[f"{part}.shift"])
+
+    def _attention(self, x: Floats, watch: Watch | None) -> Floats:
+        heads = self._product("look", x, watch).reshape(len(x), 3, HEADS, -1).transpose(1, 2, 0, 3)
+        scores = heads[0] @ heads[1].transpose(0, 2, 1) * _SCALE
+        np.exp(scores - scores.max(axis=-1, keepdims=True), out=scores)
+        scores /= scores.sum(axis=-1, keepdims=True)
+        seen: Floats = (scores @ heads[2]).transpose(1, 0, 2).reshape(len(x), DIMS)
+        return seen
+
+
+def layer_tensors(tensors: Mapping[str, npt.NDArray[Any]], number: int) -> dict[str, Floats]:
+    """One layer's weights under short names: look (query, key and value at once), attend, widen, narrow."""
+    at = f"encoder.layer.{number}."
+    named = {}
+    for kind in ("weight", "bias"):
+        parts = [tensors[f"{at}attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
+        named[f"look.{kind}"] = np.concatenate(parts)
+        for short, long in (("attend", "attention.output"), ("widen", "intermediate"), ("narrow", "output")):
+            named[f"{short}.{kind}"] = tensors[f"{at}{long}.dense.{kind}"]
+    for short, long in (("attend", "attention.output"), ("narrow", "output")):
+        named[f"{short}.gain"] = tensors[f"{at}{long}.LayerNorm.weight"]
+        named[f"{short}.shift"] = tensors[f"{at}{long}.LayerNorm.bias"]
+    return named
+
+
+def layer_norm(x: Floats, gain: Floats, shift: Floats) -> Floats:
+    """Each row with mean 0 and variance 1, then scaled and shifted."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True)
+    normed: Floats = centred / np.sqrt(variance + np.float32(EPSILON)) * gain + shift
+    return normed
+
+
+def gelu(x: Floats) -> Floats:
+    """x times the chance that a normal variable is below it; the error function as in Abramowitz and Stegun 7.1.26,
+    which is exact to 1.5e-7, about what float32 holds."""
+    z = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * z)
+    tail = np.zeros_like(t)
+    for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        tail = (tail + np.float32(factor)) * t
+    tail *= np.exp(-z * z) * np.float32(0.5)
+    activated: Floats = x * np.where(x > 0, 1 - tail, tail)
+    return activated
+
+
+def unit(vector: Floats) -> Floats:
+    """The vector with length 1."""
+    return vector / max(float(np.linalg.norm(vector)), EPSILON)

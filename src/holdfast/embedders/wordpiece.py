@@ -1,0 +1,116 @@
+"""BERT's uncased WordPiece, as the `tokenizers` library does it for all-MiniLM-L6-v2, without its sixteen packages."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+_LONGEST_WORD = 100
+_PIECE = 2_048
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_OTHER = frozenset(["Cc", "Cf", "Co", "Cs"])  # not Cn: what a newer Unicode assigns must not change meaning later
+_LITERAL = re.compile("(" + "|".join(re.escape(token) for token in _SPECIAL) + ")")
+_IDEOGRAPHS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),  # sic: where the library has 2B920 for 2B820
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+class WordPiece:
+    """Turns text into the ids that the model was trained on. Thread-safe; the same text gives the same ids."""
+
+    def __init__(self, vocabulary: dict[str, int]) -> None:
+        self._vocabulary = vocabulary
+        self._unknown, self._first, self._last = (vocabulary[token] for token in ("[UNK]", "[CLS]", "[SEP]"))
+        self._ids_of_word = lru_cache(maxsize=65_536)(self._split_word)
+
+    @classmethod
+    def load(cls, path: Path) -> WordPiece:
+        """Read the vocabulary of a `tokenizer.json`."""
+        return cls(json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"])
+
+    def encode(self, text: str, limit: int = 256) -> list[int]:
+        """The ids of the text between [CLS] and [SEP], `limit` of them at most: the rest of the text is cut off.
+
+        A special token written out in the text counts as that token, as in the library.
+        """
+        ids = [self._first]
+        for word in self._words(text):
+            ids += self._ids_of_word(word)
+            if len(ids) >= limit:
+                break
+        return [*ids[: limit - 1], self._last]
+
+    def _words(self, text: str) -> Iterator[str]:
+        for part in _LITERAL.split(text):
+            if part in _SPECIAL:
+                yield part
+            else:
+                for piece in _pieces(part):
+                    yield from filter(None, _plain_words(piece))
+
+    def _split_word(self, word: str) -> tuple[int, ...]:
+        if word in _SPECIAL:
+            return (self._vocabulary[word],)
+        if len(word) > _LONGEST_WORD:
+            return (self._unknown,)
+        ids, start, prefix = [], 0, ""
+        while start < len(word):
+            for end in range(len(word), start, -1):
+                found = self._vocabulary.get(prefix + word[start:end])
+                if found is not None:
+                    break
+            else:
+                return (self._unknown,)
+            ids.append(found)
+            start, prefix = end, "##"
+        return tuple(ids)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text cut before spaces, so that the megabytes after the limit are never looked at."""
+    start = 0
+    while len(text) - start > _PIECE:
+        space = text.find(" ", start + _PIECE, start + 16 * _PIECE)
+        end = space if space >= 0 else start + 16 * _PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+def _plain_words(text: str) -> list[str]:
+    """Words and single marks, cleaned, lowered and without accents."""
+    cleaned = "".join(map(_clean, text))
+    if not cleaned.isascii():
+        # Accents go before case does, as in the library: the Turkish dotted I shows the order.
+        decomposed = unicodedata.normalize("NFD", cleaned)
+        cleaned = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+    # One letter at a time: a whole word lowered by Python would end a Greek sigma differently.
+    return "".join(_spaced_mark(lowered) for char in cleaned for lowered in char.lower()).split(" ")
+
+
+@lru_cache(maxsize=16_384)
+def _clean(char: str) -> str:
+    if char in "\t\n\r" or (char.isspace() and unicodedata.category(char) != "Cc"):
+        return " "
+    if char == "\ufffd" or unicodedata.category(char) in _OTHER:
+        return ""
+    code = ord(char)
+    return f" {char} " if any(first <= code <= last for first, last in _IDEOGRAPHS) else char
+
+
+@lru_cache(maxsize=16_384)
+def _spaced_mark(char: str) -> str:
+    is_mark = unicodedata.category(char).startswith("P") or char in string.punctuation
+    return f" {char} " if is_mark else char

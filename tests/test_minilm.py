@@ -1,0 +1,105 @@
+"""The default embedder, with its real weights, in both runtimes."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import subprocess
+import sys
+import types
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from holdfast.embedders import Installed, MiniLM
+from holdfast.errors import EmbedderFailed, InvalidInput
+
+TEXTS = (
+    "She moved to Lisbon last May with her dog.",
+    "In spring she relocated to Portugal's capital, and took the puppy along.",
+    "The invoice for the server is overdue.",
+    "",
+    "日本語のテキスト 😀",
+    "Caroline: I went to a support group yesterday and it was so powerful. " * 4,
+    "def f(x):\n    return x ** 2\n",
+    "OK",
+)
+
+
+@pytest.fixture(scope="module", params=["onnxruntime", "numpy"])
+def minilm(request: pytest.FixtureRequest, installed: Installed) -> MiniLM:
+    return MiniLM(installed, runtime=request.param)
+
+
+def test_rows_are_of_length_one(minilm: MiniLM) -> None:
+    rows = minilm.embed(TEXTS)
+    assert rows.shape == (len(TEXTS), minilm.dims) == (len(TEXTS), 384)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    assert minilm.embed([]).shape == (0, 384)
+
+
+@pytest.mark.promise("S1")
+def test_a_paraphrase_is_nearer_than_anything_else(minilm: MiniLM) -> None:
+    rows = minilm.embed(TEXTS)
+    likeness = rows[1:] @ rows[0]
+    assert likeness.argmax() == 0
+    assert likeness[0] > 0.5 > 0.2 > likeness[1]
+
+
+def test_a_text_has_one_vector_whatever_it_comes_with(minilm: MiniLM) -> None:
+    together = minilm.embed(TEXTS * 2)
+    for at, text in enumerate(TEXTS):
+        alone = minilm.embed([text])[0]
+        assert alone.tobytes() == together[at].tobytes() == together[at + len(TEXTS)].tobytes()
+
+
+def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
+    expected = minilm.embed(TEXTS)
+    with ThreadPoolExecutor(4) as pool:
+        for rows in pool.map(lambda _: minilm.embed(TEXTS), range(3)):
+            assert rows.tobytes() == expected.tobytes()
+
+
+def test_both_runtimes_agree_and_have_one_identity(installed: Installed) -> None:
+    fast, exact = MiniLM(installed, runtime="onnxruntime"), MiniLM(installed, runtime="numpy")
+    agreement = (fast.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
+    assert agreement.min() >= 0.98
+    assert fast.identity == exact.identity
+    assert exact.identity.checksum.startswith("53aa5117")
+
+
+def test_only_the_first_256_tokens_count(minilm: MiniLM) -> None:
+    one, other = minilm.embed(["word " * 254 + "dog", "word " * 254 + "cat"])
+    assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("wrong", ["a text", [1], [None], [b"x"]])
+def test_what_is_not_a_sequence_of_texts_is_refused(minilm: MiniLM, wrong: object) -> None:
+    with pytest.raises(InvalidInput):
+        minilm.embed(wrong)  # type: ignore[arg-type]
+
+
+def test_without_onnxruntime_numpy_computes(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert MiniLM(installed).runtime == "numpy float32"
+    with pytest.raises(InvalidInput, match="onnxruntime"):
+        MiniLM(installed, runtime="onnxruntime")
+
+
+def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = types.ModuleType("onnxruntime")
+    broken.__spec__ = importlib.machinery.ModuleSpec("onnxruntime", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", broken)
+    assert MiniLM(installed).runtime == "numpy float32"
+    with pytest.raises(EmbedderFailed):
+        MiniLM(installed, runtime="onnxruntime")
+
+
+def test_two_processes_give_the_same_bytes(minilm: MiniLM) -> None:
+    program = (
+        "import sys; from holdfast.embedders import MiniLM;"
+        f"sys.stdout.buffer.write(MiniLM.load(runtime={minilm.runtime.split()[0]!r}).embed({list(TEXTS[:3])!r}).tobytes())"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)
+    assert told.stdout == minilm.embed(TEXTS[:3]).tobytes()

