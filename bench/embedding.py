@@ -2,10 +2,10 @@
 
 python bench/embedding.py [--rounds 40] [--data LOCOMO.json] [--json]
 
-Latencies are medians over rounds in which every runtime has its turn. Load time and memory are those of processes that
-do nothing else, less what Python and NumPy take. `ort_fp32` is there to compare with: holdfast does not ship it. With
---data (LoCoMo's JSON) it says what a search by vectors alone finds (recall at 10, questions of categories 1 to 4, each
-within its own conversation) when the stored vectors and the question's are of the same runtime or of different ones.
+Latencies are medians over rounds in which every runtime has its turn, on one thread. Load time and memory are those of
+processes that do nothing else, less what Python and NumPy take. With --data (LoCoMo's JSON) it says what a search by
+vectors alone finds (recall at 10, questions of categories 1 to 4, each within its own conversation) when the stored
+vectors and the question's are of the same runtime or of different ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.embedders import Installed, install
-from holdfast.embedders.minilm_int8 import Int8Graph, OnnxRuntime
 from holdfast.embedders.minilm_numpy import Floats, NumpyRuntime
+from holdfast.embedders.minilm_onnx import OnnxRuntime
 from holdfast.embedders.safetensors import read_safetensors
 from holdfast.embedders.wordpiece import WordPiece
 
 Compute = Callable[[Sequence[int]], Floats]
-KINDS = ("ort_int8", "ort_fp32", "numpy")
+KINDS = ("onnxruntime", "numpy")
 SHORT = "She moved to Lisbon last May with her dog."
 LONG = "We talked about the budget of the project, and then about her garden, her two sons and the long way home. " * 9
 LOADING = """
@@ -51,14 +51,6 @@ print((loaded - began) * 1e3, mb("VmRSS") - before)
 """
 
 
-class Fp32Graph(Int8Graph):
-    """The same graph without integers."""
-
-    def _product(self, at: str, x: str, weight: Floats) -> str:
-        self._graph.constant(f"{at}.floats", weight.T)
-        return self._graph.node("MatMul", [x, f"{at}.floats"], f"{at}.product")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40, help="how often each is measured (40)")
@@ -72,8 +64,8 @@ def main() -> None:
     for tokens, repeats in ((tokenizer.encode(SHORT), 5), (tokenizer.encode(LONG, 200), 1)):
         for kind, value in latencies(runtimes, tokens, asked.rounds, repeats).items():
             figures[kind][f"ms_{len(tokens)}_tokens"] = value
-    for kind, runtime in (("ort_int8", "onnxruntime"), ("numpy", "numpy")):
-        figures[kind] |= loading(runtime, max(asked.rounds // 8, 1))
+    for kind in KINDS:
+        figures[kind] |= loading(kind, max(asked.rounds // 8, 1))
     show("The default embedder", figures)
     found: dict[str, dict[str, float]] = {}
     if asked.data is not None:
@@ -85,11 +77,7 @@ def main() -> None:
 
 def load_all(installed: Installed) -> dict[str, Compute]:
     tensors = read_safetensors(installed.weights)
-    return {
-        "ort_int8": OnnxRuntime(installed.int8.read_bytes(), tensors),
-        "ort_fp32": OnnxRuntime(Fp32Graph(tensors, {}).save(), tensors),
-        "numpy": NumpyRuntime(tensors),
-    }
+    return {"onnxruntime": OnnxRuntime(installed.graph, tensors), "numpy": NumpyRuntime(tensors)}
 
 
 def latencies(runtimes: Mapping[str, Compute], tokens: Sequence[int], rounds: int, repeats: int) -> dict[str, float]:
@@ -114,10 +102,9 @@ def loading(runtime: str, rounds: int) -> dict[str, float]:
 
 def search(data: list[Any], tokenizer: WordPiece, runtimes: Mapping[str, Compute]) -> dict[str, dict[str, float]]:
     """What each pair of runtimes finds, and how much of its top 10 is that of float32."""
-    shipped = ("ort_int8", "numpy")
-    vectors = [{kind: embed(one, tokenizer, runtimes[kind]) for kind in shipped} for one in data]
+    vectors = [{kind: embed(one, tokenizer, compute) for kind, compute in runtimes.items()} for one in data]
     found = {}
-    for stored, asked in product(shipped, repeat=2):
+    for stored, asked in product(KINDS, repeat=2):
         recalls, shared, likeness = [], [], []
         for one, made in zip(data, vectors, strict=True):
             top, exact = top10(made[stored][0], made[asked][1]), top10(*made["numpy"])

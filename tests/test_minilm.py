@@ -64,7 +64,7 @@ def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
 def test_both_runtimes_agree_and_have_one_identity(installed: Installed) -> None:
     fast, exact = MiniLM(installed, runtime="onnxruntime"), MiniLM(installed, runtime="numpy")
     agreement = (fast.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
-    assert agreement.min() >= 0.98
+    assert agreement.min() >= 0.99999
     assert fast.identity == exact.identity
     assert exact.identity.checksum.startswith("53aa5117")
 

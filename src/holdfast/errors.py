@@ -453,7 +453,7 @@ class EmbedderMismatch(EmbedderFailed):
         super().__init__(
             given,
             f"the store's vectors were made by {stored}",
-            hint="use the embedder that made them, or have all of them made again by this one",
+            hint="give the embedder that made them, or move the store to this one with reindex",
         )
         self.stored = stored
         self.given = given

@@ -16,8 +16,8 @@ from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
-from .minilm_int8 import OnnxRuntime
 from .minilm_numpy import DIMS, LONGEST, Floats, NumpyRuntime
+from .minilm_onnx import OnnxRuntime
 from .safetensors import read_safetensors
 from .sources import Progress, silent
 from .wordpiece import WordPiece
@@ -29,19 +29,19 @@ _MOST_THREADS = 4
 
 
 class Runtime(StrEnum):
-    """What computes. Their vectors may be searched together: see `MiniLM`."""
+    """What computes. The vectors are the same, up to what float32 rounds."""
 
     AUTO = "auto"  # onnxruntime where it is installed, else NumPy
-    ONNX = "onnxruntime"  # 8-bit integers
-    NUMPY = "numpy"  # float32, needs nothing else
+    ONNX = "onnxruntime"  # about twice as fast
+    NUMPY = "numpy"  # needs nothing else
 
 
 class MiniLM:
     """English sentences to 384 dimensions; of a longer text the first 256 tokens count.
 
     Texts are computed one at a time, so that a text has the same vector whatever it comes with; many are spread over
-    threads. Both runtimes have one identity: the cosine between their vectors of a text is 0.98 or more, and a search
-    over the one with questions of the other finds as much (`bench/embedding.py --data`). `runtime` says which computes.
+    threads. `runtime` says what computes. Both runtimes have one identity: they differ in the last bits of float32, and
+    vectors of the one may be searched with a question of the other.
     """
 
     name = weights.MODEL
@@ -108,7 +108,7 @@ def _runtime(
     if not present:
         raise InvalidInput("the package onnxruntime is not installed", hint="pip install 'holdfast[onnx]'")
     try:
-        return OnnxRuntime(installed.int8.read_bytes(), tensors)
+        return OnnxRuntime(installed.graph, tensors)
     except Exception as error:  # an old or broken onnxruntime fails in ways of its own
         if wanted is Runtime.AUTO:
             return NumpyRuntime(tensors)

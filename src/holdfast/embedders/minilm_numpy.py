@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
-Watch = Callable[[str, Floats], None]
 
 LAYERS, HEADS, DIMS, LONGEST = 6, 12, 384, 256
 EPSILON = 1e-12
+PARTS: Mapping[str, str] = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "attend": "attention.output.dense",
+    "widen": "intermediate.dense",
+    "narrow": "output.dense",
+}
+"""The products of matrices in a layer, and what the model's file calls them."""
 _SCALE = np.float32((DIMS // HEADS) ** -0.5)
 
 
@@ -40,38 +47,31 @@ class NumpyRuntime:
         self._embedding = Embedding(tensors)
         self._layers = [_Layer(layer_tensors(tensors, number)) for number in range(LAYERS)]
 
-    def __call__(self, ids: Sequence[int], watch: Watch | None = None) -> Floats:
-        """The text's vector, of length 1. `watch` sees the input of each product of matrices."""
+    def __call__(self, ids: Sequence[int]) -> Floats:
+        """The text's vector, of length 1."""
         hidden = self._embedding(ids)
-        for number, layer in enumerate(self._layers):
-            hidden = layer(hidden, partial(_watch_layer, watch, number) if watch else None)
+        for layer in self._layers:
+            hidden = layer(hidden)
         return unit(hidden.mean(axis=0))
-
-
-def _watch_layer(watch: Watch, number: int, part: str, x: Floats) -> None:
-    watch(f"{number}.{part}", x)
 
 
 class _Layer:
     def __init__(self, tensors: Mapping[str, Floats]) -> None:
         self._t = tensors
 
-    def __call__(self, x: Floats, watch: Watch | None) -> Floats:
-        x = self._normed("attend", self._product("attend", self._attention(x, watch), watch) + x)
-        widened = gelu(self._product("widen", x, watch))
-        return self._normed("narrow", self._product("narrow", widened, watch) + x)
+    def __call__(self, x: Floats) -> Floats:
+        x = self._normed("attend", self._product("attend", self._attention(x)) + x)
+        return self._normed("narrow", self._product("narrow", gelu(self._product("widen", x))) + x)
 
-    def _product(self, part: str, x: Floats, watch: Watch | None) -> Floats:
-        if watch:
-            watch(part, x)
+    def _product(self, part: str, x: Floats) -> Floats:
         product: Floats = x @ self._t[f"{part}.weight"].T + self._t[f"{part}.bias"]
         return product
 
     def _normed(self, part: str, x: Floats) -> Floats:
         return layer_norm(x, self._t[f"{part}.gain"], self._t[f"{part}.shift"])
 
-    def _attention(self, x: Floats, watch: Watch | None) -> Floats:
-        heads = self._product("look", x, watch).reshape(len(x), 3, HEADS, -1).transpose(1, 2, 0, 3)
+    def _attention(self, x: Floats) -> Floats:
+        heads = self._product("look", x).reshape(len(x), 3, HEADS, -1).transpose(1, 2, 0, 3)
         scores = heads[0] @ heads[1].transpose(0, 2, 1) * _SCALE
         np.exp(scores - scores.max(axis=-1, keepdims=True), out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
@@ -84,10 +84,9 @@ def layer_tensors(tensors: Mapping[str, npt.NDArray[Any]], number: int) -> dict[
     at = f"encoder.layer.{number}."
     named = {}
     for kind in ("weight", "bias"):
-        parts = [tensors[f"{at}attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
-        named[f"look.{kind}"] = np.concatenate(parts)
-        for short, long in (("attend", "attention.output"), ("widen", "intermediate"), ("narrow", "output")):
-            named[f"{short}.{kind}"] = tensors[f"{at}{long}.dense.{kind}"]
+        parts = {short: tensors[f"{at}{long}.{kind}"] for short, long in PARTS.items()}
+        named[f"look.{kind}"] = np.concatenate([parts.pop(part) for part in ("query", "key", "value")])
+        named |= {f"{short}.{kind}": tensor for short, tensor in parts.items()}
     for short, long in (("attend", "attention.output"), ("narrow", "output")):
         named[f"{short}.gain"] = tensors[f"{at}{long}.LayerNorm.weight"]
         named[f"{short}.shift"] = tensors[f"{at}{long}.LayerNorm.bias"]

@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .safetensors import Place
+
 _FLOAT, _INT, _STRING = 1, 2, 3
 _TENSOR_TYPES: Mapping[str, int] = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10}
 _IR_VERSION = 8
+_ELSEWHERE = 1
 
 Attribute = int | float | str
 
@@ -43,6 +46,15 @@ class GraphWriter:
         body += _varint_field(2, _TENSOR_TYPES[array.dtype.name]) + _text_field(8, name)
         little = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
         self._constants.append(body + _bytes_field(9, little.tobytes()))
+        return name
+
+    def external(self, name: str, file: str, place: Place) -> str:
+        """Name an array that stays in a file beside this one."""
+        body = b"".join(_varint_field(1, size) for size in place.shape)
+        body += _varint_field(2, _TENSOR_TYPES[place.dtype.name]) + _text_field(8, name)
+        where = {"location": file, "offset": str(place.offset), "length": str(place.length)}
+        body += b"".join(_bytes_field(13, _text_field(1, key) + _text_field(2, value)) for key, value in where.items())
+        self._constants.append(body + _varint_field(14, _ELSEWHERE))
         return name
 
     def node(self, kind: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: Attribute) -> str:

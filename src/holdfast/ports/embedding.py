@@ -18,19 +18,15 @@ Vectors: TypeAlias = "npt.NDArray[np.float32]"
 class EmbedderIdentity:
     """What a store freezes: two embedders whose vectors may be searched together have equal identities, no others.
 
-    `checksum` is the SHA-256 of the weights, or "" where nobody can know it (a server's model). `numerics` names a way
-    of computing whose vectors differ too much from the model's own to be searched together with them; "" if none.
+    `checksum` is the SHA-256 of the weights, or "" where nobody can know it (a server's model).
     """
 
     name: str
     dims: int
     checksum: str = ""
-    normalised: bool = True
-    numerics: str = ""
 
     def __str__(self) -> str:
-        facts = (f"{self.dims} dimensions", self.checksum[:8], self.numerics, "" if self.normalised else "any length")
-        return f"{self.name} ({', '.join(filter(None, facts))})"
+        return f"{self.name} ({', '.join(filter(None, (f'{self.dims} dimensions', self.checksum[:8])))})"
 
 
 class Embedder(Protocol):
