@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := src tests bench examples tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
+MODEL := $(BIN)/holdfast model install --if-possible
 
 .PHONY: help demo test check promises bench clean
 
@@ -30,9 +32,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.core
 
 demo: $(VENV)/.core
+	@$(MODEL)
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev
+	@$(MODEL)
 	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/.dev
@@ -48,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/execution.py
 	$(BIN)/python bench/context.py
+	$(BIN)/python bench/embedding.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

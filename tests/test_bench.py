@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.embedders import Installed
+
 BENCH = Path(__file__).parent.parent / "bench"
 
 
@@ -55,3 +57,18 @@ def test_what_a_conversation_takes_and_how_long_sessions_are_gone_on_with_is_mea
     assert figures["resume_100k_vs_1k"] > 0
     assert figures["context_build_ms_10k_turns"] > 0
     assert figures["chat1000_bytes_vs_delta"] is None, "there are no peers"
+
+
+def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Path, installed: Installed) -> None:
+    turns = [
+        {"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": thing} for thing in ("a boat", "two cats", "tea")
+    ]
+    asked = [{"question": "Which animals does Ann have?", "evidence": ["two cats"], "category": 1}]
+    (tmp_path / "talk.json").write_text(json.dumps([{"conversation": {"session_1": turns}, "qa": asked}]))
+    command = [sys.executable, str(BENCH / "embedding.py"), "--json", "--rounds", "1", "--data", "talk.json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    for runtime in ("onnxruntime", "numpy"):
+        assert set(figures["runtimes"][runtime]) == {"ms_12_tokens", "ms_200_tokens", "load_ms", "memory_mb"}
+        assert figures["search"][f"{runtime} / numpy"]["recall_at_10"] == 1

@@ -17,10 +17,12 @@ from holdfast.embedders import (
     MiniLM,
     OpenAIEmbedder,
     SentenceTransformersEmbedder,
+    adapters,
     load_embedder,
 )
 from holdfast.errors import EmbedderFailed, InvalidInput, WeightsUnavailable
 from holdfast.models import asking
+from holdfast.models.openai import openai_client
 from holdfast.ports import EmbedderIdentity
 
 KEY = "sk-very-secret-0123456789abcdef"
@@ -101,6 +103,21 @@ def _embeds(to: Any) -> None:
     asked = to.server.requests[-1][2]["input"]
     rows = [{"index": at, "embedding": row, "object": "embedding"} for at, row in enumerate(lengths(asked))]
     says(200, {"object": "list", "data": rows[::-1], "model": "small"})(to)
+
+
+@pytest.fixture(autouse=True)
+def _hang_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what clients are left with, as a process does at its end."""
+    made = []
+
+    def keep(*given: Any) -> Any:
+        made.append(openai_client(*given))
+        return made[-1]
+
+    monkeypatch.setattr(adapters, "openai_client", keep)
+    yield
+    for client in made:
+        client.close()
 
 
 def embedder_at(server: ModelServer, **options: Any) -> OpenAIEmbedder:

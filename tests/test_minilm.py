@@ -39,7 +39,6 @@ def test_rows_are_of_length_one(minilm: MiniLM) -> None:
     assert minilm.embed([]).shape == (0, 384)
 
 
-@pytest.mark.promise("S1")
 def test_a_paraphrase_is_nearer_than_anything_else(minilm: MiniLM) -> None:
     rows = minilm.embed(TEXTS)
     likeness = rows[1:] @ rows[0]

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .modelcommands import model
 from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
 from .runcommands import run
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 
 app.add_typer(run, name="run")
+app.add_typer(model, name="model")
 
 
 def _version(asked: bool) -> None:
@@ -38,7 +40,7 @@ def holdfast(
 
     These write to a store: worker, signal, run resume, run cancel, run fork, run settle, run answer.
 
-    All others open it without the right to write. No command creates a store.
+    All others open it without the right to write. No command creates a store; `model` opens none.
 
     Keys come from the environment only: HOLDFAST_KEY (sealed payloads), HOLDFAST_FILE_KEY (encrypted SQLite file).
     """
