@@ -7,12 +7,13 @@ import subprocess
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from holdfast.embedders import Installed, MiniLM
-from holdfast.errors import EmbedderFailed, InvalidInput
+from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
 TEXTS = (
     "She moved to Lisbon last May with her dog.",
@@ -93,6 +94,39 @@ def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: 
     assert MiniLM(installed).runtime == "numpy float32"
     with pytest.raises(EmbedderFailed):
         MiniLM(installed, runtime="onnxruntime")
+
+
+def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
+    for name in ("layers.onnx", "manifest.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(installed.folder / name)
+    (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
+    with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
+        MiniLM(Installed(tmp_path))
+    assert "holdfast model install" in damaged.value.hint
+
+
+def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(ids: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(minilm, "_compute", fails)
+    with pytest.raises(EmbedderFailed, match="MemoryError"):
+        minilm.embed(["a"])
+
+
+def test_a_runtime_that_is_not_there_is_refused(installed: Installed) -> None:
+    with pytest.raises(InvalidInput, match="no runtime 'torch'") as refused:
+        MiniLM(installed, runtime="torch")
+    assert "onnxruntime" in refused.value.hint
+
+
+def test_only_what_is_used_is_imported(installed: Installed) -> None:
+    program = (
+        "import sys; from holdfast.embedders import MiniLM; MiniLM.load(runtime='numpy').embed(['a']);"
+        "print([name for name in ('onnxruntime', 'openai', 'torch', 'rich', 'apsw') if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.strip() == "[]"
 
 
 def test_two_processes_give_the_same_bytes(minilm: MiniLM) -> None:

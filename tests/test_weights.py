@@ -86,6 +86,15 @@ def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Pat
     assert find(tmp_path) is None
 
 
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"sizes": [1]}', '{"sizes": {"model.safetensors": 1}}'])
+def test_a_folder_with_another_manifest_is_no_model(tmp_path: Path, manifest: str) -> None:
+    place = weights.home(tmp_path)
+    place.mkdir(parents=True)
+    (place / weights.MANIFEST).write_text(manifest)
+    (place / weights.WEIGHTS).write_bytes(b"")
+    assert find(tmp_path) is None
+
+
 class Wrong:
     """A source with other weights under the same name."""
 

