@@ -27,6 +27,12 @@ from holdfast.sync_runs import Runs
 
 ROOT = Path(__file__).parent.parent
 FACE = {
+    "AsyncMemories",
+    "Hit",
+    "Memories",
+    "Memory",
+    "Recalled",
+    "Recollection",
     "AsyncHoldfast",
     "AsyncLease",
     "AsyncProgress",
@@ -224,6 +230,7 @@ MADE: dict[str, HoldfastError] = {
     "PayloadTooLarge": errors.PayloadTooLarge(10, 5),
     "PositionConflict": errors.PositionConflict("s", 3, 5),
     "LeaseLost": errors.LeaseLost("s", 1, 2),
+    "UnknownMemory": errors.UnknownMemory("m"),
     "UnknownSession": errors.UnknownSession("s"),
     "SessionExists": errors.SessionExists("s"),
     "JournalDamaged": errors.JournalDamaged("s", 3, "it does not match its hash"),

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import errors as errors
     from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, aopen
+    from .aio_memory import AsyncMemories
     from .aio_runs import AsyncRunHandle
     from .aio_talk import AsyncProgress
     from .context.handoff import Handoff
@@ -61,7 +62,10 @@ if TYPE_CHECKING:
     from .journal.registry import register
     from .journal.sealing import new_key
     from .journal.verifying import Problem, Verification
+    from .memory.items import Hit, Memory, Recalled
+    from .memory.recalling import Recollection
     from .sync import Holdfast, Lease, Session, SessionView, open
+    from .sync_memory import Memories
     from .sync_runs import RunHandle, SharedState
     from .sync_talk import SessionProgress
 
@@ -70,6 +74,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AsyncHoldfast": "aio",
     "AsyncLease": "aio",
+    "AsyncMemories": "aio_memory",
     "AsyncProgress": "aio_talk",
     "AsyncRunHandle": "aio_runs",
     "AsyncSession": "aio",
@@ -83,13 +88,18 @@ _HOME = {
     "Event": "journal.events",
     "Handoff": "context.handoff",
     "Happened": "execution.definitions",
+    "Hit": "memory.items",
     "Holdfast": "sync",
     "HoldfastError": "errors",
     "Lease": "sync",
+    "Memories": "sync_memory",
+    "Memory": "memory.items",
     "Problem": "journal.verifying",
     "Progress": "context.progress",
     "Queue": "execution.worker",
     "RateLimited": "execution.definitions",
+    "Recalled": "memory.items",
+    "Recollection": "memory.recalling",
     "Redactor": "journal.redaction",
     "Retry": "execution.definitions",
     "RunHandle": "sync_runs",
@@ -130,6 +140,7 @@ _HOME = {
 __all__ = [
     "AsyncHoldfast",
     "AsyncLease",
+    "AsyncMemories",
     "AsyncProgress",
     "AsyncRunHandle",
     "AsyncSession",
@@ -143,13 +154,18 @@ __all__ = [
     "Event",
     "Handoff",
     "Happened",
+    "Hit",
     "Holdfast",
     "HoldfastError",
     "Lease",
+    "Memories",
+    "Memory",
     "Problem",
     "Progress",
     "Queue",
     "RateLimited",
+    "Recalled",
+    "Recollection",
     "Redactor",
     "Retry",
     "RunHandle",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+from .aio_memory import AsyncMemories
+from .aio_recall import AsyncRecall
 from .aio_runs import OPEN, AsyncRuns
 from .aio_talk import AppendOptions, AsyncTalk, Leftovers, WindowChanges
 from .context.faculties import Faculties
@@ -18,9 +20,9 @@ from .journal.events import Draft, Event, Standing, check_name, check_types
 from .journal.journal import ErasureReport, Journal
 from .journal.sealing import KeySource
 from .journal.verifying import Verification
-from .opening import Address, Settings, check_settings, open_journal, open_store
-from .ports import Head, LeaseRow, Outlet, SessionRow
-from .runtime import Looping, Runtime, Turn
+from .opening import Address, Settings, check_settings, embedder_loader, open_journal, open_store
+from .ports import Embedder, Head, LeaseRow, Outlet, SessionRow
+from .runtime import Looping, Runtime, Turn, aside
 
 
 class ReadOptions(TypedDict, total=False):
@@ -57,13 +59,24 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
     except BaseException:
         await store.close()
         raise
-    return AsyncHoldfast(journal, runtime, settings.get("window"))
+    return AsyncHoldfast(
+        journal, runtime, settings.get("window"), embedder_loader(settings), settings.get("suspicious", "flag")
+    )
 
 
 class AsyncHoldfast(AsyncRuns):
     """A handle on a workspace in a store. Share it between tasks and threads; close it at the end."""
 
-    def __init__(self, journal: Journal, runtime: Runtime, window: Window | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        runtime: Runtime,
+        window: Window | None = None,
+        load: Callable[[], Embedder | None] = lambda: None,
+        suspicious: str = "flag",
+    ) -> None:
+        self.memory = AsyncMemories(journal, load, suspicious)
+        """What the workspace remembers beyond its sessions."""
         self._faculties = Faculties(journal, window or Window())
         super().__init__(journal, runtime, self._faculties.states)
 
@@ -78,7 +91,7 @@ class AsyncHoldfast(AsyncRuns):
         check_name("session", session)
         if continues is not None and check_name("session", continues) == session:
             raise InvalidInput(f"session {session!r} cannot go on from itself", hint="name an older session")
-        return AsyncSession(self._journal, session, self._faculties, self._leftovers, continues)
+        return AsyncSession(self._journal, session, self._faculties, self._leftovers, self.memory, continues)
 
     async def _leftovers(self, session: str) -> tuple[list[str], list[str]]:
         """What waits and what is in doubt in the runs of a session and of those that it goes on from."""
@@ -113,6 +126,7 @@ class AsyncHoldfast(AsyncRuns):
         """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
         report = await self._journal.erase(subject)
         self._faculties.forget()
+        self.memory.forgets()
         return report
 
     async def rotate_key(self, key: KeySource) -> int:
@@ -126,6 +140,7 @@ class AsyncHoldfast(AsyncRuns):
     async def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
         self._close_runs()
+        await aside(self.memory.close)
         await self._journal.store.close()
 
     async def __aenter__(self) -> Self:
@@ -137,7 +152,7 @@ class AsyncHoldfast(AsyncRuns):
         await self.close()
 
 
-class AsyncSession(AsyncTalk):
+class AsyncSession(AsyncTalk, AsyncRecall):
     """One stream of events."""
 
     def __init__(
@@ -146,12 +161,14 @@ class AsyncSession(AsyncTalk):
         session: str,
         faculties: Faculties,
         leftovers: Leftovers,
+        memory: AsyncMemories,
         continues: str | None = None,
     ) -> None:
         self._journal = journal
         self.id = session
         self._faculties = faculties
         self._leftovers = leftovers
+        self._memory = memory
         self._continues = continues
         self._beginning = Turn()
 
@@ -231,7 +248,7 @@ class AsyncSession(AsyncTalk):
     async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
         """A new session that shares this one's events up to `at`; this one is untouched."""
         await self._journal.fork(self.id, session, at)
-        return AsyncSession(self._journal, session, self._faculties, self._leftovers)
+        return AsyncSession(self._journal, session, self._faculties, self._leftovers, self._memory)
 
     async def verify(self) -> Verification:
         """Walk this session's chain. Damage is reported, not raised."""

@@ -9,6 +9,7 @@ HoldfastError
 │   ├── PositionConflict    the session moved on since the writer last looked
 │   ├── LeaseLost           another owner holds the session now
 │   ├── UnknownSession      no such session in this workspace
+│   ├── UnknownMemory       no such memory in this workspace
 │   ├── SessionExists       the id of a fork is taken
 │   ├── JournalDamaged      an event does not match its hash, or is missing
 │   ├── CheckpointConflict  somebody else saved a checkpoint since the writer last looked
@@ -146,6 +147,17 @@ class UnknownSession(JournalError):
             hint="list what is there with hf.sessions() or `holdfast sessions`",
         )
         self.session = session
+
+
+class UnknownMemory(JournalError):
+    """No memory of that id in this workspace, or none any more."""
+
+    def __init__(self, memory: str) -> None:
+        super().__init__(
+            f"there is no memory {memory!r} in this workspace",
+            hint="it may have been forgotten; list what is there with hf.memory.list()",
+        )
+        self.memory = memory
 
 
 class SessionExists(JournalError):

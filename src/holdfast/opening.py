@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from os import PathLike
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from .context.window import Window
 from .errors import InMemoryRefused, InvalidInput
@@ -13,7 +14,7 @@ from .journal.codec import Codec
 from .journal.journal import Journal
 from .journal.redaction import Redactor
 from .journal.sealing import Keyring, KeySource, SystemIds, master_keys
-from .ports import Clock, Ids, Store
+from .ports import Clock, Embedder, Ids, Store
 from .runtime import Runtime
 
 Address = str | PathLike[str]
@@ -40,6 +41,10 @@ class Settings(TypedDict, total=False):
     pool_size       connections to PostgreSQL at most (10)
     keep_unknown    give values of classes that are not registered as `Unregistered` instead of refusing them (False)
     readonly        open without the right to write (False)
+    embedder        what makes vectors of texts: "minilm" (the default), "openai:NAME@URL", a function or an `Embedder`;
+                    "none" searches by words alone; else the environment's HOLDFAST_EMBEDDER
+    suspicious      what recall does with text that looks like instructions to the model: "keep", "flag" (the default)
+                    or "quarantine", which leaves it out
     window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
@@ -55,6 +60,8 @@ class Settings(TypedDict, total=False):
     pool_size: int
     keep_unknown: bool
     readonly: bool
+    embedder: str | Embedder | Callable[[list[str]], Any] | None
+    suspicious: str
     window: Window
     production: bool
     clock: Clock
@@ -158,6 +165,18 @@ def open_journal(store: Store, settings: Settings) -> Journal:
     )
 
 
+def embedder_loader(settings: Settings) -> Callable[[], Embedder | None]:
+    """A function that gives the embedder of these settings, when it is first needed."""
+    chosen = settings.get("embedder", os.environ.get("HOLDFAST_EMBEDDER") or "minilm")
+
+    def load() -> Embedder | None:
+        from .embedders import load_embedder
+
+        return load_embedder(chosen)
+
+    return load
+
+
 _NUMBERS: dict[str, tuple[type, ...]] = {
     "timeout": (int, float),
     "max_payload": (int,),
@@ -174,6 +193,9 @@ def check_settings(settings: Settings) -> None:
             raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0")
     if not isinstance(settings.get("window", Window()), Window):
         raise InvalidInput(f"{settings['window']!r} cannot be `window`", hint="give a holdfast.Window(…)")
+    if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
+        hint = "say keep, flag or quarantine"
+        raise InvalidInput(f"{settings['suspicious']!r} cannot be `suspicious`", hint=hint)
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))

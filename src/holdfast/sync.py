@@ -17,6 +17,8 @@ from .journal.verifying import Verification
 from .opening import Address, Settings
 from .ports import Head, Outlet, SessionRow
 from .runtime import Blocking, drive, drive_each
+from .sync_memory import Memories
+from .sync_recall import Recall
 from .sync_runs import Runs
 from .sync_talk import Talk
 
@@ -31,6 +33,8 @@ class Holdfast(Runs):
 
     def __init__(self, core: AsyncHoldfast) -> None:
         self._core: AsyncHoldfast = core
+        self.memory = Memories(core.memory)
+        """What the workspace remembers beyond its sessions."""
 
     @property
     def workspace(self) -> str:
@@ -83,7 +87,7 @@ class Holdfast(Runs):
         self.close()
 
 
-class Session(Talk):
+class Session(Talk, Recall):
     """One stream of events."""
 
     def __init__(self, core: AsyncSession) -> None:

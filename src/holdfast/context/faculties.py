@@ -12,6 +12,7 @@ from .entries import reference
 from .fitting import Counting, Section
 from .handoff import Handoffs, fitted, progress_lines
 from .progresslog import ProgressLog
+from .recounting import Recounting
 from .rendering import Context
 from .states import States
 from .talk import Kind, is_well_formed
@@ -33,6 +34,7 @@ class Faculties:
         self.states = States(journal, self.checkpoints)
         self.progress = ProgressLog(journal, self.checkpoints)
         self.handoffs = Handoffs(journal, self.progress)
+        self.recounting = Recounting(journal, self.progress)
         self._working = WorkingMemory(journal)
 
     def forget(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from typing import Any, Unpack
 
 from ..context.blocks import as_json
 from ..context.counting import counter_for
 from ..errors import InvalidInput, NoAnswer
 from ..journal.events import Draft, check_name
+from ..journal.remembered import MemoryDetails, remembered
 from ..runtime import drive
 from .ambient import RUN, STEP, current
 from .context import RunContext, Stop
@@ -209,11 +210,10 @@ def emit(value: Any) -> None:
         scope.run.note("step.output", {"step": scope.identity, "index": index, "value": value})
 
 
-def remember(content: str, *, kind: str = "fact", **details: Any) -> None:
-    """Keep something beyond this run. Inside a step it is stored with the step's outcome: exactly once, if and only if
-    the step is done."""
-    check_name("kind", kind)
-    data = {"content": content, "kind": kind, **details}
+def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetails]) -> None:
+    """Keep something beyond this run, for `hf.memory.recall`. Inside a step it is stored with the step's outcome:
+    exactly once, if and only if the step is done. What a run about a person remembers is about that person."""
+    data = remembered(content, kind, details)
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()

@@ -34,6 +34,7 @@ from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, st
 from .landmarks import Landmarks
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import PAGE, Reading
+from .remembered import ADDED, projected
 from .sealing import Keyring, KeySource, master_keys
 from .verifying import Verification, Verifying
 from .writing import Prepared, Preparing
@@ -46,6 +47,8 @@ class ErasureReport(NamedTuple):
     payloads: int
     blobs: int
     checkpoints: int
+    memories: int
+    vectors: int
     bytes: int
     key_destroyed: bool
     tombstones: list[Event]
@@ -92,7 +95,7 @@ class Journal:
 
     async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
         """`append` of a single event, with its options as they were given."""
-        if options or not self._plain:
+        if options or not self._plain or draft.type == ADDED:
             return (await self.append(session, [draft], **options))[0]
         prepared = self._preparing.draft(draft, NOBODY)
         if prepared.parts:
@@ -128,7 +131,9 @@ class Journal:
             check_name("subject", subject)
         while True:
             owner = NOBODY if subject is None and self._plain else await self._owners.of(subject)
-            prepared = self._preparing.drafts(drafts, owner)
+            if not drafts:
+                raise InvalidInput("there is nothing to append", hint="give at least one event")
+            prepared = [self.prepare(draft, owner) for draft in drafts]
             blobs: Sequence[Blob] = ()
             for item in prepared:
                 if item.parts:
@@ -137,7 +142,20 @@ class Journal:
             now = self.clock.now()
             place = self._preparing.placing(session, prepared, owner, key, now)
             reach("append.encoded")
-            request = Append(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, blobs)
+            beside = projected(session, prepared, owner, None)
+            request = Append(
+                self.workspace,
+                session,
+                len(prepared),
+                place,
+                key,
+                expected,
+                fence,
+                now,
+                owner.ref,
+                blobs,
+                beside=beside,
+            )
             try:
                 records, repeated_here = await self.store.append(request)
             except SubjectGone:
@@ -158,6 +176,7 @@ class Journal:
     def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
         """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
         its payload is encoded whole: nothing of it lies apart."""
+        whole = whole or (isinstance(draft, Draft) and draft.type == ADDED)
         return (self._whole if whole else self._preparing).draft(draft, owner)
 
     def note(self, kind: str, data: dict[str, Any]) -> Prepared:
@@ -201,7 +220,7 @@ class Journal:
             blobs,
             changes,
             release,
-            beside,
+            projected(session, prepared, owner, beside),
         )
         return await self.store.append(request) if within is None else within.append(request)
 
@@ -346,8 +365,8 @@ class Journal:
         check_name("subject", subject)
         row = await self.store.subject(self.workspace, subject)
         if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
-            await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
-            return ErasureReport(subject, 0, 0, 0, 0, False, [])
+            await self.purge()
+            return ErasureReport(subject, 0, 0, 0, 0, 0, 0, False, [])
         owner, now = await self._owners.of(None), self.clock.now()
 
         def tombstone(session: str, head: Head, count: int) -> Record:
@@ -362,8 +381,12 @@ class Journal:
         for session, record in sorted(removed.tombstones.items()):
             tombstones += await self.reading.events(session, record.position, record.position, None)
         destroyed = row.wrapped is not None
-        counts = (removed.payloads, removed.blobs, removed.landmarks, removed.bytes)
+        counts = (removed.payloads, removed.blobs, removed.landmarks, removed.memories, removed.vectors, removed.bytes)
         return ErasureReport(subject, *counts, destroyed, tombstones)
+
+    async def purge(self) -> None:
+        """Let no byte of what was removed stay in the store's files and logs."""
+        await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
 
     async def rotate(self, source: KeySource) -> int:
         """Wrap every data key of the workspace under the new master key; payloads are not touched.

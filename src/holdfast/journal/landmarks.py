@@ -125,17 +125,17 @@ class Landmarks:
     def part(self, session: str, strand: int, start: int, bodies: list[bytes], owner: Owner) -> Part:
         """Bodies as a part of a strand, compressed and sealed."""
         where = _pack((self._workspace, session, strand, start))
-        return Part(strand, start, len(bodies), owner.ref, self._envelope(_pack(bodies), owner, where))
+        return Part(strand, start, len(bodies), owner.ref, self.enclose(_pack(bodies), owner, where))
 
     def seal_form(self, session: str, name: str, id: str, form: bytes, owner: Owner) -> bytes:
         """A form as it lies in a landmark's row."""
-        return self._envelope(form, owner, _pack((self._workspace, session, name, id)))
+        return self.enclose(form, owner, _pack((self._workspace, session, name, id)))
 
     async def open_form(self, session: str, landmark: Landmark, owner: Owner) -> Form:
         """The form of a landmark. ValueError if it was changed or moved."""
         where = _pack((self._workspace, session, landmark.name, landmark.id))
         try:
-            form = Form(_opened(landmark.form or b"", owner, where))
+            form = Form(disclose(landmark.form or b"", owner, where))
             while pages := form.pages():
                 bodies = await self.bodies(session, pages, owner)
                 form.turn([bodies[page.strand, page.first] for page in pages])
@@ -143,7 +143,8 @@ class Landmarks:
             raise ValueError(f"its form is broken, or a page of it is missing ({error})") from error
         return form
 
-    def _envelope(self, body: bytes, owner: Owner, where: bytes) -> bytes:
+    def enclose(self, body: bytes, owner: Owner, where: bytes) -> bytes:
+        """Bytes as they are stored: compressed where that helps, and sealed for their owner and their place."""
         form = Envelope.PLAIN
         if len(body) > _PRESS_ABOVE:
             pressed = _pressed(body)
@@ -159,14 +160,15 @@ class Landmarks:
             for part in await self._store.parts(self._workspace, session, strand, first, last):
                 where = _pack((self._workspace, session, strand, part.start))
                 try:
-                    bodies = _unpack(_opened(part.body, owner, where))
+                    bodies = _unpack(disclose(part.body, owner, where))
                 except (msgspec.DecodeError, ValueError):
                     continue
                 found.update(((strand, index), body) for index, body in enumerate(bodies, part.start))
         return found
 
 
-def _opened(envelope: bytes, owner: Owner, where: bytes) -> bytes:
+def disclose(envelope: bytes, owner: Owner, where: bytes) -> bytes:
+    """What was enclosed. ValueError if it was changed, moved, or is another owner's."""
     try:
         form, body = unseal(envelope, owner.data_key, where)
     except KeyMissing as error:

@@ -9,6 +9,21 @@ from .embedding import (
 from .embedding import (
     Vectors as Vectors,
 )
+from .memories import (
+    Change as Change,
+)
+from .memories import (
+    Generation as Generation,
+)
+from .memories import (
+    MemoryQuery as MemoryQuery,
+)
+from .memories import (
+    MemoryRow as MemoryRow,
+)
+from .memories import (
+    Trace as Trace,
+)
 from .records import (
     GENESIS as GENESIS,
 )

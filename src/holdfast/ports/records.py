@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .memories import MemoryRow
+
 GENESIS = bytes(32)
 """The hash before the first event of a session."""
 
@@ -148,7 +150,9 @@ class Beside(NamedTuple):
     events, if they still are where they were. `after` names what must be the newest landmark under a name of this very
     session, or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on
     there. Then come the things that go: landmarks by name and id; all strands but some; payloads, replaced by their
-    digests.
+    digests. `memories` enter the catalog, their positions counted as those of landmarks, their `expires` from the time
+    of the event; those `ended`, by number, are closed at a time; those `forgotten` leave nothing behind but that they
+    were.
     """
 
     landmarks: Sequence[Landmark] = ()
@@ -159,6 +163,9 @@ class Beside(NamedTuple):
     removed: Sequence[tuple[str, str]] = ()
     only_strands: Sequence[int] | None = None
     stripped: Sequence[tuple[int, bytes]] = ()
+    memories: Sequence[MemoryRow] = ()
+    forgotten: Sequence[int] = ()
+    ended: Sequence[tuple[int, int]] = ()
 
 
 class Append(NamedTuple):
@@ -236,14 +243,16 @@ class Erase(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """What an erasure removed: payloads, blobs, landmarks and parts, and the bytes of all; and the tombstone of each
-    session."""
+    """What an erasure removed: payloads, blobs, landmarks and parts, memories, vectors, and the bytes of all; and the
+    tombstone of each session."""
 
     payloads: int
     blobs: int
     landmarks: int
     bytes: int
     tombstones: dict[str, Record]
+    memories: int = 0
+    vectors: int = 0
 
 
 class LeaseRow(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from ..errors import HoldfastError
+from .memories import MemoryStore
 from .records import (
     Append,
     Appended,
@@ -66,7 +67,7 @@ class StrandMoved(HoldfastError):
     """Somebody else went on with the strand, or removed it: look again where it ends."""
 
 
-class Store(Protocol):
+class Store(MemoryStore, Protocol):
     """The place where journals live.
 
     Every method is a coroutine. Opened for blocking use, a store never suspends; opened for an
@@ -198,9 +199,9 @@ class Store(Protocol):
 
     async def erase(self, request: Erase) -> Erasure:
         """In one transaction: replace the subject's payloads by their digest, delete its blobs, landmarks and parts,
-        forget its name, salt and key, and append a tombstone to each session that held a payload. An embedded
-        store leaves no byte of it in its files; a server's own files and logs follow as it cleans up. For a
-        subject that is gone, only what a killed erasure may have left in the logs is removed."""
+        leave of its memories only that they were, forget its name, salt and key, and append a tombstone to each session
+        that held a payload. An embedded store leaves no byte of it in its files; a server's own files and logs follow
+        as it cleans up. For a subject that is gone, only what a killed erasure may have left in the logs is removed."""
         ...
 
     async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:

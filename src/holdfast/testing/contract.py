@@ -28,10 +28,11 @@ from ..errors import (
 from ..journal.events import Draft, Event, Standing
 from .faces import Body, Opener, both_faces, collect
 from .landmark_contract import LandmarkContract
+from .memory_contract import MemoryContract
 from .run_contract import RunContract
 
 
-class StoreContract(RunContract, LandmarkContract):
+class StoreContract(RunContract, LandmarkContract, MemoryContract):
     """Inherit, give `address`, and every promise of the `Store` port is tested."""
 
     shared = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any
 
@@ -37,6 +38,13 @@ class Opener:
         if self._looping:
             return list(await asyncio.gather(*work, return_exceptions=True))
         return [await _caught(one) for one in work]
+
+    async def racing(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
+        """Run at the same time: on the loop, or each in a thread of its own."""
+        if self._looping:
+            return await self.together(*work)
+        with ThreadPoolExecutor(len(work)) as threads:
+            return list(threads.map(lambda one: drive(_caught(one)), work))
 
     async def close(self) -> None:
         for handle in self._opened:

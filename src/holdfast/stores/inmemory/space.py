@@ -28,6 +28,7 @@ from ...ports import (
     SubjectRow,
 )
 from ..landmarkrows import placed, refuse_second
+from .memories import Memories
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Workspace:
     """By session, name and id."""
     parts: dict[tuple[str, int, int], Part] = field(default_factory=dict)
     """By session, strand and start."""
+    memories: Memories = field(default_factory=Memories)
 
     def end(self, session: str, strand: int) -> int:
         """Where a strand ends."""
@@ -125,6 +127,7 @@ def append(space: Workspace, request: Append) -> Appended:
         space.add(request.session, record)
     if request.beside is not None:
         _write_beside(space, request.session, request.beside, records)
+        space.memories.write(request.session, request.beside, records)
     return Appended(records, False)
 
 
@@ -230,5 +233,7 @@ def erase(space: Workspace, request: Erase) -> Erasure:
     parts = [key for key, part in space.parts.items() if part.owner == request.ref]
     size += sum(len(space.landmarks.pop(key).form or b"") for key in marks)
     size += sum(len(space.parts.pop(key).body) for key in parts)
+    memories, vectors, traced = space.memories.forget_owned(request.ref)
     space.subjects.pop(request.ref, None)
-    return Erasure(payloads, len(gone), len(marks), size + sum(len(blob.body) for blob in gone), tombstones)
+    size += traced + sum(len(blob.body) for blob in gone)
+    return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

@@ -36,12 +36,13 @@ from ...ports import (
 )
 from ...runtime import Bell, Runtime
 from ..forking import forked, watch
+from .memories import Memories, Remembering
 from .space import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
 
 T = TypeVar("T")
 
 
-class InMemoryStore:
+class InMemoryStore(Remembering):
     """A journal store in this process's memory."""
 
     name = "inmemory"
@@ -62,6 +63,9 @@ class InMemoryStore:
             raise self._refusal.with_traceback(None)
         with self._lock:
             return work(self._spaces.setdefault(workspace, Workspace()))
+
+    async def _remember(self, workspace: str, work: Callable[[Memories], T]) -> T:
+        return await self._do(workspace, lambda space: work(space.memories))
 
     async def append(self, request: Append) -> Appended:
         done = await self._do(request.workspace, lambda space: append(space, request))

@@ -21,6 +21,7 @@ from ..rowcheck import checksum, expect_intact
 from .connection import Connection
 from .landmarks import check_beside, write_beside
 from .leases import Place, check_fence, read_lease, write_lease
+from .memories import write_memories
 from .runs import changed_by, write_run
 from .sql import Q
 
@@ -132,6 +133,7 @@ class Appender:
             connection.execute(Q.add_blob, (workspace, *blob))
         if request.beside is not None:
             write_beside(connection, place, request.beside, records)
+            write_memories(connection, place, request.beside, records)
         add_records(connection, place, records)
         return Appended(records, False)
 

@@ -7,6 +7,7 @@ from typing import Any
 from ...ports import Head, SessionRow, SubjectRow
 from ..rowcheck import expect_intact, mismatches
 from .connection import Connection
+from .memories import M
 from .sql import Q
 
 
@@ -68,6 +69,8 @@ def damage(connection: Connection) -> list[str]:
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
         ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
+        ("a memory points to nothing, or what is searched belongs to no memory", M.orphan_memories),
+        ("a change of a memory is missing, or two stand for one", M.miscounted_pools),
         ("the feed contradicts the order of a session", Q.disorder),
         ("a session's row does not match its last event", Q.misplaced_heads),
         ("an event is not at its place in the feed", Q.displaced),
@@ -82,6 +85,11 @@ def damage(connection: Connection) -> list[str]:
         ("run", Q.all_runs),
         ("landmark", Q.all_landmarks),
         ("part", Q.all_parts),
+        ("pool", M.all_pools),
+        ("memory", M.all_memories),
+        ("trace", M.all_traces),
+        ("count of recalls", M.all_recalls),
+        ("generation", M.all_generations),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

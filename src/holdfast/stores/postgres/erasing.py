@@ -6,6 +6,7 @@ from ...crashpoints import reach
 from ...ports import Erase, Erasure, Record
 from .appending import add_records, lock_head, read_records
 from .connection import Connection
+from .memories import forget_owned
 from .sql import Q
 
 
@@ -38,8 +39,9 @@ def erase(connection: Connection, request: Erase) -> Erasure:
     gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
     marks = connection.execute(Q.delete_landmarks_of, (workspace, ref)).fetchall()
     parts = connection.execute(Q.delete_parts_of, (workspace, ref)).fetchall()
+    memories, vectors, traced = forget_owned(connection, workspace, ref)
     reach("erase.removed")
     for session, record in tombstones.items():
         add_records(connection, (workspace, session), [record])
-    size += sum(row[0] for row in (*gone, *marks, *parts))
-    return Erasure(payloads, len(gone), len(marks), size, tombstones)
+    size += traced + sum(row[0] for row in (*gone, *marks, *parts))
+    return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

@@ -1,10 +1,10 @@
 """The PostgreSQL store: many processes on many machines.
 
-Locks, always in this order: lease row, subject row, session rows by id, blob rows. Isolation: READ COMMITTED;
-what must not move is locked or compared in the statement that writes. Retry rule: a lost connection is made
-again for up to the timeout. Reads are then repeated; an append first finds out whether it happened (see
-`appending`); other writes compare before they change, so that repeating them changes nothing. A deadlock
-rolls back, and the same is tried again.
+Locks, always in this order: lease row, subject row, session rows by id, run rows by id, blob rows, pools of memories
+(see `memories`). Isolation: READ COMMITTED; what must not move is locked or compared in the statement that writes.
+Retry rule: a lost connection is made again for up to the timeout. Reads are then repeated; an append first finds out
+whether it happened (see `appending`); other writes compare before they change, so that repeating them changes nothing.
+A deadlock rolls back, and the same is tried again.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from .finding import Finding
 from .leases import check_fence, read_lease, write_lease
 from .listening import Listener
 from .pool import Pool
+from .remembering import Remembering
 from .runs import claim, due_runs, list_runs, read_run
 from .sql import Q
 from .transacting import PostgresTransaction
@@ -58,7 +59,7 @@ _LANES = 4
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 
 
-class PostgresStore(Finding):
+class PostgresStore(Finding, Remembering):
     """A journal store in a PostgreSQL database. Safe to share between threads."""
 
     name = "postgres"

@@ -16,6 +16,7 @@ from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectG
 from ..rowcheck import checksum, expect_intact
 from .landmarks import check_beside, write_beside
 from .leases import check_fence, release_lease
+from .memories import settle_memories
 from .runs import changed_by, write_run
 from .sql import Q
 
@@ -93,6 +94,8 @@ class Appender:
         if request.beside is not None:
             check_beside(self._connection, session, -1 if sid is None else sid, request.beside)
         records = request.place(head)
+        beside = request.beside
+        memories = None if beside is None else settle_memories(self._connection, workspace, beside, records)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)
         if request.release:
@@ -102,8 +105,10 @@ class Appender:
             write_run(self._connection, workspace, row)
         for blob in request.blobs:
             self._connection.execute(Q.add_blob, (workspace, *blob))
-        if request.beside is not None:
-            write_beside(self._connection, sid, request.beside, records)
+        if beside is not None:
+            write_beside(self._connection, sid, beside, records)
+        if memories is not None:
+            memories.write(sid)
         for record in records:
             self._staged += (sid, *record)
         if request.key is not None:

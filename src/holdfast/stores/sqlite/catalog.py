@@ -9,6 +9,7 @@ import apsw
 from ...ports import Erase, Erasure, SessionRow, SubjectRow
 from ..rowcheck import expect_intact, mismatches
 from .appending import Appender, find_session, head_of
+from .memories import M, forget_owned
 from .sql import Q
 
 
@@ -81,6 +82,7 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
     gone: Any = connection.execute(Q.delete_blobs_of, (request.ref, request.workspace)).fetchall()
     marks: Any = connection.execute(Q.delete_landmarks_of, (request.ref, request.workspace)).fetchall()
     parts: Any = connection.execute(Q.delete_parts_of, (request.ref, request.workspace)).fetchall()
+    memories, vectors, traced = forget_owned(connection, request.workspace, request.ref)
     connection.execute(Q.delete_subject, (request.workspace, request.ref))
     appender.forget()
     tombstones = {}
@@ -88,8 +90,8 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
         head = head_of(connection, find_session(connection, request.workspace, session))
         tombstones[session] = request.tombstone(session, head, count)
         appender.place_one(request.workspace, session, sid, tombstones[session])
-    size += sum(row[0] for row in (*gone, *marks, *parts))
-    return Erasure(payloads, len(gone), len(marks), size, tombstones)
+    size += traced + sum(row[0] for row in (*gone, *marks, *parts))
+    return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)
 
 
 def damage(connection: apsw.Connection) -> list[str]:
@@ -99,6 +101,8 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
         ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
+        ("a memory points to nothing, or what is searched belongs to no memory", M.orphan_memories),
+        ("a change of a memory is missing, or two stand for one", M.miscounted_pools),
         ("the feed contradicts the order of a session", Q.disorder),
         ("events are missing: the numbers of the feed have a gap", Q.gap),
     ):
@@ -112,6 +116,11 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("run", Q.all_runs),
         ("landmark", Q.all_landmarks),
         ("part", Q.all_parts),
+        ("pool", M.all_pools),
+        ("memory", M.all_memories),
+        ("trace", M.all_traces),
+        ("count of recalls", M.all_recalls),
+        ("generation", M.all_generations),
     ):
         rows: Any = connection.execute(query)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

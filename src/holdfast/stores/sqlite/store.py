@@ -44,6 +44,7 @@ from .catalog import column, cursor_of, damage, erase, session_row, session_rows
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
 from .finding import Finding
 from .leases import check_fence, read_lease, write_lease
+from .memories import Remembering
 from .runs import claim, due_runs, list_runs, read_run
 from .sql import Q
 from .writing import SqliteTransaction, Writing
@@ -59,7 +60,7 @@ class Mark(NamedTuple):
     version: int
 
 
-class SqliteStore(Finding):
+class SqliteStore(Finding, Remembering):
     """A journal store in one SQLite file. Safe to share between threads."""
 
     name = "sqlite"

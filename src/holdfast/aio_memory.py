@@ -1,0 +1,242 @@
+"""What a workspace remembers beyond its sessions, and the one implementation behind both faces."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from .errors import InvalidInput
+from .journal.events import Event, check_name
+from .journal.journal import Journal
+from .journal.remembered import MemoryDetails
+from .ports import Embedder, MemoryQuery
+
+if TYPE_CHECKING:
+    from .memory.items import Memory, Recalled
+    from .memory.mind import Mind
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+ALL = 2**31
+
+
+class Whose(TypedDict, total=False):
+    """Whose memories are meant: what everybody in the workspace may know, and
+
+    subject         what is about this person
+    session         what belongs to this session alone
+    everyone        everything that is remembered, of all persons and sessions
+    """
+
+    subject: str | None
+    session: str | None
+    everyone: bool
+
+
+class RecallOptions(Whose, total=False):
+    """How to search.
+
+    limit           at most so many (10)
+    kinds           a kind, or several
+    metadata        only what has these values
+    since, until    only what holds or happened from and to then
+    threshold       only what is that much like the query, from 0 to 1 (0)
+    diversity       how much hits are to differ from each other, from 0 to 1 (0)
+    """
+
+    limit: int
+    kinds: str | Iterable[str] | None
+    metadata: Mapping[str, Any] | None
+    since: dt.datetime | None
+    until: dt.datetime | None
+    threshold: float
+    diversity: float
+
+
+class AsyncMemories:
+    """What is remembered in a workspace: by agents, about persons, from runs."""
+
+    def __init__(self, journal: Journal, load: Callable[[], Embedder | None], suspicious: str = "flag") -> None:
+        self._journal = journal
+        self.suspicious = suspicious
+        self._load = load
+        self._made: Mind | None = None
+        self._making = threading.Lock()
+
+    @property
+    def mind(self) -> Mind:
+        """Everything that searching needs, which takes a while to import: not before it is used."""
+        if self._made is None:
+            from .memory.mind import Mind
+
+            with self._making:
+                self._made = self._made or Mind(self._journal, self._load)
+        return self._made
+
+    async def remember(
+        self,
+        content: str,
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> Memory:
+        """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
+        unless it shall be `fresh`: then it is there on return, too."""
+        return await self.mind.remember(None, content, kind, details, subject, actor, cause, fresh)
+
+    async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
+        return await self._recall(query, None, options)
+
+    async def _recall(self, query: str, at: int | None, options: RecallOptions) -> Recalled:
+        _check_options(options, RecallOptions)
+        if not isinstance(query, str) or not query.strip():
+            raise InvalidInput("there is nothing to search for", hint="give text")
+        mind = self.mind
+        pools = await self._pools(options)
+        limit, kinds = options.get("limit", 10), options.get("kinds")
+        return await mind.search(
+            query,
+            pools,
+            limit=limit,
+            kinds=kinds,
+            metadata=options.get("metadata"),
+            since=_time("since", options.get("since")),
+            until=_time("until", options.get("until")),
+            threshold=_share("threshold", options.get("threshold", 0.0)),
+            diversity=_share("diversity", options.get("diversity", 0.0)),
+            at=at,
+        )
+
+    async def _pools(self, whose: Whose) -> tuple[bytes, ...] | None:
+        if whose.get("everyone"):
+            return None
+        return await self.mind.catalog.pools(whose.get("subject"), whose.get("session"))
+
+    async def get(self, id: str) -> Memory:
+        """A memory by its id. Raises `UnknownMemory`."""
+        return await self.mind.catalog.get(id)
+
+    async def history(self, id: str) -> list[Memory]:
+        """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
+        return await self.mind.catalog.history(id)
+
+    async def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> AsyncGenerator[Memory, None]:
+        """What is remembered, in the order in which it was."""
+        async for memory in self._list(None, kinds, limit, whose):
+            yield memory
+
+    async def _list(
+        self, at: int | None, kinds: str | Iterable[str] | None, limit: int, whose: Whose
+    ) -> AsyncGenerator[Memory, None]:
+        _check_options(whose, Whose)
+        query = MemoryQuery(await self._pools(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
+        async for memory in self.mind.catalog.listed(query):
+            yield memory
+
+    async def forget(self, id: str, *, actor: str | None = None) -> int:
+        """Remove a memory with every text that said it, its words and its vector. Returns how many events said it."""
+        return await self.mind.catalog.forget(id, actor=actor)
+
+    async def forget_before(
+        self,
+        time: dt.datetime,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        actor: str | None = None,
+        **whose: Unpack[Whose],
+    ) -> int:
+        """Forget what was last said before a time. Returns how many memories there were."""
+        _check_options(whose, Whose)
+        before = _time("time", time)
+        assert before is not None
+        return await self.mind.catalog.forget_before(before, _kinds(kinds), await self._pools(whose), actor=actor)
+
+    def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
+        """What was known at a time, or when an event happened."""
+        time = when.time if isinstance(when, Event) else _time("when", when)
+        assert time is not None
+        return AsyncMemoriesThen(self, time)
+
+    async def waiting(self) -> int:
+        """How many memories have no vector yet."""
+        return await self.mind.indexing.waiting()
+
+    async def catch_up(self) -> None:
+        """Make the vectors that are missing, now."""
+        await self.mind.indexing.catch_up()
+
+    def forgets(self) -> None:
+        """Somebody was erased: nothing of them stays in this process."""
+        if self._made is not None:
+            self._made.searching.forget()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.indexing.stop()
+
+
+class AsyncMemoriesThen:
+    """What was known at a time."""
+
+    def __init__(self, memories: AsyncMemories, time: int) -> None:
+        self._memories = memories
+        self._time = time
+
+    async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What was known then that fits a query."""
+        return await self._memories._recall(query, self._time, options)
+
+    async def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> AsyncGenerator[Memory, None]:
+        """What was known then."""
+        async for memory in self._memories._list(self._time, kinds, limit, whose):
+            yield memory
+
+
+def moment(time: int) -> dt.datetime:
+    """A time in microseconds as a datetime in UTC."""
+    return _EPOCH + dt.timedelta(microseconds=time)
+
+
+def _check_options(given: Mapping[str, Any], known: type) -> None:
+    names: set[str] = set()
+    for kind in known.__mro__ if known.__mro__ != (known, dict, object) else (known,):
+        names |= getattr(kind, "__annotations__", {}).keys()
+    unknown = given.keys() - names
+    if unknown:
+        raise InvalidInput(f"{min(unknown)!r} is no option here", hint=f"known are: {', '.join(sorted(names))}")
+
+
+def _time(what: str, value: object) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a datetime with a time zone")
+    return (value - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _share(what: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a number from 0 to 1")
+    return float(value)
+
+
+def _count(what: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a whole number from 1")
+    return value
+
+
+def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if kinds is None:
+        return None
+    return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))

@@ -1,0 +1,176 @@
+"""The event of a memory, and the catalog row that it stands for: the same, however a memory is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+from base64 import b32encode
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypedDict
+
+import msgspec
+
+from ..errors import InvalidInput
+from ..ports import Beside, MemoryRow
+from .events import check_name
+from .owners import Owner
+from .writing import Prepared
+
+ADDED = "memory.added"
+SCOPES = ("workspace", "subject", "session")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
+_pack = msgspec.msgpack.encode
+
+
+class MemoryDetails(TypedDict, total=False):
+    """What can be said of a memory beside its content and its kind.
+
+    key             what it is about, such as "home city": a newer memory with the same key takes its place
+    title           a short heading
+    metadata        plain data to filter by
+    importance      from 0 (trivial) to 1 (vital); 0.5 if not given
+    confidence      from 0 to 1; 1 if not given
+    valid_from, valid_to    when it holds in the world; from now on and for ever if not given
+    ttl             seconds after which it is no longer recalled; saying it again starts them anew
+    scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
+    speaker         who said it
+    """
+
+    key: str | None
+    title: str | None
+    metadata: Mapping[str, Any] | None
+    importance: float
+    confidence: float
+    valid_from: dt.datetime | None
+    valid_to: dt.datetime | None
+    ttl: float | dt.timedelta | None
+    scope: str | None
+    speaker: str | None
+
+
+_KNOWN = sorted(MemoryDetails.__annotations__)
+
+
+def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of a memory's event. Raises `InvalidInput` for what cannot be remembered."""
+    unknown = details.keys() - MemoryDetails.__annotations__.keys()
+    if unknown:
+        raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
+    if not isinstance(content, str) or not content.strip():
+        raise InvalidInput("there is nothing to remember", hint="give text")
+    data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
+    for name in ("key", "title", "speaker"):
+        if details.get(name) is not None:
+            data[name] = check_name(name, details[name])
+    for name, usual in (("importance", 0.5), ("confidence", 1.0)):
+        value = _share(name, details.get(name, usual))
+        if value != usual:
+            data[name] = value
+    for name in ("valid_from", "valid_to"):
+        if details.get(name) is not None:
+            data[name] = _moment(name, details[name])
+    if data.get("valid_to", _LONGEST * 99) <= data.get("valid_from", -_LONGEST * 99):
+        raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
+    if details.get("ttl") is not None:
+        data["ttl"] = _duration(details["ttl"])
+    if details.get("scope") is not None:
+        data["scope"] = _scope(details["scope"])
+    if details.get("metadata"):
+        data["metadata"] = _metadata(details["metadata"])
+    return data
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number from 0 to 1")
+    return float(value)
+
+
+def _moment(name: str, value: object) -> int:
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a datetime with a time zone")
+    return (value - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _duration(value: object) -> int:
+    seconds = value.total_seconds() if isinstance(value, dt.timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds * 1e6 <= _LONGEST:
+        raise InvalidInput(f"{value!r} cannot be `ttl`", hint="give seconds or a timedelta, at most a century")
+    return int(seconds * 1e6)
+
+
+def _scope(value: object) -> str:
+    if value not in SCOPES:
+        raise InvalidInput(f"{value!r} cannot be `scope`", hint=f"choose one of {', '.join(SCOPES)}")
+    return str(value)
+
+
+def _metadata(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidInput("`metadata` is no mapping with text keys", hint="give a dict")
+    return dict(value)
+
+
+def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
+    """The pool of those who may recall a memory."""
+    if scope == "subject":
+        if ref is None:
+            raise InvalidInput("a memory of nobody cannot have a subject's scope", hint="give `subject`")
+        return b"s" + ref
+    return b"t" + session.encode() if scope == "session" else b""
+
+
+def identity(owner: Owner, pool: bytes, kind: str, key: str | None, content: str) -> str:
+    """The id of a memory: a hash of what it says, whatever the spacing. Under its owner's salt, so that it tells
+    nothing once the owner is erased."""
+    said = " ".join(unicodedata.normalize("NFC", content).split())
+    hashed = blake2b(_pack((pool, kind, key, said)), digest_size=15, key=owner.salt).digest()
+    return b32encode(hashed).decode().lower()
+
+
+def usual_scope(owner: Owner) -> str:
+    """Who may recall a memory, if nothing is said."""
+    return "workspace" if owner.name is None else "subject"
+
+
+def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) -> MemoryRow:
+    """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
+    `expires` counts from there, and so does `begins` where it is 0."""
+    pool = pool_of(data.get("scope") or usual_scope(owner), owner.ref, session)
+    kind, key = data["kind"], data.get("key")
+    return MemoryRow(
+        pool=pool,
+        id=identity(owner, pool, kind, key, data["content"]),
+        session=session,
+        position=index,
+        kind=kind,
+        key=key,
+        owner=owner.ref,
+        recorded=0,
+        begins=data.get("valid_from", 0),
+        ends=data.get("valid_to"),
+        expires=data.get("ttl"),
+        importance=data.get("importance", 0.5),
+        confidence=data.get("confidence", 1.0),
+        confirmed=0,
+    )
+
+
+def projected(session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
+    """What lies beside an append, with the memories among its events, unless it has them already."""
+    if beside is not None and beside.memories:
+        return beside
+    rows = [
+        memory_row(session, index, one.data, owner)
+        for index, one in enumerate(prepared)
+        if one.draft.type == ADDED and isinstance(one.data, dict) and _is_memory(one.data)
+    ]
+    if not rows:
+        return beside
+    return (beside or Beside())._replace(memories=rows)
+
+
+def _is_memory(data: dict[str, Any]) -> bool:
+    return isinstance(data.get("content"), str) and isinstance(data.get("kind"), str)

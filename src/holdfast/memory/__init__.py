@@ -1,0 +1,1 @@
+"""Memory: the catalog, search and recall."""

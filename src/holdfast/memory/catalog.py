@@ -1,0 +1,188 @@
+"""The catalog of a workspace: what is remembered, what was, and how to be rid of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from ..crashpoints import reach
+from ..errors import InvalidInput, UnknownMemory
+from ..journal.events import Draft, check_name
+from ..journal.journal import Journal
+from ..journal.owners import Owner
+from ..journal.remembered import ADDED, memory_row, pool_of, remembered
+from ..ports import Beside, MemoryQuery, MemoryRow, SubjectGone
+from .items import Memory, memory_of
+from .texts import Texts
+
+HOME = "@memory"
+"""The session of what is remembered outside any other."""
+_PAGE = 500
+
+
+class Catalog:
+    """Remembers, lists and forgets."""
+
+    def __init__(self, journal: Journal, texts: Texts) -> None:
+        self._journal = journal
+        self._texts = texts
+
+    async def remember(
+        self,
+        session: str,
+        content: str,
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        key: str | None = None,
+    ) -> Memory:
+        """Store a memory at the end of a session; durable, and found by words, on return."""
+        if subject is not None:
+            check_name("subject", subject)
+        draft = Draft(ADDED, remembered(content, kind, details), actor, cause)
+        while True:
+            owner = await self._journal.owner(subject)
+            prepared = self._journal.prepare(draft, owner)
+            row = memory_row(session, 0, prepared.data, owner)
+            try:
+                done = await self._journal.append_prepared(
+                    session, [prepared], owner, key=key, beside=Beside(memories=(row,))
+                )
+            except SubjectGone:
+                self._journal.forget_owners()
+                continue
+            if done.repeated or row.key is not None:
+                return await self._stored(session, done.records[0].position)
+            event = done.records[0]
+            placed = row._replace(position=event.position, recorded=event.time, confirmed=event.time)
+            ttl = None if row.expires is None else event.time + row.expires
+            return memory_of(placed._replace(begins=row.begins or event.time, expires=ttl), prepared.data, subject)
+
+    async def _stored(self, session: str, position: int) -> Memory:
+        """The memory of an event."""
+        (event,) = await self._journal.landmarks.events(session, [position])
+        owner: Owner = await self._journal.owner(event.subject)
+        row = memory_row(session, 0, event.data, owner)
+        found = await self.current(row.id, row.pool)
+        if found is None:
+            rows = [one for one in await self._rows(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
+            memories = await self._texts.memories(rows)
+            found = memories[-1] if memories else None
+        if found is None:
+            raise UnknownMemory(row.id)
+        return found
+
+    async def current(self, id: str, pool: bytes | None = None) -> Memory | None:
+        """What is known under an id."""
+        pools = None if pool is None else (pool,)
+        memories = await self._texts.memories(await self._rows(MemoryQuery(pools, id=id)))
+        return memories[0] if memories else None
+
+    async def get(self, id: str) -> Memory:
+        """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
+        check_name("id of a memory", id)
+        found = await self.history(id)
+        if not found:
+            raise UnknownMemory(id)
+        return next((one for one in found if one.current), found[-1])
+
+    async def by_source(self, source: str, session: str, subject: str | None) -> Memory:
+        """The memory that came from an event, if it may be told to somebody in a session. Raises `UnknownMemory`."""
+        where, _, position = source.rpartition("#")
+        pools = await self.pools(subject, session)
+        events = []
+        if where and position.isdecimal() and len(position) < 18:
+            events = await self._journal.landmarks.events(where, [int(position)])
+        for event in events:
+            if event.type == ADDED and isinstance(event.data, dict) and not event.erased:
+                row = memory_row(where, 0, event.data, await self._journal.owner(event.subject))
+                found = await self.current(row.id, row.pool) if row.pool in pools else None
+                if found is not None:
+                    return found
+        raise UnknownMemory(source)
+
+    async def history(self, id: str) -> list[Memory]:
+        """Every time that a memory was said or ended, and those with the same key in the same scope; oldest first."""
+        rows = await self._rows(MemoryQuery(id=id, history=True))
+        keyed = {(row.pool, row.key) for row in rows if row.key is not None}
+        for pool, key in sorted(keyed):
+            rows += await self._rows(MemoryQuery((pool,), key=key, history=True))
+        unique = sorted({row.number: row for row in rows}.values(), key=lambda row: (row.recorded, row.number))
+        return await self._texts.memories(unique)
+
+    async def listed(self, query: MemoryQuery) -> AsyncGenerator[Memory, None]:
+        """Memories one by one, in the order in which they were remembered."""
+        left = query.limit
+        while left > 0:
+            rows = await self._rows(query._replace(limit=min(left, _PAGE)))
+            for memory in await self._texts.memories(rows):
+                yield memory
+            if len(rows) < min(left, _PAGE):
+                return
+            left -= len(rows)
+            query = query._replace(after=rows[-1].number)
+
+    async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
+        return await self._journal.store.memories(self._journal.workspace, query)
+
+    async def pools(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
+        """The pools of what may be told to somebody in a session: everybody's, theirs, the session's."""
+        found = [b""]
+        if subject is not None:
+            row = await self._journal.store.subject(self._journal.workspace, check_name("subject", subject))
+            if row is not None:
+                found.append(pool_of("subject", row.ref, ""))
+        if session is not None:
+            found.append(pool_of("session", None, check_name("session", session)))
+        return tuple(found)
+
+    # -- forgetting
+
+    async def forget(self, id: str, *, actor: str | None = None) -> int:
+        """Remove a memory: its text from every event that said it, its row, words and vector. Returns how many events
+        were stripped. Raises `UnknownMemory`."""
+        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        if not rows:
+            raise UnknownMemory(id)
+        return await self._forget(rows, actor)
+
+    async def forget_before(
+        self, time: int, kinds: Sequence[str] | None, pools: tuple[bytes, ...] | None, *, actor: str | None = None
+    ) -> int:
+        """Forget what was last said before a time. Returns how many memories there were."""
+        chosen = tuple(check_name("kind", kind) for kind in kinds) if kinds is not None else None
+        forgotten, after = set(), 0
+        while rows := await self._rows(MemoryQuery(pools, kinds=chosen, history=True, after=after, limit=_PAGE)):
+            after = rows[-1].number
+            old = [row for row in rows if row.confirmed < time]
+            if old:
+                await self._forget(old, actor)
+                forgotten |= {(row.pool, row.id) for row in old}
+        return len(forgotten)
+
+    async def _forget(self, rows: Sequence[MemoryRow], actor: str | None) -> int:
+        by_session: dict[str, list[MemoryRow]] = {}
+        for row in rows:
+            by_session.setdefault(row.session, []).append(row)
+        stripped = 0
+        for session, gone in sorted(by_session.items()):
+            digests = await self._journal.landmarks.digests(session, sorted({row.position for row in gone}))
+            note = Draft("memory.forgotten", {"ids": sorted({row.id for row in gone})}, actor)
+            owner = await self._journal.owner(None)
+            beside = Beside(stripped=digests, forgotten=sorted(row.number for row in gone))
+            reach("memory.forgetting")
+            prepared = [self._journal.prepare(note, owner)]
+            await self._journal.append_prepared(session, prepared, owner, beside=beside)
+            stripped += len(digests)
+        await self._journal.purge()
+        return stripped
+
+
+def check_limit(limit: object) -> int:
+    """A number of memories."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+        raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
+    return limit

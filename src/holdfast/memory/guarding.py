@@ -1,0 +1,58 @@
+"""Remembered text is data. What looks like instructions to a model is found here, so that it can be flagged or kept
+away; and what is shown is delimited, so that no text can pretend to stand outside."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+_SIGNS: tuple[tuple[str, str], ...] = (
+    (
+        "tells to ignore instructions",
+        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,30}"
+        r"\b(?:previous|prior|earlier|above|all|any|your|system|these)\b.{0,30}\b(?:instructions?|prompts?|rules|guidelines|directions|training|safety)\b",
+    ),
+    (
+        "gives a new role",
+        r"\byou (?:are|will be) now\b|\bact as (?:an?|the) (?:unrestricted|jailbroken|different|evil)\b",
+    ),
+    ("gives new instructions", r"\b(?:new|updated|real|actual|hidden) (?:system )?(?:instructions?|prompt)\b\s*[:=]"),
+    (
+        "asks for the prompt",
+        r"\b(?:reveal|print|show|repeat|output|leak)\b.{0,30}\b(?:system|hidden|initial) (?:prompt|message)\b",
+    ),
+    (
+        "wants secrecy",
+        r"\b(?:do not|don't|never) (?:tell|inform|mention|reveal|show)\b.{0,30}\b(?:the )?(?:user|human|operator)\b",
+    ),
+    (
+        "speaks as the system",
+        r"<\|[a-z_]+\|>|\[/?(?:INST|SYS)\]|<</?SYS>>|</?(?:system|assistant|instructions?)>|^\s*(?:system|assistant)\s*:",
+    ),
+    (
+        "sends data away",
+        r"\b(?:send|post|upload|forward|exfiltrate|e-?mail)\b.{0,60}"
+        r"\b(?:password|credential|secret|token|api key|conversation|history|memories)\w*\b.{0,60}(?:https?://|@|\bto\b)",
+    ),
+    (
+        "wants to be called",
+        r"\b(?:you must|always) (?:call|invoke|run|execute) (?:the )?(?:tool|function|command|code)\b",
+    ),
+    ("forces obedience", r"\b(?:developer|dan|god|sudo|jailbreak) mode\b"),
+)
+_PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE | re.MULTILINE | re.DOTALL)) for name, pattern in _SIGNS)
+
+
+def suspicions(text: str) -> tuple[str, ...]:
+    """Why a text looks like instructions to a model; nothing for one that does not."""
+    return tuple(name for name, pattern in _PATTERNS if pattern.search(text))
+
+
+def attribute(value: str) -> str:
+    """A value between quotes."""
+    return escape(" ".join(value.split()), quote=True)
+
+
+def enclosed(text: str) -> str:
+    """A text that cannot end the element around it."""
+    return re.sub(r"<(?=/?\s*(?:memory|recalled))", "&lt;", text, flags=re.IGNORECASE)

@@ -1,0 +1,114 @@
+"""Vectors that follow in the background: in batches, by a thread of their own, from what the store says is still
+without. A kill loses nothing but the batch under way, which the next process makes again."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from ..crashpoints import reach
+from ..errors import HoldfastError
+from ..journal.journal import Journal
+from ..runtime import drive
+from .embedding import Embedding
+from .texts import Texts
+from .traces import said
+
+BATCH = 32
+_LOOK_EVERY = 5.0
+"""Seconds after which it is looked for memories of other processes that are still without a vector."""
+
+
+class Indexing:
+    """Makes traces of the memories of a workspace."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self._wanted = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._recalls: dict[int, tuple[int, int]] = {}
+        self._noting = threading.Lock()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._wanted.set()
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._ending:
+                    self._thread = threading.Thread(target=self._work, name="holdfast-memory", daemon=True)
+                    self._thread.start()
+
+    def _work(self) -> None:
+        while not self._ending:
+            self._wanted.clear()
+            with suppress(HoldfastError):  # said by the next recall; tried again at the next look
+                drive(self.flush())
+                while not self._ending and drive(self.once()):
+                    pass
+            self._wanted.wait(_LOOK_EVERY)
+
+    async def once(self) -> int:
+        """Make the traces of one batch; how many there were."""
+        generation = await self._embedding.generation()
+        if not generation:
+            return 0
+        store, workspace = self._journal.store, self._journal.workspace
+        rows = await store.untraced(workspace, generation, BATCH)
+        if not rows:
+            return 0
+        texts = await self._texts.of(rows)
+        known = [row for row in rows if row.number in texts and row.intact]
+        vectors = await self._embedding.embed([said(texts[row.number]) for row in known])
+        reach("memory.embedded")
+        traces = []
+        for index, row in enumerate(known):
+            owner = await self._journal.landmarks.owner_of(row.owner)
+            if owner is not None and vectors is not None:
+                gist = self._texts.gist(row, texts[row.number])
+                traces.append(self._texts.trace(row, gist, vectors[index], owner, generation))
+        await store.put_traces(workspace, generation, traces)
+        reach("memory.traced")
+        return len(traces)
+
+    async def catch_up(self) -> None:
+        """Make all traces that are missing, now."""
+        while await self.once():
+            pass
+
+    async def waiting(self) -> int:
+        """How many memories have no vector yet."""
+        generation = await self._embedding.generation()
+        return await self._journal.store.count_untraced(self._journal.workspace, generation) if generation else 0
+
+    def note(self, numbers: list[int], now: int) -> None:
+        """These were recalled. It is stored soon, with others."""
+        with self._noting:
+            for number in numbers:
+                count, _ = self._recalls.get(number, (0, 0))
+                self._recalls[number] = (count + 1, now)
+
+    def recalled(self, number: int) -> int:
+        """How often a memory was recalled that is not stored yet."""
+        return self._recalls.get(number, (0, 0))[0]
+
+    async def flush(self) -> None:
+        """Store what was noted."""
+        with self._noting:
+            noted, self._recalls = self._recalls, {}
+        if noted:
+            rows = [(number, count, time) for number, (count, time) in sorted(noted.items())]
+            await self._journal.store.note_recalls(self._journal.workspace, rows)
+
+    def stop(self) -> None:
+        """End the thread, and store what was noted."""
+        self._ending = True
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10)
+        with suppress(HoldfastError):
+            drive(self.flush())

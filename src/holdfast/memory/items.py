@@ -1,0 +1,115 @@
+"""Memories as users see them, and what a search gives."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..ports import MemoryRow
+from .traces import EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Something that was remembered.
+
+    `valid_from` and `valid_to` say when it holds in the world; `recorded` and `ended` when it was known here. One that
+    ended has a successor, or was only said again. `source` is the event that it came from, as ``"session#position"``.
+    """
+
+    id: str
+    content: str
+    kind: str
+    key: str | None
+    title: str | None
+    speaker: str | None
+    metadata: Mapping[str, Any]
+    scope: str
+    subject: str | None
+    importance: float
+    confidence: float
+    valid_from: dt.datetime
+    valid_to: dt.datetime | None
+    recorded: dt.datetime
+    confirmed: dt.datetime
+    times: int
+    expires: dt.datetime | None
+    ended: dt.datetime | None
+    successor: str | None
+    source: str
+
+    @property
+    def current(self) -> bool:
+        """Whether this is what is known now."""
+        return self.ended is None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A memory that a search found. `score` orders the hits of one search and means nothing beside another's;
+    `likeness` does, from 0 to 1: how near its meaning is, or how much of the question's words it has. `parts` are what
+    the score is made of."""
+
+    memory: Memory
+    score: float
+    likeness: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a search found, best first. `waiting` memories have no vector yet: they are found by words alone. `missing`
+    says what the search had to do without."""
+
+    hits: tuple[Hit, ...]
+    waiting: int
+    missing: tuple[str, ...] = ()
+
+    def __iter__(self) -> Any:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+
+def moment(time: int) -> dt.datetime:
+    """A time in microseconds as a datetime in UTC."""
+    try:
+        return EPOCH + dt.timedelta(microseconds=time)
+    except OverflowError:
+        return dt.datetime.max.replace(tzinfo=dt.UTC) if time > 0 else dt.datetime.min.replace(tzinfo=dt.UTC)
+
+
+def _maybe(time: int | None) -> dt.datetime | None:
+    return None if time is None else moment(time)
+
+
+_SCOPES = {b"s": "subject", b"t": "session", b"": "workspace"}
+
+
+def memory_of(row: MemoryRow, data: Mapping[str, Any], subject: str | None) -> Memory:
+    """A memory from its row and the data of its event."""
+    return Memory(
+        id=row.id,
+        content=data["content"],
+        kind=row.kind,
+        key=row.key,
+        title=data.get("title"),
+        speaker=data.get("speaker"),
+        metadata=data.get("metadata") or {},
+        scope=_SCOPES[row.pool[:1]],
+        subject=subject,
+        importance=row.importance,
+        confidence=row.confidence,
+        valid_from=moment(row.begins),
+        valid_to=_maybe(row.ends),
+        recorded=moment(row.recorded),
+        confirmed=moment(row.confirmed),
+        times=row.times,
+        expires=_maybe(row.expires),
+        ended=_maybe(row.closed),
+        successor=row.successor,
+        source=f"{row.session}#{row.position}",
+    )

@@ -1,0 +1,230 @@
+"""Searching the memories of a workspace: pools kept in memory and brought up to date by what changed, ranked, and the
+best of them read again from the store, so that nothing is given that was forgotten meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import EmbedderFailed, EmbedderMismatch
+from ..journal.journal import Journal
+from ..ports import Change, MemoryQuery, MemoryRow
+from ..runtime import aside
+from .embedding import Embedding
+from .indexing import Indexing
+from .items import Hit, Recalled
+from .pools import EPISODE, Pool
+from .ranking import DEFAULT, Chosen, Question, Ranked, Weights, rank
+from .texts import Texts
+from .traces import Gist, Vector, day_of
+
+_PAGE = 2_000
+_KEPT = 200_000
+"""Memories that are kept ready to be searched; the pools that were searched last stay."""
+
+
+class Wanted(NamedTuple):
+    """What to search for, and where. `pools` None: in all. Times are in microseconds."""
+
+    query: str
+    pools: tuple[bytes, ...] | None
+    limit: int = 10
+    kinds: frozenset[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+    since: int | None = None
+    until: int | None = None
+    threshold: float = 0.0
+    diversity: float = 0.0
+    at: int | None = None
+    """As it was known then."""
+    weights: Weights = DEFAULT
+
+
+class Searching:
+    """Finds memories."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, indexing: Indexing) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self._indexing = indexing
+        self._pools: OrderedDict[tuple[bytes, int], Pool] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Read everything anew: somebody was erased."""
+        with self._lock:
+            self._pools.clear()
+
+    async def search(self, wanted: Wanted) -> Recalled:
+        """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
+        now = self._journal.clock.now()
+        missing: tuple[str, ...] = ()
+        generation, vector = 0, None
+        try:
+            generation = await self._embedding.generation()
+            found = await self._embedding.embed([wanted.query]) if generation else None
+            vector = None if found is None else found[0]
+        except EmbedderMismatch:
+            raise
+        except EmbedderFailed as failure:
+            missing = (f"meaning: {failure}",)
+        pools = await (self._current(wanted.pools, generation) if wanted.at is None else self._past(wanted, generation))
+        question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
+        ranked = await aside(lambda: self._ranked(question, pools, wanted, vector, now))
+        hits = await self._read(ranked, wanted, question, vector)
+        if wanted.at is None:
+            self._indexing.note([number for number, _ in hits], now)
+        waiting = await self._indexing.waiting() if generation else 0
+        return Recalled(tuple(hit for _, hit in hits), waiting, missing)
+
+    # -- pools
+
+    async def _current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:
+        store, workspace = self._journal.store, self._journal.workspace
+        counted = await store.pool_changes(workspace, wanted)
+        found = []
+        for pool in sorted(counted):
+            with self._lock:
+                known = self._pools.setdefault((pool, generation), Pool(self._embedding.dims if generation else 0))
+                self._pools.move_to_end((pool, generation))
+            while known.seen < counted[pool]:
+                seen = known.seen
+                changes = await store.changes(workspace, pool, generation, seen, _PAGE)
+                opened = await self._opened(changes, generation)
+                with self._lock:
+                    if known.seen == seen:
+                        self._take_in(known, changes, opened)
+                if not changes:
+                    break  # the count moves with the row: another look finds it
+            found.append(known)
+        self._let_go()
+        return found
+
+    async def _opened(self, changes: Sequence[Change], generation: int) -> dict[int, tuple[Gist, Vector | None]]:
+        """What is searched of the current ones among some changes, by number."""
+        dims = self._embedding.dims
+        current = [one for one in changes if _is_current(one.row)]
+        found: dict[int, tuple[Gist, Vector | None]] = {}
+        unread: list[MemoryRow] = []
+        for change in current:
+            opened = await self._texts.opened(change, dims, generation)
+            if opened is None:
+                unread.append(change.row)
+            else:
+                found[change.row.number] = opened
+        texts = await self._texts.of(unread)
+        for row in unread:
+            if row.number in texts:
+                found[row.number] = (self._texts.gist(row, texts[row.number]), None)
+        return found
+
+    @staticmethod
+    def _take_in(pool: Pool, changes: Sequence[Change], opened: Mapping[int, tuple[Gist, Vector | None]]) -> None:
+        for change in changes:
+            row = change.row
+            if row.number in opened:
+                gist, vector = opened[row.number]
+                pool.put(row, gist, vector, change.recalled)
+            else:
+                pool.drop(row.number)
+            pool.seen = max(pool.seen, row.changed)
+
+    def _let_go(self) -> None:
+        with self._lock:
+            kept = sum(pool.size for pool in self._pools.values())
+            while kept > _KEPT and len(self._pools) > 1:
+                kept -= self._pools.popitem(last=False)[1].size
+
+    async def _past(self, wanted: Wanted, generation: int) -> list[Pool]:
+        """The pools as they were known at a time, made for this search alone."""
+        store, workspace = self._journal.store, self._journal.workspace
+        counted = await store.pool_changes(workspace, wanted.pools)
+        found = []
+        for name in sorted(counted):
+            pool = Pool(self._embedding.dims if generation else 0)
+            after = 0
+            while changes := await store.changes(workspace, name, generation, after, _PAGE):
+                after = changes[-1].row.changed
+                then = [one._replace(row=_as_of(one.row, wanted.at or 0)) for one in changes]
+                self._take_in(pool, then, await self._opened(then, generation))
+            found.append(pool)
+        return found
+
+    # -- ranking
+
+    def _ranked(
+        self, question: Question, pools: Sequence[Pool], wanted: Wanted, vector: Vector | None, now: int
+    ) -> Ranked:
+        with self._lock:
+            chosen = [_chosen(pool, wanted, now) for pool in pools]
+            return rank(question, pools, chosen, vector, wanted.weights)
+
+    async def _read(
+        self, ranked: Ranked, wanted: Wanted, question: Question, vector: Vector | None
+    ) -> list[tuple[int, Hit]]:
+        """The best as the store has them now; what is gone by now makes room for the next."""
+        with self._lock:
+            most = wanted.limit * 5 if wanted.diversity else wanted.limit + 10
+            order = [index for index in ranked.best(most) if ranked.likeness[index] >= wanted.threshold]
+            if wanted.diversity:
+                order = ranked.spread(order, wanted.limit, wanted.diversity)
+            numbers = [ranked.number(index) for index in order]
+        query = MemoryQuery(numbers=tuple(numbers), history=wanted.at is not None, limit=len(numbers) or 1)
+        rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
+        memories = {
+            row.number: memory for row, memory in zip(rows, await self._all(rows), strict=True) if memory is not None
+        }
+        hits: list[tuple[int, Hit]] = []
+        for index, number in zip(order, numbers, strict=True):
+            if number in memories and len(hits) < wanted.limit:
+                parts = ranked.explain(index)
+                score, likeness = float(ranked.scores[index]), float(ranked.likeness[index])
+                hits.append((number, Hit(memories[number], score, likeness, parts)))
+        return hits
+
+    async def _all(self, rows: Sequence[MemoryRow]) -> list[Any]:
+        """The memories of rows; None for one that was forgotten or erased."""
+        read = {(one.id, one.source): one for one in await self._texts.memories(rows)}
+        return [read.get((row.id, f"{row.session}#{row.position}")) for row in rows]
+
+
+def _is_current(row: MemoryRow) -> bool:
+    return row.closed is None and row.id != "" and row.intact
+
+
+def _as_of(row: MemoryRow, time: int) -> MemoryRow:
+    """A row as it was known at a time; closed if it was not."""
+    if row.recorded > time or (row.closed is not None and row.closed <= time):
+        return row._replace(closed=row.recorded)
+    # What ended it was not known then.
+    ends = None if row.closed is not None and row.ends == row.closed else row.ends
+    return row._replace(closed=None, successor=None, ends=ends)
+
+
+def _chosen(pool: Pool, wanted: Wanted, now: int) -> Chosen:
+    """Which memories of a pool are searched."""
+    at = now if wanted.at is None else wanted.at
+    begins, ends = pool.column("begins"), pool.column("ends")
+    chosen = pool.column("alive") & (pool.column("expires") > at)
+    # What holds no longer, or not yet, is no answer; what happened is.
+    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (begins <= at))
+    if wanted.kinds is not None:
+        kinds = [number for kind in wanted.kinds if (number := pool.kinds.find(kind)) >= 0]
+        chosen &= np.isin(pool.column("kind"), kinds)
+    if wanted.since is not None:
+        chosen &= begins >= wanted.since
+    if wanted.until is not None:
+        chosen &= begins <= wanted.until
+    if wanted.metadata:
+        for place in np.nonzero(chosen)[0].tolist():
+            held = pool.metadata[place] or {}
+            chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
+    return chosen
+
+
+_ABSENT = object()

@@ -1,0 +1,76 @@
+"""The texts of memories, which are in their events, and what is packed beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..journal.journal import Journal
+from ..journal.landmarks import disclose
+from ..journal.owners import Owner
+from ..journal.remembered import ADDED
+from ..ports import Change, MemoryRow, Trace
+from .items import Memory, memory_of
+from .traces import Gist, Vector, pack, pack_vector, read_gist, unpack, unpack_vector
+
+_pack = msgspec.msgpack.encode
+
+
+class Texts:
+    """Reads what memories say, and packs and unpacks what is searched of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def of(self, rows: Sequence[MemoryRow]) -> dict[int, Mapping[str, Any]]:
+        """The data of the events of some memories, by number; without those that were forgotten or erased."""
+        by_session: dict[str, dict[int, list[int]]] = {}
+        for row in rows:
+            by_session.setdefault(row.session, {}).setdefault(row.position, []).append(row.number)
+        found: dict[int, Mapping[str, Any]] = {}
+        for session, numbers in by_session.items():
+            for event in await self._journal.landmarks.events(session, sorted(numbers)):
+                if event.type == ADDED and isinstance(event.data, dict):
+                    found.update((number, event.data) for number in numbers[event.position])
+        return found
+
+    async def memories(self, rows: Sequence[MemoryRow]) -> list[Memory]:
+        """Rows as memories, in their order; without those that were forgotten or erased."""
+        texts = await self.of(rows)
+        found = []
+        for row in rows:
+            owner = await self._journal.landmarks.owner_of(row.owner)
+            if row.number in texts and owner is not None and row.intact:
+                found.append(memory_of(row, texts[row.number], owner.name))
+        return found
+
+    def trace(self, row: MemoryRow, gist: Gist, vector: Vector | None, owner: Owner, generation: int) -> Trace:
+        """What is searched of a memory, as it is stored."""
+        where = self._where(row.pool, row.id, generation)
+        enclose = self._journal.landmarks.enclose
+        body = None if vector is None else enclose(pack_vector(vector), owner, where + b"v")
+        return Trace(row.pool, row.number, enclose(pack(gist), owner, where), body)
+
+    def _where(self, pool: bytes, id: str, generation: int) -> bytes:
+        return _pack((self._journal.workspace, pool, id, generation))
+
+    async def opened(self, change: Change, dims: int, generation: int) -> tuple[Gist, Vector | None] | None:
+        """What is searched of a memory; None if that is not there or cannot be read: it is made from the text."""
+        row = change.row
+        owner = await self._journal.landmarks.owner_of(row.owner)
+        if owner is None or change.words is None:
+            return None
+        where = self._where(row.pool, row.id, generation)
+        try:
+            gist = unpack(disclose(change.words, owner, where))
+            vector = None if change.vector is None else disclose(change.vector, owner, where + b"v")
+        except (ValueError, msgspec.DecodeError):
+            return None
+        return gist, None if vector is None else unpack_vector(vector, dims)
+
+    @staticmethod
+    def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:
+        """The gist of a memory from its text."""
+        return read_gist(data, row.begins)

@@ -1,0 +1,329 @@
+"""Time expressions in questions and texts, resolved against a day: pure, no clock, no model.
+
+`spans("I moved two weeks ago", on)` gives the days that are meant. Words are English. What has no
+year is taken to be the nearest one that is past, as people who tell or ask mostly look back; "next"
+and "in three days" look ahead. What depends on another event ("before the move") is left alone.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """Days from `start` to `end`, both included, and the words that named them."""
+
+    start: date
+    end: date
+    words: str = ""
+
+    @property
+    def days(self) -> int:
+        """How many days it covers, at least one."""
+        return (self.end - self.start).days + 1
+
+    def gap(self, other: Span) -> int:
+        """Days between the two; 0 where they touch or overlap."""
+        return max(0, (other.start - self.end).days, (self.start - other.end).days)
+
+
+_MONTHS = {name.lower(): n for n, name in enumerate(calendar.month_name) if name}
+_MONTHS |= {name.lower(): n for n, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
+_WEEKDAYS = {name.lower(): n for n, name in enumerate(calendar.day_name)}
+_SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
+_HOLIDAYS = {
+    "new year's eve": (12, 31),
+    "new year's day": (1, 1),
+    "new year's": (1, 1),
+    "valentine's day": (2, 14),
+    "independence day": (7, 4),
+    "halloween": (10, 31),
+    "christmas eve": (12, 24),
+    "christmas": (12, 25),
+}
+_COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"
+_NUMBERS = {word: n for n, word in enumerate(_COUNTED.split())} | {"a": 1, "an": 1}
+# Spoken quantities that are not exact, and the number that is mostly meant.
+_VAGUE = {"couple of": 2, "couple": 2, "few": 3, "several": 4}
+_UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
+
+_MONTH = r"(?P<month>" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b\.?"
+_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_YEAR = r"(?P<year>(?:19|20)\d\d)\b"
+_COUNT = r"(?P<count>\d{1,3}|" + "|".join(_NUMBERS) + r"|(?:a |the )?(?:couple of|couple|few)|several)"
+_UNIT = r"(?P<unit>day|week|weekend|month|year)s?\b"
+_HOLIDAY = r"(?P<holiday>" + "|".join(_HOLIDAYS).replace("'", "['\u2019]") + r")(?!\w)"
+_WEEKDAY = r"(?P<weekday>" + "|".join(_WEEKDAYS) + r")\b"
+
+
+def _month(year: int, month: int) -> Span:
+    return Span(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
+
+
+def _year(year: int) -> Span:
+    return Span(date(year, 1, 1), date(year, 12, 31))
+
+
+def _months_on(day: date, months: int) -> Span:
+    index = day.year * 12 + day.month - 1 + months
+    return _month(index // 12, index % 12 + 1)
+
+
+def _season(year: int, first: int) -> Span:
+    return Span(date(year, first, 1), _months_on(date(year, first, 1), 2).end)
+
+
+def _week(day: date, weeks: int = 0) -> Span:
+    monday = day - timedelta(days=day.weekday()) + timedelta(weeks=weeks)
+    return Span(monday, monday + timedelta(days=6))
+
+
+def _weekend(day: date, weeks: int = 0) -> Span:
+    sunday = _week(day, weeks).end
+    return Span(sunday - timedelta(days=1), sunday)
+
+
+def _one(day: date) -> Span:
+    return Span(day, day)
+
+
+def _day_of_month(found: re.Match[str], on: date) -> Span | None:
+    month, day = _MONTHS[found["month"].lower()], int(found["day"])
+    if found["year"]:
+        return _one(date(int(found["year"]), month, day))
+    this = date(on.year, month, day)
+    return _one(this if this <= on else date(on.year - 1, month, day))
+
+
+def _iso(found: re.Match[str], on: date) -> Span | None:
+    return _one(date(int(found["year"]), int(found["m"]), int(found["d"])))
+
+
+def _named_month(found: re.Match[str], on: date) -> Span | None:
+    month, which = _MONTHS[found["month"].lower()], (found["which"] or "").lower()
+    if found["year"]:
+        return _part_of_month(_month(int(found["year"]), month), which)
+    if which == "next":
+        return _month(on.year + (month <= on.month), month)
+    # "Last May" said in May is a year back; a bare "May" said in May is this one.
+    back = month > on.month or (which == "last" and month == on.month)
+    return _part_of_month(_month(on.year - back, month), which)
+
+
+def _part_of_month(span: Span, which: str) -> Span:
+    first, last = {"early": (1, 10), "mid": (10, 20), "late": (20, span.days)}.get(which.strip("- "), (1, span.days))
+    return Span(span.start.replace(day=first), span.start.replace(day=last))
+
+
+def _bare_year(found: re.Match[str], on: date) -> Span | None:
+    return _year(int(found["year"]))
+
+
+def _named_season(found: re.Match[str], on: date) -> Span | None:
+    first, which = _SEASONS[found["season"].lower()], (found["which"] or "").lower()
+    if found["year"]:
+        return _season(int(found["year"]), first)
+    if which == "next":
+        return _season(on.year + (first <= on.month), first)
+    this = _season(on.year, first)
+    if this.start > on or (which == "last" and this.end >= on):
+        return _season(on.year - 1, first)
+    return this
+
+
+def _holiday(found: re.Match[str], on: date) -> Span | None:
+    month, day = _HOLIDAYS[found["holiday"].lower().replace("\u2019", "'")]
+    if found["year"]:
+        return _one(date(int(found["year"]), month, day))
+    this = date(on.year, month, day)
+    back = this > on and (found["which"] or "").lower() not in ("this", "next")
+    return _one(this.replace(year=on.year - back))
+
+
+_DAY_WORDS = {
+    "the day before yesterday": -2,
+    "yesterday": -1,
+    "last night": -1,
+    "today": 0,
+    "tonight": 0,
+    "this morning": 0,
+    "this afternoon": 0,
+    "this evening": 0,
+    "tomorrow": 1,
+}
+
+
+def _day_word(found: re.Match[str], on: date) -> Span | None:
+    return _one(on + timedelta(days=_DAY_WORDS[found["word"].lower()]))
+
+
+def _ago(found: re.Match[str], on: date) -> Span | None:
+    return _shifted(found, on, -1)
+
+
+def _ahead(found: re.Match[str], on: date) -> Span | None:
+    return _shifted(found, on, 1)
+
+
+def _amount(words: str) -> tuple[int, bool]:
+    """The number that is meant, and whether it is only roughly so."""
+    plain = re.sub(r"^(a|the) (?=couple|few)", "", words.lower())
+    if plain in _VAGUE:
+        return _VAGUE[plain], True
+    return int(plain) if plain.isdigit() else _NUMBERS[plain], False
+
+
+def _shifted(found: re.Match[str], on: date, sign: int) -> Span | None:
+    (count, vague), unit = _amount(found["count"]), found["unit"].lower()
+    if unit == "month":
+        near = _months_on(on, sign * count)
+        return _widened(near, 30) if vague else near
+    if unit == "year":
+        near = _year(on.year + sign * count)
+        return _widened(near, 365) if vague else near
+    middle = _one(on + timedelta(days=sign * count * _UNITS[unit]))
+    if unit == "day":
+        return _widened(middle, 2) if vague else middle
+    # "Two weeks ago" is rarely meant to the day.
+    return _widened(middle, 7 if vague else 3)
+
+
+def _widened(span: Span, days: int) -> Span:
+    return Span(span.start - timedelta(days=days), span.end + timedelta(days=days))
+
+
+def _past_stretch(found: re.Match[str], on: date) -> Span | None:
+    count, _ = _amount(found["count"])
+    return Span(on - timedelta(days=count * _UNITS[found["unit"].lower()]), on)
+
+
+def _near_unit(found: re.Match[str], on: date) -> Span | None:
+    step = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}[found["which"].lower()]
+    match found["unit"].lower():
+        case "week":
+            return _week(on, step)
+        case "weekend":
+            # Said on a weekend, "last weekend" is the one before; "this weekend" is the running week's.
+            return _weekend(on, step)
+        case "month":
+            return _months_on(on, step)
+        case _:
+            return _year(on.year + step)
+
+
+def _near_weekday(found: re.Match[str], on: date) -> Span | None:
+    weekday, which = _WEEKDAYS[found["weekday"].lower()], (found["which"] or "").lower()
+    if which in ("next", "this", "coming"):
+        return _one(on + timedelta(days=(weekday - on.weekday()) % 7 or 7))
+    return _one(on - timedelta(days=(on.weekday() - weekday) % 7 or 7))
+
+
+_Reader = Callable[[re.Match[str], date], Span | None]
+_WHICH = r"(?:(?P<which>last|this|next|early|late|mid)[\s-]+)?"
+# The longest way of saying a day comes first: what one reader has taken is hidden from those below it.
+_READERS: tuple[tuple[re.Pattern[str], _Reader], ...] = tuple(
+    (re.compile(r"(?<![\w-])" + pattern, re.IGNORECASE), reader)
+    for pattern, reader in (
+        (r"(?P<year>(?:19|20)\d\d)-(?P<m>[01]\d)-(?P<d>[0-3]\d)(?!\d)", _iso),
+        (rf"{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?", _day_of_month),
+        (rf"{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d)(?:,?\s+{_YEAR})?", _day_of_month),
+        (rf"{_WHICH}{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?", _named_month),
+        (rf"{_WHICH}(?P<season>{'|'.join(_SEASONS)})\b(?:,?\s+(?:of\s+)?{_YEAR})?", _named_season),
+        (rf"{_WHICH}{_HOLIDAY}(?:,?\s+{_YEAR})?", _holiday),
+        (rf"(?P<word>{'|'.join(_DAY_WORDS)})\b", _day_word),
+        (rf"{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b", _ago),
+        (rf"(?:the\s+)?(?:last|past)\s+{_COUNT}\s+{_UNIT}", _past_stretch),
+        (rf"in\s+{_COUNT}\s+{_UNIT}", _ahead),
+        (r"(?P<which>last|past|previous|this|next|coming)\s+(?P<unit>weekend|week|month|year)\b", _near_unit),
+        (rf"(?:(?P<which>last|this|next|coming|on|past)\s+){_WEEKDAY}", _near_weekday),
+        (rf"(?:in|of|since|during|year|by|until|before|after|from)\s+{_YEAR}", _bare_year),
+    )
+)
+_EARLIER_OR_LATER = re.compile(
+    rf"(?:the\s+)?(?:(?P<unit>week|weekend|day|month|year)|{_WEEKDAY})\s+(?P<way>before|after)\s+$", re.IGNORECASE
+)
+# Verbs and names that look like a month or a season unless something marks them as a time.
+_DOUBTFUL = frozenset(
+    {
+        "may",
+        "march",
+        "mar",
+        "fall",
+        "spring",
+        "dec",
+        "jan",
+        "jun",
+        "sep",
+        "oct",
+        "nov",
+        "aug",
+        "apr",
+        "feb",
+        "jul",
+    }
+)
+_MARKED = re.compile(
+    r"\b(?:in|since|during|until|by|of|before|after|around|from|the|early|late|mid)\s+$", re.IGNORECASE
+)
+
+
+def spans(text: str, on: date) -> tuple[Span, ...]:
+    """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
+    found: list[tuple[int, Span]] = []
+    rest = text
+    for pattern, read in _READERS:
+        for match in pattern.finditer(rest):
+            if _is_another_word(match):
+                continue
+            span = _read(read, match, on)
+            if span is None:
+                continue
+            start, span = _moved(rest, match.start(), span)
+            found.append((start, Span(span.start, span.end, text[start : match.end()].strip())))
+            rest = rest[:start] + "\0" * (match.end() - start) + rest[match.end() :]
+    return tuple(span for _, span in sorted(found, key=lambda pair: pair[0]))
+
+
+def _read(read: _Reader, match: re.Match[str], on: date) -> Span | None:
+    """What the reader makes of it; nothing for a day that no calendar has (30 February, year 0)."""
+    try:
+        return read(match, on)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_another_word(match: re.Match[str]) -> bool:
+    """A bare "may", "march" or "fall" is a month or season only where it is marked as one."""
+    word = match.group().strip().rstrip(".")
+    if word.lower() not in _DOUBTFUL:
+        return False
+    return _MARKED.search(match.string[: match.start()]) is None
+
+
+def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
+    """The span that "the week before …" or "the Friday after …" in front of it makes of it."""
+    lead = _EARLIER_OR_LATER.search(text[:start])
+    if lead is None:
+        return start, span
+    sign = -1 if lead["way"].lower() == "before" else 1
+    edge = span.start if sign < 0 else span.end
+    if lead["weekday"]:
+        distance = (sign * (_WEEKDAYS[lead["weekday"].lower()] - edge.weekday())) % 7 or 7
+        return lead.start(), _one(edge + timedelta(days=sign * distance))
+    days = {"day": 1, "week": 7, "weekend": 7, "month": 31, "year": 366}[lead["unit"].lower()]
+    first, last = sorted((edge + timedelta(days=sign), edge + timedelta(days=sign * days)))
+    return lead.start(), Span(first, last)
+
+
+def closeness(asked: Iterable[Span], told: Iterable[Span]) -> float:
+    """How near the times of a memory are to those asked for: 1 where they meet, then falling to 0.
+
+    The fall is gentler for longer spans: a week off "in May" matters less than a week off "on 3 May".
+    """
+    pairs = [(one, other) for one in asked for other in told]
+    return max((0.5 ** (one.gap(other) / max(3, one.days / 2)) for one, other in pairs), default=0.0)

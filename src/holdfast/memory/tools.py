@@ -1,0 +1,85 @@
+"""Memory as tools for a model: what it may call, and what it gets back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidInput
+
+_KINDS = ["fact", "preference", "identity", "procedure", "blocker", "reference"]
+_TOOLS: dict[str, dict[str, Any]] = {
+    "recall": {
+        "description": (
+            "Searches what was remembered in this and earlier sessions. Use it before you ask the user for something "
+            "that they may have said before. Ask in plain words; names and times in the question count."
+        ),
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What you want to know, such as: where does Ada live?"},
+                "limit": {"type": "integer", "description": "How many memories at most.", "minimum": 1, "maximum": 50},
+            },
+            "required": ["query"],
+        },
+    },
+    "remember": {
+        "description": (
+            "Remembers something beyond this session: one statement that can be understood by itself, with names "
+            "instead of pronouns. Not for what only matters now."
+        ),
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "description": "The statement."},
+                "kind": {"type": "string", "enum": _KINDS, "description": "What sort of statement it is."},
+                "key": {
+                    "type": "string",
+                    "description": "What it is about, such as 'home city': it replaces what was remembered under it.",
+                },
+                "importance": {"type": "number", "minimum": 0, "maximum": 1},
+            },
+            "required": ["content"],
+        },
+    },
+    "forget": {
+        "description": "Forgets a memory for good, because the user wishes it or because it is wrong.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"ref": {"type": "string", "description": "The ref of the memory, as recall showed it."}},
+            "required": ["ref"],
+        },
+    },
+}
+
+
+def memory_tools(form: str) -> list[dict[str, Any]]:
+    """The tools as a provider wants them."""
+    if form == "anthropic":
+        return [{"name": name, **tool} for name, tool in _TOOLS.items()]
+    if form == "openai":
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "description": tool["description"],
+                    "parameters": tool["input_schema"],
+                },
+            }
+            for name, tool in _TOOLS.items()
+        ]
+    raise InvalidInput(f"{form!r} is no form of a tool", hint='say "anthropic" or "openai"')
+
+
+def arguments_of(name: str, given: object) -> dict[str, Any]:
+    """The arguments of a call, checked against the tool's schema as far as it matters."""
+    tool = _TOOLS.get(name)
+    if tool is None:
+        raise InvalidInput(f"there is no tool {name!r}", hint=f"known are: {', '.join(_TOOLS)}")
+    schema = tool["input_schema"]
+    if not isinstance(given, dict):
+        raise InvalidInput(f"the arguments of {name} are no object", hint="give them as a JSON object")
+    for field in schema["required"]:
+        if not isinstance(given.get(field), str) or not given[field].strip():
+            raise InvalidInput(f"{name} needs `{field}`", hint=schema["properties"][field]["description"])
+    return {field: value for field, value in given.items() if field in schema["properties"] and value is not None}

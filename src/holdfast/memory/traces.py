@@ -1,0 +1,106 @@
+"""What a search needs to know of a memory, worked out once from its text and packed: its gist and its vector."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .times import Span, spans
+from .words import content_words, number_of, terms
+
+Vector = NDArray[np.float32]
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+READ_UPTO = 20_000
+"""Characters of a text that are searched; what lies behind them is kept, but not found."""
+SUBSTANCE_CAP = 30
+
+
+class Gist(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A text as it is searched: the numbers of its terms (32 bits each) and how often each occurs, how long it is, the
+    days that it names, how many words carry meaning, and whether it asks something."""
+
+    terms: bytes
+    counts: bytes
+    length: int
+    told: list[tuple[int, int]]
+    substance: int
+    asks: bool
+    speaker: str
+    metadata: dict[str, Any] | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Gist).decode
+
+
+def day_of(time: int) -> dt.date:
+    """The day (in UTC) of a time in microseconds; the nearest that a calendar has."""
+    try:
+        return (EPOCH + dt.timedelta(microseconds=time)).date()
+    except OverflowError:
+        return dt.date.max if time > 0 else dt.date.min
+
+
+def read_gist(data: Mapping[str, Any], time: int) -> Gist:
+    """The gist of a memory from the data of its event and the time at which it begins."""
+    on = day_of(time)
+    speaker = data.get("speaker") or ""
+    text = data["content"][:READ_UPTO]
+    titled = f"{data['title']}\n{text}" if data.get("title") else text
+    counted = Counter(number_of(term) for term in terms(f"{on.day} {on:%B %Y} {speaker} {titled}"))
+    found = sorted(counted)
+    return Gist(
+        terms=np.array(found, dtype="<u4").tobytes(),
+        counts=bytes(min(255, counted[term]) for term in found),
+        length=counted.total(),
+        told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)],
+        substance=min(SUBSTANCE_CAP, content_words(titled)),
+        asks="?" in text,
+        speaker=speaker,
+        metadata=data.get("metadata"),
+    )
+
+
+def pack(gist: Gist) -> bytes:
+    """A gist as it is stored."""
+    return _encode(gist)
+
+
+def unpack(packed: bytes) -> Gist:
+    """A gist as it was. ValueError if it cannot be read."""
+    return _decode(packed)
+
+
+def told_spans(gist: Gist, on: dt.date) -> tuple[Span, ...]:
+    """The day that a memory is from, and the days that it names."""
+    named = (Span(dt.date.fromordinal(first), dt.date.fromordinal(last)) for first, last in gist.told)
+    return (Span(on, on), *named)
+
+
+def said(data: Mapping[str, Any]) -> str:
+    """The text of a memory as an embedder is given it."""
+    content = data["content"][:READ_UPTO]
+    text = f"{data['title']}. {content}" if data.get("title") else content
+    return f"{data['speaker']}: {text}" if data.get("speaker") else text
+
+
+def pack_vector(vector: Vector) -> bytes:
+    """A vector of length 1 in a byte for each number, with the scale in front."""
+    scale = float(np.abs(vector).max()) / 127 or 1.0
+    numbers: bytes = np.rint(vector / scale).astype(np.int8).tobytes()
+    return np.float32(scale).tobytes() + numbers
+
+
+def unpack_vector(packed: bytes, dims: int) -> Vector | None:
+    """The vector as it was stored, of length 1 again; None if it has other dimensions."""
+    if len(packed) != 4 + dims:
+        return None
+    vector = np.frombuffer(packed, dtype=np.int8, offset=4).astype(np.float32)
+    length = float(np.sqrt(vector @ vector))
+    return vector / np.float32(length or 1.0)

@@ -1,0 +1,60 @@
+"""Words of a text as they are searched: split and stemmed, each as a number.
+
+Texts keep their stop words (the length counts); questions drop them, because "what did she do" would
+otherwise rank by its commonest words. Stemming is Snowball's English; `snowballstemmer` is pure Python
+and hands over to PyStemmer by itself where that is installed.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from zlib import crc32
+
+import snowballstemmer
+
+_STOP_WORDS = """
+    a about again also am an and any are as at be because been being both but by can could d did didn do does
+    doesn doing don down during each for from had has have having he her here hers him his how i if in into is isn
+    it its just ll m may me might must my myself no nor not of off on only or our ours out over own re s same shall
+    she should so some such t than that the their theirs them then there these they this those to too under up ve
+    very was wasn we were what when where which while who whom whose why will with would you your yours
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+_WORD = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['\u2019]s\b")
+_stemmer = snowballstemmer.stemmer("english")
+
+
+@lru_cache(maxsize=65536)
+def stem(word: str) -> str:
+    """The stem of one lower-case word."""
+    return str(_stemmer.stemWord(word))
+
+
+def _split(text: str) -> list[str]:
+    return _WORD.findall(_POSSESSIVE.sub(" ", text.lower()))
+
+
+def terms(text: str) -> list[str]:
+    """The stems of a text in their order, stop words included."""
+    return [stem(word) for word in _split(text)]
+
+
+def query_terms(question: str) -> tuple[str, ...]:
+    """The distinct stems that a question is searched by; all of its words where it has only stop words."""
+    words = _split(question)
+    wanted = [word for word in words if word not in STOP_WORDS] or words
+    return tuple(dict.fromkeys(stem(word) for word in wanted))
+
+
+def content_words(text: str) -> int:
+    """How many different words that carry meaning a text has: what tells "Thanks!" from a statement."""
+    return len({stem(word) for word in _split(text) if word not in STOP_WORDS})
+
+
+@lru_cache(maxsize=65536)
+def number_of(term: str) -> int:
+    """The number under which a term is stored: 32 bits of it tell all words of a language apart."""
+    return crc32(term.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,136 @@
+"""Memories in a store: the rows of the catalog, what a search needs beside them, and how both are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class MemoryRow(NamedTuple):
+    """A memory in the catalog: everything about it but its text, which is in its event.
+
+    `pool` says who may see it: b"" everybody in the workspace, else one subject or one session. `id` is the hash of
+    what it says; in a pool one row of an id is current, and so is one of a `key`. A row that is `closed` is history:
+    since that time something else is known (`successor`), or nothing. `begins` and `ends` say when it holds in the
+    world, `recorded` and `closed` when it was known here. `times` counts how often it was said, `confirmed` is when
+    last. `changed` is the pool's count of changes at the last one of this row. One that was forgotten is closed and has
+    no `id`: only that it is gone is left. `number` is the store's own, and grows. One that is read and not `intact`
+    does not match its checksum: nothing of it can be relied on but its number.
+    """
+
+    pool: bytes
+    id: str
+    session: str
+    position: int
+    kind: str
+    key: str | None
+    owner: bytes | None
+    recorded: int
+    begins: int
+    ends: int | None
+    expires: int | None
+    importance: float
+    confidence: float
+    confirmed: int
+    times: int = 1
+    closed: int | None = None
+    successor: str | None = None
+    changed: int = 0
+    number: int = 0
+    intact: bool = True
+
+
+class MemoryQuery(NamedTuple):
+    """Which memories to give, by their numbers: in some pools (None: in all), of an id, a key, some kinds or numbers;
+    current ones, or those that were known at a time, or (`history`) all that are not forgotten; after a number."""
+
+    pools: tuple[bytes, ...] | None = None
+    id: str | None = None
+    key: str | None = None
+    kinds: tuple[str, ...] | None = None
+    numbers: tuple[int, ...] | None = None
+    at: int | None = None
+    history: bool = False
+    after: int = 0
+    limit: int = 1000
+
+
+class Trace(NamedTuple):
+    """What a search needs of a memory: its words, packed, and its vector, if there is one yet. In a pool that is
+    sealed both are, too."""
+
+    pool: bytes
+    number: int
+    words: bytes
+    vector: bytes | None
+
+
+class Change(NamedTuple):
+    """A row that changed, with its trace and how often and when it was last recalled."""
+
+    row: MemoryRow
+    words: bytes | None
+    vector: bytes | None
+    recalled: int
+    recalled_at: int
+
+
+class Generation(NamedTuple):
+    """The vectors of one embedder. Of several, the active one is searched; another is being made."""
+
+    number: int
+    identity: bytes
+    active: bool
+
+
+class MemoryStore(Protocol):
+    """The part of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
+
+    a memory that is current already is confirmed, and what said it again is history at once, with the same id as
+    `successor`; one with the key of another takes its place, unless it begins earlier: then it is history, which the
+    other one ended. Every change counts in its pool, in the order of commits.
+    """
+
+    async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
+        """Rows by number, ascending."""
+        ...
+
+    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+        """How often each pool was changed; of all that ever were, if none are named."""
+        ...
+
+    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        """Rows that were changed after a count, in that order; those that are closed or forgotten too."""
+        ...
+
+    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        """Current rows without a trace in this generation: first those that have none in an earlier one either, each
+        oldest first."""
+        ...
+
+    async def count_untraced(self, workspace: str, generation: int) -> int:
+        """How many there are."""
+        ...
+
+    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+        """Store traces of rows that are still there, in a generation that still is; each is a change of its row."""
+        ...
+
+    async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
+        """Add to how often a row was recalled, and when last: (number, times, time). Nothing for one that is gone. No
+        change in the sense of `changes`."""
+        ...
+
+    async def generations(self, workspace: str) -> list[Generation]:
+        """All generations, by number."""
+        ...
+
+    async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
+        """Begin a generation, unless one of this identity is there: then that one. If `active` is asked for and another
+        one is active, the new one is not. The number of one that was dropped is never given again."""
+        ...
+
+    async def activate(self, workspace: str, generation: int) -> None:
+        """Search this generation from now on, and drop all others with their traces. Nothing changes if it was dropped
+        itself."""
+        ...

@@ -1,0 +1,207 @@
+"""Memories as the stores read and write them: what a new one does to those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Protocol
+
+from ..errors import StoreDamaged
+from ..ports import Beside, MemoryRow, Record
+
+DROPPED = -1
+"""What is stored of a generation that was dropped, in place of whether it is active."""
+
+
+def entering(beside: Beside, records: Sequence[Record]) -> Iterable[MemoryRow]:
+    """The memories of an append at the positions and times that their events got: `expires` counts from there, and so
+    does `begins` where it is 0."""
+    for row in beside.memories:
+        event = records[row.position]
+        begins = event.time if row.begins == 0 else row.begins
+        expires = None if row.expires is None else event.time + row.expires
+        yield row._replace(
+            position=event.position,
+            recorded=event.time,
+            begins=begins,
+            expires=expires,
+            importance=float(row.importance),  # a whole number would be read back as another type than was checked
+            confidence=float(row.confidence),
+            confirmed=event.time,
+            number=0,
+        )
+
+
+def settled(
+    row: MemoryRow, same: Callable[[str], MemoryRow | None], keyed: Callable[[str], MemoryRow | None]
+) -> list[MemoryRow]:
+    """The rows to write for a new memory: itself, and the one whose place it takes or that it confirms.
+
+    `same` and `keyed` give the current row of an id and of a key in its pool. A new row has no number. One that only
+    says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too.
+    """
+    known = same(row.id)
+    if known is not None:
+        importance = max(known.importance, row.importance)
+        confidence = max(known.confidence, row.confidence)
+        ends = known.ends if row.ends is None else row.ends
+        return [
+            known._replace(
+                confirmed=max(known.confirmed, row.confirmed),
+                times=known.times + 1,
+                expires=row.expires,
+                importance=importance,
+                confidence=confidence,
+                ends=ends,
+            ),
+            row._replace(closed=row.recorded, successor=row.id),
+        ]
+    older = keyed(row.key) if row.key is not None else None
+    if older is None:
+        return [row]
+    if row.begins < older.begins:  # news of the past: what is known now is not touched
+        return [row._replace(ends=_earlier(row.ends, older.begins), closed=row.recorded, successor=older.id)]
+    ended = older._replace(ends=_earlier(older.ends, row.begins), closed=row.recorded, successor=row.id)
+    return [ended, row]
+
+
+def _earlier(ends: int | None, begins: int) -> int:
+    return begins if ends is None else min(ends, begins)
+
+
+def gone(row: MemoryRow) -> MemoryRow:
+    """What is left of a memory that was forgotten."""
+    return MemoryRow(
+        pool=row.pool,
+        id="",
+        session="",
+        position=0,
+        kind="",
+        key=None,
+        owner=None,
+        recorded=0,
+        begins=0,
+        ends=None,
+        expires=None,
+        importance=0.0,
+        confidence=0.0,
+        confirmed=0,
+        closed=row.recorded,
+        number=row.number,
+    )
+
+
+class Rows(Protocol):
+    """The rows of one pool, as they are in the store."""
+
+    def current(self, id: str) -> MemoryRow | None:
+        """The current row of an id."""
+        ...
+
+    def keyed(self, key: str) -> MemoryRow | None:
+        """The current row of a key."""
+        ...
+
+
+class Ledger:
+    """One pool while a transaction changes it. Rows are read when they are needed and changed here; the store writes
+    them when all is settled, so that a transaction that is refused has written nothing.
+
+    `changed` holds the rows to write, by number and in the order of their counts; a new one's number is below 0. Those
+    that are there already must be written first: a new row may take the place of one of them.
+    """
+
+    def __init__(self, rows: Rows, changes: int) -> None:
+        self._rows = rows
+        self._ids: dict[str, MemoryRow | None] = {}
+        self._keys: dict[str, MemoryRow | None] = {}
+        self.changes = changes
+        self.changed: dict[int, MemoryRow] = {}
+        self.forgotten: list[int] = []
+
+    def enter(self, row: MemoryRow) -> None:
+        """A memory that was said."""
+        for change in settled(row, self._current, self._keyed):
+            self.put(change)
+
+    def end(self, row: MemoryRow, time: int) -> None:
+        """A memory that holds no longer; nothing if it is history."""
+        row = _sound(self.changed.get(row.number, row))
+        if row.closed is None:
+            self.put(row._replace(closed=time, ends=_earlier(row.ends, time)))
+
+    def forget(self, row: MemoryRow) -> None:
+        """Leave nothing of a memory but that it was. It may be damaged."""
+        row = self.changed.get(row.number, row)
+        if row.id or not row.intact:
+            self.put(gone(row))
+            self.forgotten.append(row.number)
+
+    def put(self, row: MemoryRow) -> None:
+        """A row to write: it counts as a change."""
+        self.changes += 1
+        number = row.number or -1 - len(self.changed)
+        row = row._replace(number=number, changed=self.changes)
+        self.changed.pop(number, None)
+        self.changed[number] = row
+        if row.closed is None:
+            self._ids[row.id] = row
+            if row.key is not None:
+                self._keys[row.key] = row
+
+    def numbered(self, number: Callable[[], int]) -> list[MemoryRow]:
+        """The rows to write, in the order in which to write them; new ones get their numbers now."""
+        new = [row._replace(number=number()) for row in self.changed.values() if row.number < 0]
+        return [row for row in self.changed.values() if row.number > 0] + new
+
+    def _current(self, id: str) -> MemoryRow | None:
+        if id not in self._ids:
+            self._ids[id] = self._rows.current(id)
+        return self._latest(self._ids[id])
+
+    def _keyed(self, key: str) -> MemoryRow | None:
+        if key not in self._keys:
+            self._keys[key] = self._rows.keyed(key)
+        return self._latest(self._keys[key])
+
+    def _latest(self, row: MemoryRow | None) -> MemoryRow | None:
+        if row is None:
+            return None
+        row = _sound(self.changed.get(row.number, row))
+        return row if row.closed is None else None
+
+
+def _sound(row: MemoryRow) -> MemoryRow:
+    if not row.intact:
+        raise StoreDamaged(
+            f"the row of memory {row.number} does not match its checksum", hint="forget it, or restore it from a backup"
+        )
+    return row
+
+
+def settle_all(
+    beside: Beside,
+    records: Sequence[Record],
+    ledger: Callable[[bytes], Ledger],
+    find: Callable[[int], MemoryRow | None],
+) -> None:
+    """Enter, end and forget the memories of an append. `ledger` gives a pool's, `find` a row of this workspace."""
+    for row in entering(beside, records):
+        ledger(row.pool).enter(row)
+    for number, time in beside.ended:
+        found = find(number)
+        if found is not None:
+            ledger(found.pool).end(found, time)
+    for number in beside.forgotten:
+        found = find(number)
+        if found is not None:
+            ledger(found.pool).forget(found)
+
+
+def traced_upto(generations: Iterable[int], there: Container[int]) -> int:
+    """The last generation up to which a memory has a trace in all of them; 0 if it has none in the first."""
+    last = 0
+    for generation in generations:
+        if generation not in there:
+            break
+        last = generation
+    return last

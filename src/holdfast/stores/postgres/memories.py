@@ -1,0 +1,255 @@
+"""Memories: written with an append, read by pool, id, key or change.
+
+Whoever reads rows of a pool to change them, or changes them, holds the lock on the pool's row: so the changes of a pool
+are counted in the order of commits, and which row of an id or of a key is current is decided once. Locks come after
+those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then pools by name. A memory,
+its traces and its recalls are locked by nobody who has not its pool. All pools are locked before a row of one is read;
+a memory never moves to another pool, so the pools of numbers can be looked up before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...ports import Beside, Change, Generation, MemoryRow, Record, Trace
+from ..memoryrows import DROPPED, Ledger, settle_all, traced_upto
+from ..queries import load_queries
+from ..rowcheck import checksum, expect_intact
+from .connection import Connection
+from .leases import Place
+
+M = load_queries(Path(__file__).parent / "memories.sql")
+Recall = tuple[int, int]
+"""How often a memory was recalled, and when last."""
+
+
+class Pool:
+    """A pool that a transaction changes: its row is locked. Nothing of it is written before `write`."""
+
+    def __init__(self, connection: Connection, workspace: str, pool: bytes) -> None:
+        self._connection = connection
+        self.place = (workspace, pool)
+        self._traced: dict[int, int] = {}
+        """Up to which generation each row was traced."""
+        row = connection.execute(M.lock_pool, self.place, binary=True).fetchone()
+        if row is None:
+            connection.execute(M.add_pool, (*self.place, checksum(*self.place, 0)))
+            row = connection.execute(M.lock_pool, self.place, binary=True).fetchone()
+        assert row is not None, "pools are never removed"
+        expect_intact("a pool of memories", row[1], *self.place, row[0])
+        self.ledger = Ledger(self, row[0])
+
+    def current(self, id: str) -> MemoryRow | None:
+        """The current row of an id."""
+        return next(iter(self._read(M.find_current, (*self.place, id))), None)
+
+    def keyed(self, key: str) -> MemoryRow | None:
+        """The current row of a key."""
+        return next(iter(self._read(M.find_keyed, (*self.place, key))), None)
+
+    def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
+        return [self.taken(row) for row in self._connection.execute(query.encode(), values, binary=True).fetchall()]
+
+    def taken(self, columns: Sequence[Any]) -> MemoryRow:
+        """A row of this pool, to be changed."""
+        self._traced[columns[2]] = columns[-2]
+        return read_memory(columns)
+
+    def put_traces(
+        self, generations: Sequence[int], generation: int, traces: dict[int, tuple[MemoryRow, Trace]]
+    ) -> None:
+        """What is searched of some rows, by their numbers: a change of each."""
+        columns = []
+        for number, (_, trace) in sorted(traces.items()):
+            fields = (*self.place, number, generation, trace.words, trace.vector)
+            columns.append((*fields, checksum(*fields)))
+        self._connection.cursor().executemany(M.put_trace, columns)
+        there: dict[int, set[int]] = {}
+        for number, made in self._connection.execute(M.generations_traced, (*self.place, list(traces))):
+            there.setdefault(number, set()).add(made)
+        for number, (row, _) in sorted(traces.items()):
+            self._traced[number] = traced_upto(generations, there.get(number, ()))
+            self.ledger.put(row)
+
+    def write(self, session: str) -> list[tuple[Any, ...]]:
+        """Store all changes; new rows are of this session. Gives the sizes of the traces that went with what was
+        forgotten, and whether each had a vector."""
+        ledger, connection = self.ledger, self._connection
+        if not ledger.changed:
+            return []
+        new = sum(number < 0 for number in ledger.changed)
+        numbers = iter(connection.execute(M.next_numbers, (new,)).fetchall() if new else [])
+        there: list[tuple[Any, ...]] = []
+        added: list[tuple[Any, ...]] = []
+        for row in ledger.numbered(lambda: int(next(numbers)[0])):
+            known = row.number in ledger.changed
+            kept = row if known else row._replace(session=session)
+            fields = (*self.place, row.number, *kept[1:18], self._traced.get(row.number, 0) if row.id else 0)
+            (there if known else added).append((*fields, checksum(*fields)))
+        if there:
+            connection.cursor().executemany(M.write_memory, [(*row[3:], *row[:3]) for row in there])
+        if added:
+            connection.cursor().executemany(M.add_memory, added)
+        check = checksum(*self.place, ledger.changes)
+        connection.execute(M.count_changes, (ledger.changes, check, *self.place))
+        return self._drop_traces()
+
+    def _drop_traces(self) -> list[tuple[Any, ...]]:
+        if not self.ledger.forgotten:
+            return []
+        gone = (*self.place, self.ledger.forgotten)
+        self._connection.execute(M.drop_recalls, gone)
+        return self._connection.execute(M.drop_traces, gone).fetchall()
+
+
+def lock_pools(connection: Connection, workspace: str, pools: Iterable[bytes]) -> dict[bytes, Pool]:
+    """Pools to change, locked by name."""
+    return {pool: Pool(connection, workspace, pool) for pool in sorted(set(pools))}
+
+
+def read_memory(columns: Sequence[Any]) -> MemoryRow:
+    """A memory from its columns. Damage is said, not raised: others must still be found."""
+    *fields, check = columns
+    _, pool, number, *rest, _ = fields
+    found = MemoryRow._make((pool, *rest, number, True))
+    return found if checksum(*fields) == check else found._replace(intact=False)
+
+
+def read_change(generation: int, columns: Sequence[Any]) -> Change:
+    """A change from its columns. What is searched and does not match its checksum is left out: it is made anew."""
+    words, vector, check, recalled, time, *row = columns
+    memory = read_memory(row)
+    if words is not None and checksum(*row[:3], generation, words, vector) != check:
+        words = vector = None
+    return Change(memory, words, vector, recalled, time)
+
+
+def _pools_of(connection: Connection, workspace: str, numbers: Sequence[int]) -> dict[int, bytes]:
+    return dict(connection.execute(M.pools_of, (workspace, list(numbers)), binary=True).fetchall())
+
+
+def locked_rows(
+    connection: Connection, workspace: str, numbers: Sequence[int], more: Iterable[bytes] = ()
+) -> tuple[dict[bytes, Pool], dict[int, MemoryRow]]:
+    """Rows to change and their pools, and more pools, all locked by name."""
+    found = _pools_of(connection, workspace, numbers) if numbers else {}
+    pools = lock_pools(connection, workspace, {*found.values(), *more})
+    rows = connection.execute(M.find_numbers, (workspace, list(found)), binary=True).fetchall() if found else []
+    return pools, {row[2]: pools[row[1]].taken(row) for row in rows}
+
+
+def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> None:
+    """Enter, end and forget memories with an append. The session's row is locked."""
+    if not (beside.memories or beside.ended or beside.forgotten):
+        return
+    numbers = [*(number for number, _ in beside.ended), *beside.forgotten]
+    entered = {row.pool for row in beside.memories}
+    pools, rows = locked_rows(connection, place[0], numbers, entered)
+    settle_all(beside, records, lambda pool: pools[pool].ledger, rows.get)
+    for pool in pools.values():
+        pool.write(place[1])
+
+
+def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
+    """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes. The subject is gone:
+    no append can bring another."""
+    named = connection.execute(M.pools_of_owner, (workspace, ref), binary=True).fetchall()
+    pools = lock_pools(connection, workspace, (pool for (pool,) in named))
+    rows = connection.execute(M.memories_of_owner, (workspace, ref), binary=True).fetchall() if pools else []
+    for row in rows:
+        pools[row[1]].ledger.forget(pools[row[1]].taken(row))
+    dropped = [row for pool in pools.values() for row in pool.write("")]
+    return len(rows), sum(vector for _, vector in dropped), sum(size for size, _ in dropped)
+
+
+def read_recalls(connection: Connection, workspace: str, rows: Iterable[MemoryRow]) -> dict[int, Recall]:
+    """How often memories were recalled, and when last."""
+    places = {row.number: row.pool for row in rows}
+    values = (workspace, list(set(places.values())), list(places))
+    found: dict[int, Recall] = {}
+    for pool, number, times, time, check in connection.execute(M.find_recalls, values, binary=True):
+        expect_intact(f"the recalls of memory {number}", check, workspace, pool, number, times, time)
+        found[number] = (times, time)
+    return found
+
+
+def note_recalls(
+    connection: Connection, workspace: str, recalls: Sequence[tuple[int, int, int]], tried: list[dict[int, Recall]]
+) -> None:
+    """Add to how often memories were recalled. `tried` are the totals of earlier tries: one of them may have been
+    committed, and only its answer lost."""
+    _, rows = locked_rows(connection, workspace, [number for number, _, _ in recalls])
+    there = {number: row for number, row in rows.items() if row.id}
+    before = read_recalls(connection, workspace, there.values())
+    if before and before in tried:
+        return
+    totals: dict[int, Recall] = dict(before)
+    for number, times, time in recalls:
+        if number in there:
+            known = totals.get(number, (0, 0))
+            totals[number] = (known[0] + times, max(known[1], time))
+    tried.append(totals)
+    fields = sorted((workspace, there[number].pool, number, *total) for number, total in totals.items())
+    if fields:
+        connection.cursor().executemany(M.write_recall, [(*row, checksum(*row)) for row in fields])
+
+
+def put_traces(connection: Connection, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+    """Store what is searched of memories that are still there."""
+    generations = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
+    if generation not in generations:
+        return  # dropped meanwhile: nobody would remove them
+    pools, rows = locked_rows(connection, workspace, [trace.number for trace in traces])
+    chosen: dict[bytes, dict[int, tuple[MemoryRow, Trace]]] = {}
+    for trace in traces:
+        row = rows.get(trace.number)
+        if row is not None and row.id and row.intact:
+            chosen.setdefault(row.pool, {})[row.number] = (row, trace)
+    for name, pool in pools.items():
+        if name in chosen:
+            pool.put_traces(generations, generation, chosen[name])
+            pool.write("")
+
+
+def read_generations(connection: Connection, query: str, workspace: str) -> list[Generation]:
+    """The generations that were not dropped."""
+    found = []
+    for number, identity, active, check in connection.execute(query.encode(), (workspace,), binary=True):
+        expect_intact(f"generation {number} of the vectors", check, workspace, number, identity, active)
+        if active != DROPPED:
+            found.append(Generation(number, identity, bool(active)))
+    return found
+
+
+def add_generation(connection: Connection, workspace: str, identity: bytes, active: bool) -> Generation:
+    """A new generation, unless one of this identity is there."""
+    connection.execute(M.lock_generations, (workspace,))
+    there = read_generations(connection, M.list_generations, workspace)
+    for one in there:
+        if one.identity == identity:
+            return one
+    last: Any = connection.execute(M.last_generation, (workspace,)).fetchone()
+    made = Generation(last[0] + 1, identity, active and not any(one.active for one in there))
+    _write_generation(connection, workspace, made, int(made.active))
+    return made
+
+
+def activate(connection: Connection, workspace: str, generation: int) -> None:
+    """Drop all generations but one. Traces are removed under the locks on their pools."""
+    connection.execute(M.lock_generations, (workspace,))
+    there = read_generations(connection, M.list_generations, workspace)
+    if all(one.number != generation for one in there):
+        return
+    for one in there:
+        chosen = one.number == generation
+        kept = one if chosen else one._replace(identity=b"")
+        _write_generation(connection, workspace, kept, 1 if chosen else DROPPED)
+    connection.execute(M.lock_pools, (workspace,))
+    connection.execute(M.drop_generation_traces, (workspace, generation))
+
+
+def _write_generation(connection: Connection, workspace: str, one: Generation, active: int) -> None:
+    fields = (workspace, one.number, one.identity, active)
+    connection.execute(M.write_generation, (*fields, checksum(*fields)))

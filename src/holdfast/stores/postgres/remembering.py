@@ -1,0 +1,105 @@
+"""The part of the store that keeps memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ...ports import Change, Generation, MemoryQuery, MemoryRow, Trace
+from .connection import Connection
+from .memories import (
+    M,
+    Recall,
+    activate,
+    add_generation,
+    note_recalls,
+    put_traces,
+    read_change,
+    read_generations,
+    read_memory,
+)
+
+T = TypeVar("T")
+
+
+class Remembering:
+    """Memories by what is asked for; and what is noted about them without an append."""
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
+        values = {"workspace": workspace, **query._asdict()}
+        for name in ("pools", "kinds", "numbers"):
+            values[name] = None if values[name] is None else list(values[name])
+        return await self._rows(_narrowed(query), values)
+
+    async def _rows(self, query: str, values: dict[str, Any]) -> list[MemoryRow]:
+        return await self._do(
+            lambda connection: [read_memory(row) for row in connection.execute(query.encode(), values, binary=True)]
+        )
+
+    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+        values = {"workspace": workspace, "pools": None if pools is None else list(pools)}
+
+        def work(connection: Connection) -> dict[bytes, int]:
+            return dict(connection.execute(M.list_pools, values, binary=True).fetchall())
+
+        return await self._do(work)
+
+    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        asked = {"workspace": workspace, "pool": pool, "generation": generation, "after": after, "limit": limit}
+
+        def work(connection: Connection) -> list[Change]:
+            return [read_change(generation, row) for row in connection.execute(M.read_changes, asked, binary=True)]
+
+        return await self._do(work)
+
+    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        return await self._rows(M.read_untraced, {"workspace": workspace, "generation": generation, "limit": limit})
+
+    async def count_untraced(self, workspace: str, generation: int) -> int:
+        def work(connection: Connection) -> int:
+            row: Any = connection.execute(
+                M.count_untraced, {"workspace": workspace, "generation": generation}
+            ).fetchone()
+            return int(row[0])
+
+        return await self._do(work)
+
+    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+        if traces:
+            await self._write(lambda connection: put_traces(connection, workspace, generation, traces))
+
+    async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
+        tried: list[dict[int, Recall]] = []
+        if recalls:
+            await self._write(lambda connection: note_recalls(connection, workspace, recalls, tried))
+
+    async def generations(self, workspace: str) -> list[Generation]:
+        return await self._do(lambda connection: read_generations(connection, M.list_generations, workspace))
+
+    async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
+        return await self._write(lambda connection: add_generation(connection, workspace, identity, active))
+
+    async def activate(self, workspace: str, generation: int) -> None:
+        await self._write(lambda connection: activate(connection, workspace, generation))
+
+
+def _narrowed(query: MemoryQuery) -> str:
+    """Only the conditions that are asked for: the plan is made once for each text, whatever the values."""
+    asked = (
+        (query.pools, M.by_pool),
+        (query.id, M.by_id),
+        (query.key, M.by_key),
+        (query.kinds, M.by_kind),
+        (query.numbers, M.by_number),
+    )
+    chosen = [condition for value, condition in asked if value is not None]
+    if not query.history:
+        chosen.append(M.only_current if query.at is None else M.known_at)
+    read: str = M.read_memories
+    return read.replace("true", " AND ".join(("true", *chosen)))

@@ -1,0 +1,300 @@
+"""Memories: written with an append, read by pool, id, key or change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Trace
+from ..memoryrows import DROPPED, Ledger, settle_all, traced_upto
+from ..queries import load_queries
+from ..rowcheck import checksum, expect_intact
+
+M = load_queries(Path(__file__).parent / "memories.sql")
+T = TypeVar("T")
+
+
+class Pool:
+    """A pool that a transaction changes. Nothing is written before `write`."""
+
+    def __init__(self, connection: apsw.Connection, workspace: str, pool: bytes) -> None:
+        self._connection = connection
+        self._workspace, self.pool = workspace, pool
+        self._inner: dict[int, tuple[int, int]] = {}
+        """What a row has besides the memory: the number of its session, and up to which generation it was traced."""
+        row = _one(connection, M.find_pool, (workspace, pool))
+        if row is not None:
+            expect_intact("a pool of memories", row[2], workspace, pool, row[1])
+        self.pid: int | None = None if row is None else row[0]
+        self.ledger = Ledger(self, 0 if row is None else row[1])
+
+    def current(self, id: str) -> MemoryRow | None:
+        """The current row of an id."""
+        return next(iter(self._read(M.find_current, (id, self.pid))), None)
+
+    def keyed(self, key: str) -> MemoryRow | None:
+        """The current row of a key."""
+        return next(iter(self._read(M.find_keyed, (self.pid, key))), None)
+
+    def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
+        rows: Any = () if self.pid is None else self._connection.execute(query, values).fetchall()
+        return [self.taken(row) for row in rows]
+
+    def taken(self, columns: Sequence[Any]) -> MemoryRow:
+        """A row of this pool, to be changed."""
+        self._inner[columns[0]] = (columns[3], columns[-2])
+        return read_memory(self.pool, "", columns)
+
+    def put_trace(self, row: MemoryRow, generations: Sequence[int], generation: int, trace: Trace) -> None:
+        """What is searched of a row: a change of it."""
+        check = checksum(generation, self.pid, row.number, trace.words, trace.vector)
+        values = (generation, self.pid, row.number, trace.words, trace.vector, check)
+        self._connection.execute(M.put_trace, values)
+        rows: Any = self._connection.execute(M.generations_traced, (self.pid, row.number, self._workspace))
+        upto = traced_upto(generations, {there for (there,) in rows})
+        self._inner[row.number] = (self._inner[row.number][0], upto)
+        self.ledger.put(self.ledger.changed.get(row.number, row))
+
+    def write(self, sid: int) -> list[tuple[int, int]]:
+        """Store all changes; new rows are of this session. Gives the sizes of the traces that went with what was
+        forgotten, and whether each had a vector."""
+        ledger, execute = self.ledger, self._connection.execute
+        if not ledger.changed:
+            return []
+        if self.pid is None:
+            (self.pid,) = _one(self._connection, M.add_pool, (self._workspace, self.pool))
+        numbers = count(_one(self._connection, M.last_number, ())[0] + 1)
+        for row in ledger.numbered(lambda: next(numbers)):
+            where = self._inner.get(row.number, (sid, 0)) if row.id else (0, 0)
+            fields = (row.number, self.pid, row.id, where[0], *row[3:18], where[1])
+            execute(M.write_memory, (*fields, checksum(*fields)))
+        dropped: list[Any] = []
+        for number in ledger.forgotten:
+            execute(M.drop_recall, (number,))
+            dropped += execute(M.drop_traces, (self.pid, number)).fetchall()
+        execute(M.count_changes, (ledger.changes, checksum(self._workspace, self.pool, ledger.changes), self.pid))
+        return dropped
+
+
+class Pools(dict[bytes, Pool]):
+    """The pools that a transaction changes, each read when it is first asked for."""
+
+    def __init__(self, connection: apsw.Connection, workspace: str) -> None:
+        super().__init__()
+        self._connection, self._workspace = connection, workspace
+
+    def __missing__(self, pool: bytes) -> Pool:
+        self[pool] = Pool(self._connection, self._workspace, pool)
+        return self[pool]
+
+    def find(self, number: int) -> MemoryRow | None:
+        """A row of this workspace, to be changed."""
+        found = _one(self._connection, M.find_number, (number,))
+        if found is None or found[0] != self._workspace:
+            return None
+        return self[found[1]].taken(found[2:])
+
+    def write(self, sid: int = 0) -> list[tuple[int, int]]:
+        """Store all changes, as `Pool.write` does."""
+        return [dropped for pool in self.values() for dropped in pool.write(sid)]
+
+
+def _one(connection: apsw.Connection, query: str, values: Sequence[Any]) -> Any:
+    return connection.execute(query, tuple(values)).fetchone()
+
+
+def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> MemoryRow:
+    """A memory from its columns. `session` is the name of its session, if that is wanted."""
+    number, _, id_, _, *rest, _, check = columns
+    found = MemoryRow._make((pool, id_, session or "", *rest, number, True))
+    try:
+        intact = checksum(*columns[:-1]) == check
+    except (TypeError, ValueError, OverflowError):
+        intact = False  # a value of another type than was stored
+    return found if intact else found._replace(intact=False)
+
+
+def settle_memories(connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record]) -> Pools | None:
+    """What an append does to memories, for `Pools.write`. Raises before anything is written."""
+    if not (beside.memories or beside.ended or beside.forgotten):
+        return None
+    pools = Pools(connection, workspace)
+    settle_all(beside, records, lambda pool: pools[pool].ledger, pools.find)
+    return pools
+
+
+def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
+    """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
+    rows: Any = connection.execute(M.memories_of_owner, (ref, workspace)).fetchall()
+    pools = Pools(connection, workspace)
+    for pool, *row in rows:
+        pools[pool].ledger.forget(pools[pool].taken(row))
+    dropped = pools.write()
+    return len(rows), sum(vector for _, vector in dropped), sum(size for size, _ in dropped)
+
+
+class Remembering:
+    """The part of the store that keeps memories."""
+
+    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
+        def work(connection: apsw.Connection) -> list[MemoryRow]:
+            pids = None if query.pools is None else list(_pids(connection, workspace, query.pools).values())
+            if query.key is not None and pids is None:
+                pids = [pid for pid, *_ in connection.execute(M.list_pools, (workspace,))]
+            values = {
+                "workspace": workspace,
+                "pids": None if pids is None else json.dumps(pids),
+                "kinds": None if query.kinds is None else json.dumps(query.kinds),
+                "numbers": None if query.numbers is None else json.dumps(query.numbers),
+                **{name: getattr(query, name) for name in ("id", "key", "at", "after", "limit")},
+            }
+            rows: Any = connection.execute(_narrowed(query), values)
+            return [read_memory(pool, session, row) for pool, session, *row in rows]
+
+        return await self._read(work)
+
+    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+        def work(connection: apsw.Connection) -> dict[bytes, int]:
+            if pools is None:
+                rows: Any = connection.execute(M.list_pools, (workspace,))
+                return {pool: changes for _, pool, changes, _ in rows}
+            found = ((pool, _one(connection, M.find_pool, (workspace, pool))) for pool in pools)
+            return {pool: row[1] for pool, row in found if row is not None}
+
+        return await self._read(work)
+
+    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        def work(connection: apsw.Connection) -> list[Change]:
+            pids = _pids(connection, workspace, [pool])
+            values = {"pid": pids.get(pool, -1), "generation": generation, "after": after, "limit": limit}
+            return [_change(pool, generation, row) for row in connection.execute(M.read_changes, values)]
+
+        return await self._read(work)
+
+    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        values = {"workspace": workspace, "generation": generation, "limit": limit}
+
+        def work(connection: apsw.Connection) -> list[MemoryRow]:
+            rows: Any = connection.execute(M.read_untraced, values)
+            return [read_memory(pool, session, row) for pool, session, *row in rows]
+
+        return await self._read(work)
+
+    async def count_untraced(self, workspace: str, generation: int) -> int:
+        values = {"workspace": workspace, "generation": generation}
+
+        def work(connection: apsw.Connection) -> int:
+            row: Any = connection.execute(M.count_untraced, values).fetchone()
+            return int(row[0])
+
+        return await self._read(work)
+
+    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+        def work(connection: apsw.Connection) -> None:
+            generations = [one.number for one in _generations(connection, workspace)]
+            if generation not in generations:
+                return  # dropped meanwhile: nobody would remove them
+            pools = Pools(connection, workspace)
+            for trace in traces:
+                row = pools.find(trace.number)
+                if row is not None and row.id and row.intact:
+                    pools[row.pool].put_trace(row, generations, generation, trace)
+            pools.write()
+
+        await self._write(work)
+
+    async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
+        def work(connection: apsw.Connection) -> None:
+            pools = Pools(connection, workspace)
+            for number, times, time in recalls:
+                row = pools.find(number)
+                if row is None or not row.id:
+                    continue
+                before = _one(connection, M.find_recall, (number,))
+                if before is not None:
+                    expect_intact(f"the recalls of memory {number}", before[2], number, *before[:2])
+                before = before or (0, 0)
+                fields = (number, before[0] + times, max(before[1], time))
+                connection.execute(M.write_recall, (*fields, checksum(*fields)))
+
+        await self._write(work)
+
+    async def generations(self, workspace: str) -> list[Generation]:
+        return await self._read(lambda connection: _generations(connection, workspace))
+
+    async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
+        def work(connection: apsw.Connection) -> Generation:
+            there = _generations(connection, workspace)
+            for one in there:
+                if one.identity == identity:
+                    return one
+            number = int(_one(connection, M.last_generation, (workspace,))[0]) + 1
+            made = Generation(number, identity, active and not any(one.active for one in there))
+            _write_generation(connection, workspace, made, int(made.active))
+            return made
+
+        return await self._write(work)
+
+    async def activate(self, workspace: str, generation: int) -> None:
+        def work(connection: apsw.Connection) -> None:
+            there = _generations(connection, workspace)
+            if all(one.number != generation for one in there):
+                return
+            for one in there:
+                if one.number == generation:
+                    _write_generation(connection, workspace, one, 1)
+                else:
+                    connection.execute(M.drop_generation_traces, (one.number, workspace))
+                    _write_generation(connection, workspace, one._replace(identity=b""), DROPPED)
+
+        await self._write(work)
+
+
+def _narrowed(query: MemoryQuery) -> str:
+    asked = ((query.id, M.by_id), (query.numbers, M.by_number), (query.key, M.by_key), (query.kinds, M.by_kind))
+    chosen = [condition for value, condition in asked if value is not None]
+    if query.pools is not None or query.key is not None:
+        chosen.append(M.by_pool)
+    if not query.history:
+        chosen.append(M.only_current if query.at is None else M.known_at)
+    read: str = M.read_memories
+    return read.replace("1 = 1", " AND ".join(("1 = 1", *chosen)))
+
+
+def _pids(connection: apsw.Connection, workspace: str, pools: Sequence[bytes]) -> dict[bytes, int]:
+    found = ((pool, _one(connection, M.find_pool, (workspace, pool))) for pool in pools)
+    return {pool: row[0] for pool, row in found if row is not None}
+
+
+def _change(pool: bytes, generation: int, columns: Sequence[Any]) -> Change:
+    *row, session, words, vector, check, recalled, recalled_at = columns
+    memory = read_memory(pool, session, row)
+    if words is not None and checksum(generation, row[1], memory.number, words, vector) != check:
+        words = vector = None  # made anew from the text
+    return Change(memory, words, vector, recalled, recalled_at)
+
+
+def _generations(connection: apsw.Connection, workspace: str) -> list[Generation]:
+    found = []
+    rows: Any = connection.execute(M.list_generations, (workspace,))
+    for number, identity, active, check in rows:
+        expect_intact(f"generation {number} of the vectors", check, workspace, number, identity, active)
+        if active != DROPPED:
+            found.append(Generation(number, identity, bool(active)))
+    return found
+
+
+def _write_generation(connection: apsw.Connection, workspace: str, one: Generation, active: int) -> None:
+    fields = (workspace, one.number, one.identity, active)
+    connection.execute(M.write_generation, (*fields, checksum(*fields)))

@@ -1,0 +1,205 @@
+-- name: find_pool
+-- The number of a pool, and how often it was changed.
+SELECT pid, changes, checksum FROM holdfast_pools WHERE workspace = ? AND pool = ?;
+
+-- name: list_pools
+-- Every pool of a workspace.
+SELECT pid, pool, changes, checksum FROM holdfast_pools WHERE workspace = ? ORDER BY pool;
+
+-- name: add_pool
+-- A pool at its first memory.
+INSERT INTO holdfast_pools (workspace, pool, changes, checksum) VALUES (?, ?, 0, x'') RETURNING pid;
+
+-- name: count_changes
+-- How often a pool was changed.
+UPDATE holdfast_pools SET changes = ?, checksum = ? WHERE pid = ?;
+
+-- name: find_current
+-- The current memory of an id.
+SELECT * FROM holdfast_memories WHERE id = ? AND pid = ? AND closed IS NULL AND id <> '';
+
+-- name: find_keyed
+-- The current memory of a key.
+SELECT * FROM holdfast_memories WHERE pid = ? AND key = ? AND closed IS NULL AND key IS NOT NULL;
+
+-- name: find_number
+-- One row, with its workspace.
+SELECT p.workspace, p.pool, m.* FROM holdfast_memories m JOIN holdfast_pools p ON p.pid = m.pid WHERE m.number = ?;
+
+-- name: last_number
+-- The number of the newest memory.
+SELECT coalesce(max(number), 0) FROM holdfast_memories;
+
+-- name: write_memory
+-- A memory, new or changed.
+INSERT INTO holdfast_memories
+    (number, pid, id, sid, position, kind, key, owner, recorded, begins, ends, expires, importance, confidence, confirmed,
+     times, closed, successor, changed, traced, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE
+SET id = excluded.id, sid = excluded.sid, position = excluded.position, kind = excluded.kind, key = excluded.key,
+    owner = excluded.owner, recorded = excluded.recorded, begins = excluded.begins, ends = excluded.ends,
+    expires = excluded.expires, importance = excluded.importance, confidence = excluded.confidence,
+    confirmed = excluded.confirmed, times = excluded.times, closed = excluded.closed, successor = excluded.successor,
+    changed = excluded.changed, traced = excluded.traced, checksum = excluded.checksum;
+
+-- name: read_memories
+-- Memories by number; the conditions below are added to "1 = 1".
+SELECT p.pool, s.session, m.* FROM holdfast_memories m
+JOIN holdfast_pools p ON p.pid = m.pid
+LEFT JOIN holdfast_sessions s ON s.sid = m.sid
+WHERE 1 = 1 AND p.workspace = :workspace AND m.number > :after AND m.id <> '' ORDER BY m.number LIMIT :limit;
+
+-- name: by_id
+-- Of an id.
+m.id = :id;
+
+-- name: by_key
+-- Of a key; the pools are named too, as the index begins with them.
+m.key = :key;
+
+-- name: by_number
+-- Of some numbers.
+m.number IN (SELECT value FROM json_each(:numbers));
+
+-- name: by_kind
+-- Of some kinds.
+m.kind IN (SELECT value FROM json_each(:kinds));
+
+-- name: by_pool
+-- Of some pools.
+m.pid IN (SELECT value FROM json_each(:pids));
+
+-- name: only_current
+-- Those that are known now.
+m.closed IS NULL;
+
+-- name: known_at
+-- Those that were known at a time.
+m.recorded <= :at AND (m.closed IS NULL OR m.closed > :at);
+
+-- name: read_changes
+-- Rows of a pool that changed after a count, with what is searched.
+SELECT m.*, s.session, t.words, t.vector, t.checksum, coalesce(r.count, 0), coalesce(r.time, 0)
+FROM holdfast_memories m
+LEFT JOIN holdfast_sessions s ON s.sid = m.sid
+LEFT JOIN holdfast_traces t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
+LEFT JOIN holdfast_recalls r ON r.number = m.number
+WHERE m.pid = :pid AND m.changed > :after ORDER BY m.changed LIMIT :limit;
+
+-- name: read_untraced
+-- Current memories without a trace of a generation.
+SELECT p.pool, s.session, m.* FROM holdfast_memories m
+JOIN holdfast_pools p ON p.pid = m.pid
+LEFT JOIN holdfast_sessions s ON s.sid = m.sid
+WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast_traces t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number)
+ORDER BY m.traced, m.number LIMIT :limit;
+
+-- name: count_untraced
+-- How many they are.
+SELECT count(*) FROM holdfast_memories m JOIN holdfast_pools p ON p.pid = m.pid
+WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
+  AND NOT EXISTS (
+      SELECT 1 FROM holdfast_traces t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number);
+
+-- name: put_trace
+-- What is searched of a memory.
+INSERT INTO holdfast_traces (generation, pid, number, words, vector, checksum) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (generation, pid, number) DO UPDATE
+SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
+
+-- name: generations_traced
+-- The generations in which a memory has a trace.
+SELECT g.generation FROM holdfast_generations g
+JOIN holdfast_traces t ON t.generation = g.generation AND t.pid = ? AND t.number = ? WHERE g.workspace = ?;
+
+-- name: drop_traces
+-- All traces of a memory.
+DELETE FROM holdfast_traces
+WHERE pid = ? AND number = ? AND generation IN (SELECT generation FROM holdfast_generations)
+RETURNING length(words) + coalesce(length(vector), 0), vector IS NOT NULL;
+
+-- name: find_recall
+-- How often a memory was recalled.
+SELECT count, time, checksum FROM holdfast_recalls WHERE number = ?;
+
+-- name: write_recall
+-- How often a memory was recalled, and when last.
+INSERT INTO holdfast_recalls (number, count, time, checksum) VALUES (?, ?, ?, ?)
+ON CONFLICT (number) DO UPDATE SET count = excluded.count, time = excluded.time, checksum = excluded.checksum;
+
+-- name: drop_recall
+-- Of a memory that is gone.
+DELETE FROM holdfast_recalls WHERE number = ?;
+
+-- name: memories_of_owner
+-- What an erasure takes.
+SELECT p.pool, m.* FROM holdfast_memories m JOIN holdfast_pools p ON p.pid = m.pid
+WHERE m.owner = ? AND p.workspace = ?;
+
+-- name: list_generations
+-- The generations of a workspace, those that were dropped too.
+SELECT generation, identity, active, checksum FROM holdfast_generations WHERE workspace = ? ORDER BY generation;
+
+-- name: last_generation
+-- The highest number of a generation that there ever was.
+SELECT coalesce(max(generation), 0) FROM holdfast_generations WHERE workspace = ?;
+
+-- name: write_generation
+-- A generation. `active` is 1 for the one that is searched, 0 for one that is being made, -1 for one that was dropped: its
+-- number must not come again, as somebody may still be making vectors for it.
+INSERT INTO holdfast_generations (workspace, generation, identity, active, checksum) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (workspace, generation) DO UPDATE
+SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;
+
+-- name: drop_generation_traces
+-- The traces of a generation that is dropped.
+DELETE FROM holdfast_traces
+WHERE generation = ? AND pid IN (SELECT pid FROM holdfast_pools WHERE workspace = ?);
+
+-- name: all_pools
+-- Every pool, for the integrity check.
+SELECT hex(pool), checksum, workspace, pool, changes FROM holdfast_pools;
+
+-- name: all_memories
+-- Every memory, likewise.
+SELECT number, checksum, number, pid, id, sid, position, kind, key, owner, recorded, begins, ends, expires, importance,
+       confidence, confirmed, times, closed, successor, changed, traced
+FROM holdfast_memories;
+
+-- name: all_traces
+-- Every trace, likewise.
+SELECT number, checksum, generation, pid, number, words, vector FROM holdfast_traces;
+
+-- name: all_recalls
+-- Every count of recalls, likewise.
+SELECT number, checksum, number, count, time FROM holdfast_recalls;
+
+-- name: all_generations
+-- Every generation, likewise.
+SELECT generation, checksum, workspace, generation, identity, active FROM holdfast_generations;
+
+-- name: orphan_memories
+-- Memories without pool or event, traces without memory or generation, recalls without memory.
+SELECT 1 FROM holdfast_memories m
+WHERE m.id <> '' AND NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.sid = m.sid AND e.position = m.position)
+UNION ALL SELECT 1 FROM holdfast_memories WHERE pid NOT IN (SELECT pid FROM holdfast_pools)
+UNION ALL SELECT 1 FROM holdfast_traces t
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = t.number AND m.pid = t.pid AND m.id <> '')
+   OR NOT EXISTS (
+      SELECT 1 FROM holdfast_generations g JOIN holdfast_pools p ON p.workspace = g.workspace
+      WHERE g.generation = t.generation AND p.pid = t.pid AND g.active >= 0)
+UNION ALL SELECT 1 FROM holdfast_recalls r
+WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = r.number AND m.id <> '') LIMIT 1;
+
+-- name: miscounted_pools
+-- Pools of which a change is missing, and memories that say the same or stand under one key and are both current.
+SELECT 1 FROM holdfast_pools p
+WHERE p.changes <> (SELECT coalesce(max(m.changed), 0) FROM holdfast_memories m WHERE m.pid = p.pid)
+UNION ALL SELECT * FROM (
+    SELECT 1 FROM holdfast_memories WHERE closed IS NULL GROUP BY pid, id HAVING count(*) > 1)
+UNION ALL SELECT * FROM (
+    SELECT 1 FROM holdfast_memories WHERE closed IS NULL AND key IS NOT NULL GROUP BY pid, key HAVING count(*) > 1)
+LIMIT 1;

@@ -1,0 +1,101 @@
+"""What a workspace remembers, blocking: the same code, stepped by hand. See `holdfast.aio_memory`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Unpack
+
+from .aio_memory import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Whose
+from .journal.events import Event
+from .journal.remembered import MemoryDetails
+from .runtime import drive, drive_each
+
+if TYPE_CHECKING:
+    from .memory.items import Memory, Recalled
+
+
+class Memories:
+    """What is remembered in a workspace: by agents, about persons, from runs."""
+
+    def __init__(self, core: AsyncMemories) -> None:
+        self._core = core
+
+    def remember(
+        self,
+        content: str,
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> Memory:
+        """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
+        unless it shall be `fresh`: then it is there on return, too."""
+        return drive(
+            self._core.remember(content, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details)
+        )
+
+    def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
+        return drive(self._core.recall(query, **options))
+
+    def get(self, id: str) -> Memory:
+        """A memory by its id. Raises `UnknownMemory`."""
+        return drive(self._core.get(id))
+
+    def history(self, id: str) -> list[Memory]:
+        """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
+        return drive(self._core.history(id))
+
+    def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> Iterator[Memory]:
+        """What is remembered, in the order in which it was."""
+        return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))
+
+    def forget(self, id: str, *, actor: str | None = None) -> int:
+        """Remove a memory with every text that said it, its words and its vector. Returns how many events said it."""
+        return drive(self._core.forget(id, actor=actor))
+
+    def forget_before(
+        self,
+        time: dt.datetime,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        actor: str | None = None,
+        **whose: Unpack[Whose],
+    ) -> int:
+        """Forget what was last said before a time. Returns how many memories there were."""
+        return drive(self._core.forget_before(time, kinds=kinds, actor=actor, **whose))
+
+    def as_of(self, when: dt.datetime | Event) -> MemoriesThen:
+        """What was known at a time, or when an event happened."""
+        return MemoriesThen(self._core.as_of(when))
+
+    def waiting(self) -> int:
+        """How many memories have no vector yet."""
+        return drive(self._core.waiting())
+
+    def catch_up(self) -> None:
+        """Make the vectors that are missing, now."""
+        drive(self._core.catch_up())
+
+
+class MemoriesThen:
+    """What was known at a time."""
+
+    def __init__(self, core: AsyncMemoriesThen) -> None:
+        self._core = core
+
+    def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What was known then that fits a query."""
+        return drive(self._core.recall(query, **options))
+
+    def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> Iterator[Memory]:
+        """What was known then."""
+        return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))

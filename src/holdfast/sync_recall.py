@@ -1,0 +1,54 @@
+"""What a session remembers and recalls, blocking: the same code, stepped by hand. See `holdfast.aio_recall`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+from .aio_recall import AsyncRecall
+from .journal.remembered import MemoryDetails
+from .runtime import drive
+
+if TYPE_CHECKING:
+    from .memory.items import Memory
+    from .memory.recalling import Recollection
+
+
+class Recall:
+    """The part of a session that remembers beyond itself."""
+
+    _core: Any
+
+    def remember(
+        self,
+        content: str,
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> Memory:
+        """Remember something beyond this session, as one of its events. See `hf.memory.remember`."""
+        core: AsyncRecall = self._core
+        return drive(
+            core.remember(content, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details)
+        )
+
+    def recall(
+        self, query: str, *, budget: int = 2000, subject: str | None = None, limit: int = 20, recent: int = 10
+    ) -> Recollection:
+        """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
+        lately, what is known and how things are done."""
+        core: AsyncRecall = self._core
+        return drive(core.recall(query, budget=budget, subject=subject, limit=limit, recent=recent))
+
+    def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:
+        """The tools with which a model recalls, remembers, forgets and fetches what was masked."""
+        core: AsyncRecall = self._core
+        return core.memory_tools(form)
+
+    def use_memory_tool(self, name: str, arguments: dict[str, Any], *, subject: str | None = None) -> str:
+        """What a call of a memory tool gives back, as text for the model."""
+        core: AsyncRecall = self._core
+        return drive(core.use_memory_tool(name, arguments, subject=subject))

@@ -1,0 +1,377 @@
+"""What every store must do for memories: entered with the events, confirmed, replaced, ended, forgotten, found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..errors import PositionConflict
+from ..ports import Beside, MemoryRow, StrandMoved, SubjectGone, Trace
+from .faces import Opener, both_faces
+from .part_contract import store_beside
+from .trace_contract import TraceContract, changed, counts, enter, keeper, known, memory, traces
+
+_FULL = memory("ïd 'x'", pool=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62)._replace(
+    expires=2**61, importance=0.1, confidence=1e-9
+)
+
+
+class MemoryContract(TraceContract):
+    """The part of the contract that is about memories. `shared`: whether two handles can be open on one store."""
+
+    shared = True
+
+    # -- entered
+
+    @both_faces
+    async def test_a_memory_lies_at_the_event_that_it_came_with(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("s").append("note", "before")
+        open.clock.advance(5)
+        await store_beside(handle, "s", Beside(memories=[_FULL, memory("bare", importance=1, confidence=0)]), size=3)
+        now = open.clock.now()
+        open.clock.advance(5)
+        full, bare = await known(await open() if self.shared else handle)
+        times: dict[str, Any] = {"recorded": now, "confirmed": now, "session": "s", "changed": 1}
+        assert full == _FULL._replace(position=4, number=full.number, expires=now + 2**61, **times)
+        assert bare == memory("bare", position=2, begins=now, importance=1.0, confidence=0.0)._replace(
+            number=bare.number, **times
+        )
+        assert 0 < full.number < bare.number
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_is_said_again_is_confirmed(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, ends=3, kind="first"))
+        (before,) = await known(handle)
+        open.clock.advance(10)
+        again = memory("m", importance=0.4, confidence=0.9, expires=9, ends=None, kind="second", begins=4, key="k")
+        await enter(handle, again, session="t")
+        (after,) = await known(handle)
+        now = open.clock.now()
+        assert after == before._replace(times=2, confirmed=now, confidence=0.9, expires=now + 9, changed=2)
+        kept, said = await known(handle, history=True)
+        assert kept == after
+        placed = again._replace(session="t", position=1, recorded=now, confirmed=now, expires=now + 9, changed=3)
+        assert said == placed._replace(closed=now, successor="m", number=said.number)
+        open.clock.advance(10)
+        await enter(handle, memory("m", importance=0.8, ends=8), memory("m", pool=b"other"))
+        first, other = await known(handle)
+        assert (first.times, first.importance, first.ends, first.expires) == (3, 0.8, 8, None)
+        assert first.number == before.number
+        assert (other.times, other.pool, other.changed) == (1, b"other", 1)
+
+    @both_faces
+    async def test_a_memory_takes_the_place_of_the_one_with_its_key(self, open: Opener) -> None:
+        handle = await open()
+        times = []
+        for number in range(3):
+            await enter(handle, memory(f"m{number}", key="k"), memory(f"o{number}"), session=f"s{number}")
+            times.append(open.clock.now())
+            open.clock.advance(10)
+        await enter(handle, memory("elsewhere", key="k", pool=b"p"), memory("m9", key="K"))
+        history = await known(handle, key="k", history=True, pools=(b"",))
+        assert [(row.id, row.closed, row.ends, row.successor) for row in history] == [
+            ("m0", times[1], times[1], "m1"),
+            ("m1", times[2], times[2], "m2"),
+            ("m2", None, None, None),
+        ]
+        assert [(row.begins, row.session) for row in history] == [(at, f"s{n}") for n, at in enumerate(times)]
+        assert [row.id for row in await known(handle, key="k")] == ["m2", "elsewhere"]
+        await enter(handle, memory("m0", key="k"))  # what was history is said again: a new row
+        assert [row.id for row in await known(handle, key="k", pools=(b"",))] == ["m0"]
+        assert [row.successor for row in await known(handle, id="m0", history=True)] == ["m1", None]
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_was_to_end_earlier_keeps_its_end(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("old", key="k", begins=10, ends=20))
+        await enter(handle, memory("new", key="k", begins=30))
+        await enter(handle, memory("next", key="k", begins=30, ends=99))
+        assert [(row.begins, row.ends) for row in await known(handle, history=True)] == [(10, 20), (30, 30), (30, 99)]
+
+    @both_faces
+    async def test_news_of_the_past_is_history(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("now", key="k", begins=100))
+        (before,) = await known(handle)
+        open.clock.advance(10)
+        await enter(handle, memory("past", key="k", begins=50), memory("longer ago", key="k", begins=10, ends=20))
+        assert await known(handle) == [before]
+        _, past, longer = await known(handle, history=True)
+        now = open.clock.now()
+        assert (past.begins, past.ends, past.closed, past.successor) == (50, 100, now, "now")
+        assert (longer.begins, longer.ends, longer.closed, longer.successor) == (10, 20, now, "now")
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_several_memories_of_one_append_meet_each_other(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("a", key="k", begins=1))
+        rows = [memory("b", key="k", begins=2), memory("c"), memory("c", importance=0.9), memory("b", begins=2)]
+        rows += [memory("past", key="k", begins=1), memory("d", key="k", begins=3), memory("a", key="k", begins=4)]
+        await store_beside(handle, "s", Beside(memories=rows), size=2)
+        rows = await known(handle, history=True)
+        found = {(row.id, row.begins): row for row in rows if row.id != row.successor}
+        now = open.clock.now()
+        assert {which: (row.times, row.successor, row.closed is None) for which, row in found.items()} == {
+            ("a", 1): (1, "b", False),
+            ("b", 2): (2, "d", False),
+            ("c", now): (2, None, True),
+            ("past", 1): (1, "b", False),
+            ("d", 3): (1, "a", False),
+            ("a", 4): (1, None, True),
+        }
+        assert [row.id for row in rows if row.id == row.successor] == ["c", "b"]
+        assert found["c", now].importance == 0.9
+        everything = await counts(handle)
+        assert [count for _, count in everything] == sorted({count for _, count in everything})
+        assert await keeper(handle).pool_changes(handle.workspace, None) == {b"": everything[-1][1]}
+        assert (await handle.verify()).ok
+
+    # -- ended and forgotten
+
+    @both_faces
+    async def test_a_memory_that_was_ended_is_history_without_a_successor(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("a", key="k"), memory("b", ends=5), memory("c", ends=70), memory("d"))
+        a, b, c, d = await known(handle)
+        await store_beside(handle, "t", Beside(ended=[(row.number, 60) for row in (c, a, b)]))
+        assert await known(handle) == [d]
+        rows = await known(handle, history=True, numbers=(a.number, b.number, c.number))
+        assert [(row.closed, row.ends, row.successor) for row in rows] == [
+            (60, 60, None),
+            (60, 5, None),
+            (60, 60, None),
+        ]
+        await enter(handle, memory("new", key="k"), memory("b"))
+        assert [row.id for row in await known(handle)] == ["d", "new", "b"]
+        assert (await known(handle, history=True, numbers=(a.number,)))[0].successor is None
+
+    @pytest.mark.promise("G3")
+    @both_faces
+    async def test_of_a_memory_that_was_forgotten_only_that_it_was_is_left(self, open: Opener) -> None:
+        handle = await open()
+        store, workspace = keeper(handle), handle.workspace
+        made = await store.add_generation(workspace, b"model", active=True)
+        await enter(handle, memory("before", key="k", begins=1), memory("same", pool=b"p", key="k"))
+        await enter(handle, memory("same", key="k", begins=2, kind="secret", expires=9))
+        before, other, same = await known(handle, history=True)
+        number, everything = same.number, (before, other, same)
+        await store.put_traces(workspace, made.number, [Trace(b"", row.number, b"w", b"v") for row in everything])
+        await store.note_recalls(workspace, [(row.number, 1, 5) for row in everything])
+        await store_beside(handle, "s", Beside(forgotten=[number]))
+        assert [row.id for row in await known(handle, history=True)] == ["before", "same"]
+        assert await known(handle, numbers=(number,), history=True) == await known(handle, at=2**62, pools=(b"",)) == []
+        kept, gone = await changed(handle, generation=made.number)
+        assert (kept.row.id, kept.row.successor, kept.words) == ("before", "same", b"w")
+        empty = MemoryRow(b"", "", "", 0, "", None, None, 0, 0, None, None, 0.0, 0.0, 0)
+        assert gone[1:] == (None, None, 0, 0)
+        assert gone.row == empty._replace(closed=same.recorded, number=number, changed=gone.row.changed)
+        ((elsewhere, *rest),) = await changed(handle, b"p", made.number)
+        assert (elsewhere.id, elsewhere.closed, *rest) == ("same", None, b"w", b"v", 1, 5)
+        await enter(handle, memory("same", key="k"))
+        (again,) = await known(handle, pools=(b"",))
+        assert (again.id, again.times) == ("same", 1)
+        assert again.number > number
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_one_append_replaces_ends_and_forgets(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("a", key="k"), memory("b", key="l"), memory("c"))
+        a, b, c = await known(handle)
+        beside = Beside(memories=[memory("n", key="k"), memory("c")], ended=[(a.number, 5), (c.number, 6)])
+        await store_beside(handle, "s", beside._replace(forgotten=[a.number, b.number]))
+        assert [(row.id, row.times) for row in await known(handle, history=True)] == [("c", 2), ("n", 1), ("c", 1)]
+        assert [row.id for row in await known(handle)] == ["n"]
+        assert sorted(id for id, _ in await counts(handle)) == ["", "", "c", "c", "n"]
+        assert (await handle.verify()).ok
+
+    @pytest.mark.promise("G3")
+    @both_faces
+    async def test_erasing_a_subject_forgets_its_memories_in_every_pool(self, open: Opener) -> None:
+        handle, other = await open(), await open(workspace="other")
+        for who in (handle, other):
+            store = keeper(who)
+            made = await store.add_generation(who.workspace, b"model", active=True)
+            for subject in ("ada", "bob", None):
+                ref = (await who._journal.owner(subject)).ref
+                rows = [memory(f"{subject} {n}", pool=pool, owner=ref, key="k") for n in "12" for pool in (b"", b"p")]
+                await enter(who, *rows, subject=ref)
+            rows = await known(who, history=True)
+            vectors = [Trace(b"", row.number, b"words", b"vec" if row.id[-1] == "1" else None) for row in rows]
+            await store.put_traces(who.workspace, made.number, vectors)
+            await store.note_recalls(who.workspace, [(row.number, 1, 1) for row in rows])
+        ref = (await handle._journal.owner("ada")).ref
+        (told,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
+        erased = []
+        erase = handle._journal.store.erase
+
+        async def watched(request: object) -> object:
+            erased.append(await erase(request))  # type: ignore[arg-type]
+            return erased[-1]
+
+        handle._journal.store.erase = watched  # type: ignore[method-assign, assignment]
+        await handle.erase("ada")
+        assert (erased[0].memories, erased[0].vectors) == (4, 2)
+        assert erased[0].bytes == len(told.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
+        for pool in (b"", b"p"):
+            rows = [change.row for change in await changed(handle, pool)]
+            assert sum(not row.id for row in rows) == 2
+            assert not [row for row in rows if "ada" in row.id or row.owner == ref]
+            assert all(change.words is None and change.recalled == 0 for change in (await changed(handle, pool))[-2:])
+            assert len(await traces(other, made.number, pool)) == 6
+        assert {row.id for row in await known(handle)} == {"None 2"}
+        assert len(await known(handle, history=True)) == 8
+        assert len(await known(other, history=True)) == 12
+        assert (await handle.verify()).ok
+        await handle.erase("ada")
+        assert erased[-1].memories == 0
+        with pytest.raises(SubjectGone):
+            await enter(handle, memory("late", owner=ref), subject=ref)
+        assert await known(handle, id="late") == []
+
+    # -- refused and repeated
+
+    @pytest.mark.promise("J5")
+    @both_faces
+    async def test_an_append_that_is_refused_leaves_nothing(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("a", key="k"))
+        (before,) = await known(handle)
+        beside = Beside(memories=[memory("a"), memory("b", key="k"), memory("c", pool=b"p")], forgotten=[before.number])
+        for session in ("s", "new"):
+            with pytest.raises(PositionConflict):
+                await store_beside(handle, session, beside, expected=7)
+            with pytest.raises(StrandMoved):
+                await store_beside(handle, session, beside._replace(strand=(7, 3)))
+        assert await known(handle, history=True) == [before]
+        assert await keeper(handle).pool_changes(handle.workspace, None) == {b"": 1}
+        assert await handle._journal.store.head(handle.workspace, "new") is None
+        refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
+        outcomes = await open.together(*refusals, enter(handle, memory("good")))
+        assert [type(one).__name__ for one in outcomes] == ["PositionConflict"] * 4 + ["Appended"]
+        assert [row.id for row in await known(handle, history=True)] == ["a", "good"]
+        assert (await handle.verify()).ok
+
+    @pytest.mark.promise("J7")
+    @both_faces
+    async def test_a_repeated_append_enters_nothing_again(self, open: Opener) -> None:
+        handle = await open()
+        for turn in range(3):
+            done = await enter(handle, memory("a"), memory("b", key="k"), key="once")
+            assert done.repeated is (turn > 0)
+        a, b = await known(handle)
+        assert (a.times, b.times) == (1, 1)
+        await store_beside(handle, "s", Beside(forgotten=[a.number]))
+        assert (await enter(handle, memory("a"), key="once")).repeated
+        assert await known(handle) == [b]
+        together = [enter(handle, memory("z"), key="both") for _ in range(4)]
+        assert sorted(done.repeated for done in await open.racing(*together)) == [False, True, True, True]
+        assert [row.times for row in await known(handle, id="z")] == [1]
+
+    # -- found
+
+    @both_faces
+    async def test_memories_are_found_by_every_field_of_a_query(self, open: Opener) -> None:
+        handle = await open()
+        for pool in (b"", b"a", b"b"):
+            rows = [memory(f"m{n}", pool=pool, kind=("fact", "wish", "plan")[n], key=f"k{n}") for n in range(3)]
+            await enter(handle, *rows)
+        await enter(handle, memory("m3", pool=b"a", key="k0"))
+        rows = await known(handle, history=True)
+        assert [row.number for row in rows] == sorted(row.number for row in rows)
+        queries: list[dict[str, object]] = [{}, {"pools": ()}, {"pools": (b"a", b"b", b"nowhere")}, {"pools": (b"",)}]
+        queries += [{**one, "id": id} for one in queries[:4] for id in ("m0", "m3", "m9", "")]
+        queries += [{**one, "key": key} for one in queries[:4] for key in ("k0", "K0", "k9")]
+        queries += [{**one, "kinds": kinds} for one in queries for kinds in (("fact",), ("wish", "plan", "?"), ())]
+        queries += [{**one, "numbers": tuple(row.number for row in rows[1:5])} for one in queries]
+        queries += [{"id": "m0", "key": "k1"}, {"id": "m0", "key": "k0"}, {"numbers": ()}]
+        for query in queries:
+            for history in (False, True):
+                wanted = [row for row in rows if _fits(row, query) and (history or row.closed is None)]
+                assert await known(handle, history=history, **query) == wanted, query
+                page = await known(handle, history=history, limit=2, after=rows[0].number, **query)
+                assert page == [row for row in wanted if row.number > rows[0].number][:2], query
+
+    @both_faces
+    async def test_what_was_known_at_a_time(self, open: Opener) -> None:
+        handle = await open()
+        begun, seen = open.clock.now(), {}
+        for number in range(3):
+            await enter(handle, memory(f"m{number}", key="k"), memory(f"o{number}"))
+            seen[open.clock.now()] = [f"m{number}", *(f"o{n}" for n in range(number + 1))]
+            open.clock.advance(1)
+        for at, ids in seen.items():
+            for later in (at, at + 999_999):
+                assert sorted(row.id for row in await known(handle, at=later)) == ids
+        assert await known(handle, at=begun - 1) == []
+        assert [row.id for row in await known(handle, at=begun, key="k")] == ["m0"]
+        assert len(await known(handle, at=begun, history=True)) == 6
+
+    # -- apart, and together
+
+    @pytest.mark.promise("G4", "J13")
+    @both_faces
+    async def test_workspaces_have_their_own(self, open: Opener) -> None:
+        handle, other = await open(), await open(workspace="other")
+        for who in (handle, other, handle):
+            await enter(who, memory("m", key="k"))
+        (ours,), (theirs,) = await known(handle), await known(other)
+        assert (ours.times, theirs.times) == (2, 1)
+        if not self.shared:
+            return
+        made = [await keeper(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
+        late = Trace(b"", theirs.number, b"w", None)
+        await keeper(handle).put_traces(handle.workspace, made[0].number, [late])
+        await keeper(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
+        await store_beside(handle, "s", Beside(ended=[(theirs.number, 5)]))
+        await store_beside(handle, "s", Beside(forgotten=[theirs.number]))
+        assert await known(handle, numbers=(theirs.number,), history=True) == []
+        assert await known(other) == [theirs]
+        assert [change[1:] for change in await changed(other, generation=made[1].number)] == [(None, None, 0, 0)]
+        assert await keeper(other).pool_changes(other.workspace, None) == {b"": 1}
+        await keeper(other).put_traces(other.workspace, made[1].number, [late])
+        await keeper(handle).add_generation(handle.workspace, b"next", active=False)
+        await keeper(handle).activate(handle.workspace, made[0].number)
+        assert await traces(other, made[1].number) == [("m", b"w", None)]
+        assert len(await keeper(other).generations(other.workspace)) == 1
+
+    @pytest.mark.promise("J5")
+    @both_faces
+    async def test_of_those_who_say_the_same_at_once_one_row_is_current(self, open: Opener) -> None:
+        handle = await open()
+        two = await open() if self.shared else handle
+        await enter(handle, memory("first", key="k"))
+
+        def say(turn: int) -> list[MemoryRow]:
+            rows = [memory("same", pool=pool) for pool in (b"a", b"b")] + [memory(f"k{turn}", key="k")]
+            return rows[:: -1 if turn % 2 else 1]
+
+        work = [enter((handle, two)[turn % 2], *say(turn), session=f"s{turn}") for turn in range(8)]
+        outcomes = await open.racing(*work)
+        assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
+        assert sorted((row.pool, row.times) for row in await known(handle, id="same")) == [(b"a", 8), (b"b", 8)]
+        said = await known(handle, id="same", history=True)
+        assert sorted(row.session for row in said) == sorted([f"s{turn}" for turn in range(8)] * 2)
+        keyed = await known(handle, key="k", history=True)
+        assert (len(keyed), sum(row.closed is None for row in keyed)) == (9, 1)
+        assert {row.successor for row in keyed} == {None} | {row.id for row in keyed} - {"first"}
+        changes = await keeper(handle).pool_changes(handle.workspace, None)
+        assert changes == {b"a": 15, b"b": 15, b"": 17}
+        for pool, count in changes.items():
+            seen = [change.row.changed for change in await changed(handle, pool)]
+            assert seen == sorted(set(seen))
+            assert seen[-1] == count
+        assert (await handle.verify()).ok
+
+
+def _fits(row: MemoryRow, query: dict[str, object]) -> bool:
+    asked = {"pools": row.pool, "kinds": row.kind, "numbers": row.number, "id": row.id, "key": row.key}
+    return all(
+        asked[name] in wanted if isinstance(wanted, tuple) else asked[name] == wanted for name, wanted in query.items()
+    )
