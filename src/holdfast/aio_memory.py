@@ -173,6 +173,14 @@ class AsyncMemories:
         """Make the vectors that are missing, now."""
         await self.mind.indexing.catch_up()
 
+    async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
+        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
+        on where it was."""
+        async for step in self.mind.indexing.reindex():
+            yield step
+        self.mind.searching.forget()
+
     def forgets(self) -> None:
         """Somebody was erased: nothing of them stays in this process."""
         if self._made is not None:

@@ -27,6 +27,10 @@ POINTS: tuple[str, ...] = (
     "checkpoint.woven",
     "checkpoints.dropping",
     "context.summarised",
+    "memory.embedded",
+    "memory.traced",
+    "memory.reindexed",
+    "memory.forgetting",
     "outlet.applied",
     "outlet.advanced",
 )

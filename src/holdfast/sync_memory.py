@@ -79,6 +79,11 @@ class Memories:
         """How many memories have no vector yet."""
         return drive(self._core.waiting())
 
+    def reindex(self) -> Iterator[tuple[int, int]]:
+        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        at the end. Gives how many are done and how many are left; stopped anywhere, the next call goes on."""
+        return drive_each(self._core.reindex())
+
     def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
         drive(self._core.catch_up())

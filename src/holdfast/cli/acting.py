@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from ..errors import InvalidInput, RunError, StoreReadOnly
 from ..execution.outside import Verdict
 from ..execution.runs import RunInfo, RunStatus
+from ..opening import Settings
 from ..sync import Holdfast
 from ..sync import open as open_store
 from .reaching import opened
@@ -23,11 +24,16 @@ ENDED = (RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED)
 
 
 @contextmanager
-def writable(store: str, workspace: str, *, keep_unknown: bool = True) -> Iterator[Holdfast]:
+def writable(
+    store: str, workspace: str, *, keep_unknown: bool = True, embedder: str | None = None
+) -> Iterator[Holdfast]:
     """The workspace with the right to write. A store that is not there is not made: it is looked at first."""
     with suppress(StoreReadOnly), opened(store, workspace):  # an outdated one is there, and is brought up to date
         pass
-    with open_store(store, workspace=workspace, keep_unknown=keep_unknown) as hf:
+    settings = Settings(workspace=workspace, keep_unknown=keep_unknown)
+    if embedder is not None:
+        settings["embedder"] = embedder
+    with open_store(store, **settings) as hf:
         yield hf
 
 

@@ -38,7 +38,7 @@ def holdfast(
 ) -> None:
     """Look into the journal of an AI agent: what it did, when, who asked, and whether anybody tampered with it.
 
-    These write to a store: worker, signal, run resume, run cancel, run fork, run settle, run answer.
+    These write to a store: worker, signal, reindex, run resume, run cancel, run fork, run settle, run answer.
 
     All others open it without the right to write. No command creates a store; `model` opens none.
 
@@ -111,6 +111,24 @@ def tail(
                 tail_session(found, after, lines, timeout, printer(several=False, as_json=json))
     except KeyboardInterrupt:
         raise typer.Exit from None  # the way to end it, so no failure
+
+
+@app.command()
+def reindex(
+    store: Store = "holdfast.db",
+    workspace: Workspace = "default",
+    embedder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='"minilm", "openai:NAME@URL", …; else HOLDFAST_EMBEDDER, else minilm.'),
+    ] = None,
+) -> None:
+    """Make the vectors of all memories anew, with this or another embedder. Writes to the store.
+
+    The old ones are searched until the new ones are complete. Ctrl-C or a kill loses nothing: the next call goes on.
+    """
+    from .reindexing import reindex as make_anew
+
+    make_anew(store, workspace, embedder)
 
 
 @app.command()

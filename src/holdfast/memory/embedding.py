@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..errors import EmbedderFailed, EmbedderMismatch
-from ..ports import Embedder, EmbedderIdentity, Generation, Store
+from ..errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly
+from ..ports import Embedder, EmbedderIdentity, Store
 from ..runtime import aside
 from .traces import Vector
 
@@ -28,7 +28,6 @@ class Embedding:
         self._loaded = False
         self._embedder: Embedder | None = None
         self._failure: EmbedderFailed | None = None
-        self._generation: Generation | None = None
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
@@ -51,8 +50,6 @@ class Embedding:
     async def generation(self) -> int:
         """The generation of vectors that this embedder makes and searches; 0 if there is none. Raises
         `EmbedderMismatch` if another one made those that are searched."""
-        if self._generation is not None:
-            return self._generation.number
         embedder = await aside(self.embedder)
         if embedder is None:
             return 0
@@ -60,11 +57,25 @@ class Embedding:
         there = await self._store.generations(self._workspace)
         active = next((one for one in there if one.active), None)
         if active is None:
-            active = await self._store.add_generation(self._workspace, identity, active=True)
+            try:
+                active = await self._store.add_generation(self._workspace, identity, active=True)
+            except StoreReadOnly:
+                return 0
         if active.identity != identity:
             raise EmbedderMismatch(_shown(active.identity), _shown(identity))
-        self._generation = active
         return active.number
+
+    async def next_generation(self) -> int:
+        """The generation of this embedder, begun now if there is none, whichever is searched. 0 without embedder."""
+        embedder = await aside(self.embedder)
+        if embedder is None:
+            return 0
+        made = await self._store.add_generation(self._workspace, _pack(embedder.identity), active=True)
+        return made.number
+
+    async def search_by(self, generation: int) -> None:
+        """Search this generation from now on, and drop the others."""
+        await self._store.activate(self._workspace, generation)
 
     async def embed(self, texts: Sequence[str]) -> Vector | None:
         """One row for each text; None if there is no embedder. Raises `EmbedderFailed`."""

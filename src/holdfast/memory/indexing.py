@@ -4,10 +4,11 @@ without. A kill loses nothing but the batch under way, which the next process ma
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from ..crashpoints import reach
-from ..errors import HoldfastError
+from ..errors import HoldfastError, InvalidInput
 from ..journal.journal import Journal
 from ..runtime import drive
 from .embedding import Embedding
@@ -54,8 +55,23 @@ class Indexing:
     async def once(self) -> int:
         """Make the traces of one batch; how many there were."""
         generation = await self._embedding.generation()
+        return await self._batch(generation) if generation else 0
+
+    async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
+        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        at the end. Says how many are done and how many are left. Stopped anywhere, the next call goes on."""
+        generation, done = await self._embedding.next_generation(), 0
         if not generation:
-            return 0
+            raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
+        store, workspace = self._journal.store, self._journal.workspace
+        yield 0, await store.count_untraced(workspace, generation)
+        while made := await self._batch(generation):
+            done += made
+            yield done, await store.count_untraced(workspace, generation)
+        await self._embedding.search_by(generation)
+        reach("memory.reindexed")
+
+    async def _batch(self, generation: int) -> int:
         store, workspace = self._journal.store, self._journal.workspace
         rows = await store.untraced(workspace, generation, BATCH)
         if not rows:

@@ -108,9 +108,10 @@ class Ranked:
         self._starts = np.cumsum([0, *(pool.size for pool in pools)])
         self.scores: Floats = np.sum(list(parts.values()), axis=0) if len(chosen) else np.zeros(0, dtype=np.float32)
 
-    def best(self, limit: int) -> list[int]:
-        """The best of what was searched, highest first; of equals the newer one, whatever the store."""
-        places = np.nonzero(self._chosen)[0]
+    def best(self, limit: int, least: float = 0.0) -> list[int]:
+        """The best of what was searched and has that likeness, highest first; of equals the newer one, whatever the
+        store."""
+        places = np.nonzero(self._chosen & (self.likeness >= least) if least else self._chosen)[0]
         if len(places) > limit:
             lowest = np.partition(self.scores[places], len(places) - limit)[len(places) - limit]
             places = places[self.scores[places] >= lowest]

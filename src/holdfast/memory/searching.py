@@ -16,7 +16,7 @@ from ..ports import Change, MemoryQuery, MemoryRow
 from ..runtime import aside
 from .embedding import Embedding
 from .indexing import Indexing
-from .items import Hit, Recalled
+from .items import Hit, Memory, Recalled
 from .pools import EPISODE, Pool
 from .ranking import DEFAULT, Chosen, Question, Ranked, Weights, rank
 from .texts import Texts
@@ -76,7 +76,7 @@ class Searching:
         pools = await (self._current(wanted.pools, generation) if wanted.at is None else self._past(wanted, generation))
         question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
         ranked = await aside(lambda: self._ranked(question, pools, wanted, vector, now))
-        hits = await self._read(ranked, wanted, question, vector)
+        hits = await self._read(ranked, wanted)
         if wanted.at is None:
             self._indexing.note([number for number, _ in hits], now)
         waiting = await self._indexing.waiting() if generation else 0
@@ -164,33 +164,31 @@ class Searching:
             chosen = [_chosen(pool, wanted, now) for pool in pools]
             return rank(question, pools, chosen, vector, wanted.weights)
 
-    async def _read(
-        self, ranked: Ranked, wanted: Wanted, question: Question, vector: Vector | None
-    ) -> list[tuple[int, Hit]]:
+    async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[int, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
         with self._lock:
-            most = wanted.limit * 5 if wanted.diversity else wanted.limit + 10
-            order = [index for index in ranked.best(most) if ranked.likeness[index] >= wanted.threshold]
+            order = ranked.best(wanted.limit * 5, wanted.threshold)
             if wanted.diversity:
-                order = ranked.spread(order, wanted.limit, wanted.diversity)
+                order = ranked.spread(order, wanted.limit * 2, wanted.diversity)
             numbers = [ranked.number(index) for index in order]
-        query = MemoryQuery(numbers=tuple(numbers), history=wanted.at is not None, limit=len(numbers) or 1)
-        rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
-        memories = {
-            row.number: memory for row, memory in zip(rows, await self._all(rows), strict=True) if memory is not None
-        }
         hits: list[tuple[int, Hit]] = []
-        for index, number in zip(order, numbers, strict=True):
-            if number in memories and len(hits) < wanted.limit:
-                parts = ranked.explain(index)
-                score, likeness = float(ranked.scores[index]), float(ranked.likeness[index])
-                hits.append((number, Hit(memories[number], score, likeness, parts)))
+        while order and len(hits) < wanted.limit:
+            room = wanted.limit - len(hits)
+            memories = await self._memories(numbers[:room], wanted.at is not None)
+            for index, number in zip(order[:room], numbers[:room], strict=True):
+                if number in memories:
+                    score, likeness = float(ranked.scores[index]), float(ranked.likeness[index])
+                    hits.append((number, Hit(memories[number], score, likeness, ranked.explain(index))))
+            order, numbers = order[room:], numbers[room:]
         return hits
 
-    async def _all(self, rows: Sequence[MemoryRow]) -> list[Any]:
-        """The memories of rows; None for one that was forgotten or erased."""
+    async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, Memory]:
+        """Memories by number, without those that were forgotten or erased."""
+        query = MemoryQuery(numbers=tuple(numbers), history=history, limit=len(numbers))
+        rows = await self._journal.store.memories(self._journal.workspace, query)
         read = {(one.id, one.source): one for one in await self._texts.memories(rows)}
-        return [read.get((row.id, f"{row.session}#{row.position}")) for row in rows]
+        found = {row.number: read.get((row.id, f"{row.session}#{row.position}")) for row in rows}
+        return {number: memory for number, memory in found.items() if memory is not None}
 
 
 def _is_current(row: MemoryRow) -> bool:

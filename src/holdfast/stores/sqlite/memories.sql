@@ -89,8 +89,8 @@ WHERE m.pid = :pid AND m.changed > :after ORDER BY m.changed LIMIT :limit;
 
 -- name: read_untraced
 -- Current memories without a trace of a generation.
-SELECT p.pool, s.session, m.* FROM holdfast_memories m
-JOIN holdfast_pools p ON p.pid = m.pid
+SELECT p.pool, s.session, m.* FROM holdfast_memories m INDEXED BY holdfast_memories_traced
+CROSS JOIN holdfast_pools p ON p.pid = m.pid
 LEFT JOIN holdfast_sessions s ON s.sid = m.sid
 WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
   AND NOT EXISTS (
@@ -99,7 +99,8 @@ ORDER BY m.traced, m.number LIMIT :limit;
 
 -- name: count_untraced
 -- How many they are.
-SELECT count(*) FROM holdfast_memories m JOIN holdfast_pools p ON p.pid = m.pid
+SELECT count(*) FROM holdfast_memories m INDEXED BY holdfast_memories_traced
+CROSS JOIN holdfast_pools p ON p.pid = m.pid
 WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
   AND NOT EXISTS (
       SELECT 1 FROM holdfast_traces t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number);
