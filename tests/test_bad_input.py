@@ -24,14 +24,18 @@ from holdfast import Draft, Holdfast, errors
 from holdfast.aio import AsyncHoldfast
 from holdfast.errors import InvalidInput
 from holdfast.opening import open_journal
-from holdfast.runtime import Blocking
+from holdfast.ports import Beside, Landmark, LandmarkQuery, Part
+from holdfast.runtime import Blocking, drive
 from holdfast.stores.postgres import PostgresSettings
 from holdfast.stores.postgres import connection as postgres
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
 from holdfast.stores.sqlite import connection as sqlite
 from holdfast.testing.clock import FakeClock
+from holdfast.testing.landmark_contract import found as landmarks
+from holdfast.testing.part_contract import store_beside
 from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.powerloss import PowerLossDisk
+from holdfast.testing.trace_contract import enter, known, memory
 
 
 class Ticking(FakeClock):
@@ -458,14 +462,26 @@ def test_readonly_on_postgres(postgres_url: str) -> None:
 # -- versions
 
 
-def old_sqlite(path: str) -> None:
+def old_sqlite(path: str, version: int) -> None:
     with closing(sqlite.connect(SqliteSettings(path))) as connection:
-        sqlite.migrate(connection, path, upto=1)
+        sqlite.migrate(connection, path, upto=version)
 
 
-def old_postgres(url: str) -> None:
+def old_postgres(url: str, version: int) -> None:
     with postgres.connect(PostgresSettings(url)) as connection:
-        postgres.migrate(connection, PostgresSettings(url), upto=1)
+        postgres.migrate(connection, PostgresSettings(url), upto=version)
+
+
+@contextlib.contextmanager
+def yesterday(address: str, version: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store of an earlier version, while no later one is known."""
+    module = postgres if address.startswith("postgresql:") else sqlite
+    (old_postgres if module is postgres else old_sqlite)(address, version)
+    with monkeypatch.context() as then:
+        then.setattr(module, "SCHEMA_VERSION", version)
+        then.setattr(module, "MIGRATIONS", module.MIGRATIONS[:version])
+        then.setattr(module.migrate, "__defaults__", (version,))
+        yield
 
 
 def set_version(address: str, version: int) -> None:
@@ -486,15 +502,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.promise("J16")
 def test_a_store_of_the_first_version_opens_after_migration(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = postgres if address.startswith("postgresql:") else sqlite
-    (old_postgres if module is postgres else old_sqlite)(address)
-    with monkeypatch.context() as yesterday:
-        yesterday.setattr(module, "SCHEMA_VERSION", 1)
-        yesterday.setattr(module, "MIGRATIONS", module.MIGRATIONS[:1])
-        yesterday.setattr(module.migrate, "__defaults__", (1,))
-        with holdfast.open(address) as hf:
-            hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-            hf.session("s").fork("t", at=1).append("note", 3)
+    with yesterday(address, 1, monkeypatch), holdfast.open(address) as hf:
+        hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
+        hf.session("s").fork("t", at=1).append("note", 3)
     with holdfast.open(address) as hf:
         assert [event.position for event in hf.session("s").events()] == [1, 2]
         assert [event.data for event in hf.session("t").events()] == [1, 3]
@@ -503,6 +513,26 @@ def test_a_store_of_the_first_version_opens_after_migration(address: str, monkey
         assert hf.verify().ok
     with holdfast.open(address) as hf:
         assert hf.verify().events == 4
+
+
+@pytest.mark.promise("J16")
+def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with yesterday(address, 4, monkeypatch), holdfast.open(address) as hf:
+        hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
+        drive(store_beside(hf._core, "s", Beside([Landmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
+    refused(errors.StoreReadOnly, lambda: holdfast.open(address, readonly=True))
+    with holdfast.open(address) as hf:
+        assert drive(known(hf._core)) == []
+        assert hf.verify().ok
+        ada = drive(hf._core._journal.owner("ada")).ref
+        drive(enter(hf._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
+        assert [one.id for one in drive(landmarks(hf._core, "s", LandmarkQuery("n")))] == ["1"]
+    with holdfast.open(address) as hf:
+        assert [row.id for row in drive(known(hf._core))] == ["m", "n"]
+        assert hf.verify().ok
+        hf.erase("ada")
+        assert [row.id for row in drive(known(hf._core))] == ["n"]
+        assert hf.verify().ok
 
 
 @pytest.mark.promise("J16")

@@ -21,18 +21,21 @@ from holdfast import Draft, Holdfast
 from holdfast.aio import AsyncHoldfast
 from holdfast.context.checkpoints import Checkpoints
 from holdfast.context.shelf import Shelf
-from holdfast.errors import HoldfastError, JournalDamaged
+from holdfast.errors import HoldfastError, JournalDamaged, StoreDamaged
 from holdfast.journal.forms import Leaf
 from holdfast.journal.journal import Journal
 from holdfast.opening import open_journal, open_store
-from holdfast.ports import FeedItem, Record, Store
+from holdfast.ports import Beside, FeedItem, MemoryQuery, Record, Store, Trace
 from holdfast.runtime import Blocking, drive
 from holdfast.testing.clock import FakeClock, FakeIds
+from holdfast.testing.part_contract import store_beside
+from holdfast.testing.trace_contract import enter, known, memory
 
 KEY = bytes(range(32))
 FLIPS = 200
 WORKSPACES = ("main", "other")
-TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs", "landmarks", "parts")
+REMEMBERED = ("pools", "memories", "traces", "recalls", "generations")
+TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs", "landmarks", "parts", *REMEMBERED)
 
 
 class Outlet:
@@ -61,6 +64,7 @@ def populate(address: str) -> None:
         a.fork("twig", at=3).append("note", "on the twig")
         a.fork("bare", at=2)
         save_states(hf)
+        remember(hf)
         hf.erase("eve")
     with holdfast.open(address, workspace="main", clock=clock, ids=ids, key=KEY) as hf:
         hf.session("a").append("sealed", {"n": 7}, key="k3")
@@ -84,6 +88,32 @@ def save_states(hf: Holdfast) -> None:
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="2", subject="ada"))
     drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", form={"w": texts(["word " * 40])}))
     drive(shelf.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
+
+
+def remember(hf: Holdfast) -> None:
+    """Memories in two pools: current, replaced, said again, forgotten, of a person who is erased; with traces."""
+    core, store = hf._core, hf._core._journal.store
+    eve = drive(core._journal.owner("eve")).ref
+    made = drive(store.add_generation("main", b"model", active=True))
+    drive(enter(core, memory("old", key="k"), memory("gone", pool=b"p"), memory("twice", expires=9), session="m"))
+    drive(enter(core, memory("new", key="k"), memory("twice"), session="m"))
+    drive(enter(core, memory("of eve", pool=b"p", owner=eve), session="m", subject=eve))
+    rows = {row.id: row for row in drive(known(core))}
+    traces = [Trace(b"", rows[id].number, id.encode(), b"\0\1") for id in ("new", "gone", "of eve")]
+    drive(store.put_traces("main", made.number, traces))
+    drive(store.note_recalls("main", [(row.number, 2, 7) for row in rows.values()]))
+    drive(store_beside(core, "m", Beside(forgotten=[rows["gone"].number])))
+    drive(store.add_generation("main", b"next", active=False))
+
+
+def remembered(store: Store, workspace: str) -> Any:
+    """All that is known of memories; a row that says that it is damaged counts as found."""
+    pools = drive(store.pool_changes(workspace, None))
+    rows = [drive(store.memories(workspace, MemoryQuery(**asked))) for asked in ({}, {"history": True}, {"key": "k"})]
+    rows += [drive(store.untraced(workspace, generation, 99)) for generation in (1, 2)]
+    bad = [row for found in rows for row in found if not row.intact]
+    changes = [drive(store.changes(workspace, pool, 1, 0, 99)) for pool in sorted(pools)]
+    return StoreDamaged("a row says so") if bad else [pools, rows, changes, drive(store.generations(workspace))]
 
 
 def states(journal: Journal) -> Any:
@@ -113,6 +143,7 @@ def answers(store: Store) -> dict[str, Any]:
         found[f"{workspace} feed"] = items
         found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
         found[f"{workspace} states"] = attempt(lambda journal=journal: states(journal))
+        found[f"{workspace} memories"] = attempt(lambda workspace=workspace: remembered(store, workspace))
         found[f"{workspace} runs"] = attempt(lambda hf=hf: [hf.runs(), hf.runs(status="queued", queue="errands")])
         found[f"{workspace} due"] = attempt(lambda workspace=workspace: drive(store.due(workspace, 2**60, 9)))
         found[f"{workspace} verify"] = attempt(hf.verify)
@@ -244,6 +275,8 @@ def test_a_sound_store_answers(sqlite_answers: dict[str, Any]) -> None:
     newest, attached, names, shelf = sqlite_answers["main states"]
     assert [saved.id for saved in newest] == ["3", "2", "1"]
     assert (len(attached), names, len(shelf)) == (1, ["main"], 1)
+    pools, rows, changes, generations = sqlite_answers["main memories"]
+    assert [len(found) for found in (pools, *rows, *changes, generations)] == [2, 2, 4, 1, 1, 2, 4, 2, 2]
 
 
 def expect_none_wrong(verdicts: list[tuple[Any, str]], least: int) -> None:
@@ -275,7 +308,9 @@ def test_no_flip_in_sqlite_gives_a_wrong_answer(
 
 
 @pytest.mark.promise("J8")
-@pytest.mark.parametrize("table", ["sessions", "events", "subjects", "leases", "cursors", "landmarks"])
+@pytest.mark.parametrize(
+    "table", ["sessions", "events", "subjects", "leases", "cursors", "landmarks", "pools", "memories"]
+)
 def test_text_that_is_no_text_any_more_is_found(
     table: str, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -329,7 +364,11 @@ def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
     for number, row in enumerate(cursor.fetchall()):
         for place, (column, value) in enumerate(zip(columns[1:], row[1:], strict=True)):
             turn += 1
-            if table in ("events", "landmarks", "parts") and (number + place) % 2 and column not in ("tx", "seq"):
+            if (
+                table in ("events", "landmarks", "parts", "memories")
+                and (number + place) % 2
+                and column not in ("tx", "seq")
+            ):
                 continue  # every second one, of each column and of each row: half the time
             for instead in flipped(value, turn):
                 yield Mutation(table, column, dict(zip(columns, row, strict=True)), value, instead)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, InvalidInput
+from ..errors import HoldfastError, InvalidInput, StoreBusy
 from ..journal.journal import Journal
 from ..runtime import drive
 from .embedding import Embedding
@@ -31,6 +31,7 @@ class Indexing:
         self._ending = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._unreadable: set[int] = set()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
 
@@ -66,6 +67,8 @@ class Indexing:
         store, workspace = self._journal.store, self._journal.workspace
         yield 0, await store.count_untraced(workspace, generation)
         while made := await self._batch(generation):
+            if generation not in {one.number for one in await store.generations(workspace)}:
+                raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
             done += made
             yield done, await store.count_untraced(workspace, generation)
         await self._embedding.search_by(generation)
@@ -73,11 +76,14 @@ class Indexing:
 
     async def _batch(self, generation: int) -> int:
         store, workspace = self._journal.store, self._journal.workspace
-        rows = await store.untraced(workspace, generation, BATCH)
+        found = await store.untraced(workspace, generation, BATCH + len(self._unreadable))
+        rows = [row for row in found if row.number not in self._unreadable]
         if not rows:
             return 0
         texts = await self._texts.of(rows)
         known = [row for row in rows if row.number in texts and row.intact]
+        # What is damaged must not stand in the way of what comes after it.
+        self._unreadable |= {row.number for row in rows} - {row.number for row in known}
         vectors = await self._embedding.embed([said(texts[row.number]) for row in known])
         reach("memory.embedded")
         traces = []
@@ -88,7 +94,7 @@ class Indexing:
                 traces.append(self._texts.trace(row, gist, vectors[index], owner, generation))
         await store.put_traces(workspace, generation, traces)
         reach("memory.traced")
-        return len(traces)
+        return len(rows)
 
     async def catch_up(self) -> None:
         """Make all traces that are missing, now."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from ..errors import JournalDamaged
+from ..journal.events import Event
 from ..journal.journal import Journal
 from ..journal.landmarks import disclose
 from ..journal.owners import Owner
@@ -25,16 +28,27 @@ class Texts:
         self._journal = journal
 
     async def of(self, rows: Sequence[MemoryRow]) -> dict[int, Mapping[str, Any]]:
-        """The data of the events of some memories, by number; without those that were forgotten or erased."""
+        """The data of the events of some memories, by number; without those that were forgotten, erased or damaged."""
         by_session: dict[str, dict[int, list[int]]] = {}
         for row in rows:
             by_session.setdefault(row.session, {}).setdefault(row.position, []).append(row.number)
         found: dict[int, Mapping[str, Any]] = {}
         for session, numbers in by_session.items():
-            for event in await self._journal.landmarks.events(session, sorted(numbers)):
+            for event in await self._readable(session, sorted(numbers)):
                 if event.type == ADDED and isinstance(event.data, dict):
                     found.update((number, event.data) for number in numbers[event.position])
         return found
+
+    async def _readable(self, session: str, positions: Sequence[int]) -> list[Event]:
+        """The events at these positions, without those that are damaged: one of them must not hide the others."""
+        try:
+            return await self._journal.landmarks.events(session, positions)
+        except JournalDamaged:
+            found: list[Event] = []
+            for position in positions:
+                with suppress(JournalDamaged):
+                    found += await self._journal.landmarks.events(session, [position])
+            return found
 
     async def memories(self, rows: Sequence[MemoryRow]) -> list[Memory]:
         """Rows as memories, in their order; without those that were forgotten or erased."""

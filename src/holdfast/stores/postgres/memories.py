@@ -26,7 +26,7 @@ Recall = tuple[int, int]
 
 
 class Pool:
-    """A pool that a transaction changes: its row is locked. Nothing of it is written before `write`."""
+    """A pool that a transaction changes: its row is locked. No memory of it is written before `write`."""
 
     def __init__(self, connection: Connection, workspace: str, pool: bytes) -> None:
         self._connection = connection

@@ -11,9 +11,12 @@ SELECT pool FROM holdfast.pools WHERE workspace = %s ORDER BY pool FOR UPDATE;
 INSERT INTO holdfast.pools (workspace, pool, changes, checksum) VALUES (%s, %s, 0, %s) ON CONFLICT DO NOTHING;
 
 -- name: list_pools
--- Every pool of a workspace, or some.
-SELECT pool, changes FROM holdfast.pools
-WHERE workspace = %(workspace)s AND (%(pools)s::bytea[] IS NULL OR pool = ANY(%(pools)s));
+-- Every pool of a workspace.
+SELECT pool, changes FROM holdfast.pools WHERE workspace = %s;
+
+-- name: some_pools
+-- Some of them.
+SELECT pool, changes FROM holdfast.pools WHERE workspace = %s AND pool = ANY(%s);
 
 -- name: count_changes
 -- How often a locked pool was changed.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import psycopg
+
 from ...ports import Change, Generation, MemoryQuery, MemoryRow, Trace
 from .connection import Connection
 from .memories import (
@@ -43,10 +45,10 @@ class Remembering:
         )
 
     async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
-        values = {"workspace": workspace, "pools": None if pools is None else list(pools)}
-
         def work(connection: Connection) -> dict[bytes, int]:
-            return dict(connection.execute(M.list_pools, values, binary=True).fetchall())
+            if pools is None:
+                return dict(connection.execute(M.list_pools, (workspace,), binary=True).fetchall())
+            return dict(connection.execute(M.some_pools, (workspace, list(pools)), binary=True).fetchall())
 
         return await self._do(work)
 
@@ -62,10 +64,12 @@ class Remembering:
         return await self._rows(M.read_untraced, {"workspace": workspace, "generation": generation, "limit": limit})
 
     async def count_untraced(self, workspace: str, generation: int) -> int:
+        values = {"workspace": workspace, "generation": generation}
+
         def work(connection: Connection) -> int:
-            row: Any = connection.execute(
-                M.count_untraced, {"workspace": workspace, "generation": generation}
-            ).fetchone()
+            # Planned with its values: nearly all memories have a trace, which a plan for any generation cannot know.
+            with psycopg.ClientCursor(connection) as cursor:
+                row: Any = cursor.execute(M.count_untraced, values).fetchone()
             return int(row[0])
 
         return await self._do(work)

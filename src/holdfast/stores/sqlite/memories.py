@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Pool:
-    """A pool that a transaction changes. Nothing is written before `write`."""
+    """A pool that a transaction changes. No row is written before `write`."""
 
     def __init__(self, connection: apsw.Connection, workspace: str, pool: bytes) -> None:
         self._connection = connection

@@ -35,7 +35,7 @@ CREATE TABLE holdfast.memories (
     PRIMARY KEY (workspace, number)
 ) WITH (fillfactor = 90);
 CREATE INDEX memories_id ON holdfast.memories (workspace, id, pool) WHERE id <> '';
-CREATE INDEX memories_key ON holdfast.memories (workspace, pool, key, closed) WHERE key IS NOT NULL;
+CREATE INDEX memories_key ON holdfast.memories (workspace, key, pool, closed) WHERE key IS NOT NULL;
 CREATE UNIQUE INDEX memories_changed ON holdfast.memories (workspace, pool, changed);
 CREATE INDEX memories_traced ON holdfast.memories (workspace, traced, number) WHERE closed IS NULL;
 CREATE INDEX memories_owner ON holdfast.memories (workspace, owner) WHERE owner IS NOT NULL;

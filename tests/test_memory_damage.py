@@ -1,0 +1,146 @@
+"""Damage in the rows of memories is said, and never spreads: what cannot be relied on is not built on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.errors import StoreDamaged
+from holdfast.ports import Beside, MemoryQuery, Trace
+from holdfast.runtime import drive
+from holdfast.stores.postgres.memories import note_recalls
+from holdfast.testing.part_contract import store_beside
+from holdfast.testing.trace_contract import changed, enter, keeper, known, memory
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+def spoil(address: str, sql: str) -> None:
+    if address.startswith("postgresql:"):
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(sql.encode())
+    else:
+        with closing(apsw.Connection(address)) as db:
+            db.execute(sql.replace("holdfast.", "holdfast_"))
+
+
+def populate(handle: Any) -> None:
+    """Two memories, of which the second has a key, with their traces and recalls."""
+    drive(enter(handle, memory("a"), memory("b", key="k")))
+    made = drive(keeper(handle).add_generation(handle.workspace, b"model", active=True))
+    rows = drive(known(handle))
+    traces = [Trace(b"", row.number, b"words", b"vector") for row in rows]
+    drive(keeper(handle).put_traces(handle.workspace, made.number, traces))
+    drive(keeper(handle).note_recalls(handle.workspace, [(row.number, 1, 5) for row in rows]))
+
+
+@pytest.mark.promise("J8")
+def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(address: str) -> None:
+    with holdfast.open(address) as hf:
+        handle = hf._core
+        populate(handle)
+        spoil(address, "UPDATE holdfast.memories SET begins = begins + 1 WHERE id = 'b'")
+        sound, damaged = drive(known(handle))
+        assert (sound.intact, damaged.intact) == (True, False)
+        refused = [
+            Beside(memories=[memory("c"), memory("b", key="k")]),
+            Beside(memories=[memory("c"), memory("d", key="k")]),
+            Beside(memories=[memory("c")], ended=[(damaged.number, 5)]),
+        ]
+        for beside in refused:
+            for session in ("s", "new"):
+                with pytest.raises(StoreDamaged, match=f"memory {damaged.number}"):
+                    drive(store_beside(handle, session, beside))
+        assert [row.id for row in drive(known(handle, history=True))] == ["a", "b"]
+        assert [row.session for row in hf.sessions()] == ["s"]
+        before = drive(changed(handle))
+        drive(keeper(handle).put_traces("default", 1, [Trace(b"", damaged.number, b"new", None)]))
+        assert drive(changed(handle)) == before
+        drive(store_beside(handle, "s", Beside(memories=[memory("c")], forgotten=[damaged.number])))
+        drive(enter(handle, memory("b", key="k")))
+        assert [row.id for row in drive(known(handle, history=True))] == ["a", "c", "b"]
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("J5", "J8")
+def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(address: str) -> None:
+    async def together() -> list[Any]:
+        async with await holdfast.aopen(address) as handle:
+            beside = Beside(memories=[memory("x", pool=b"good"), memory("y")])
+            work = [store_beside(handle, f"bad{n}", beside) for n in range(4)]
+            work += [enter(handle, memory("z", pool=b"good"), session=f"good{n}") for n in range(4)]
+            return list(await asyncio.gather(*work, return_exceptions=True))
+
+    with holdfast.open(address) as hf:
+        populate(hf._core)
+    spoil(address, "UPDATE holdfast.pools SET changes = changes - 1")
+    outcomes = asyncio.run(together())
+    assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Appended"] * 4
+    with holdfast.open(address) as hf:
+        assert [row.session for row in hf.sessions()] == ["good0", "good1", "good2", "good3", "s"]
+        assert [row.times for row in drive(known(hf._core, pools=(b"good",)))] == [4]
+        assert not [row for row in drive(known(hf._core, history=True)) if row.id in ("x", "y")]
+
+
+@pytest.mark.promise("J8")
+def test_a_damaged_trace_is_left_out_and_damaged_recalls_are_not_added_to(address: str) -> None:
+    with holdfast.open(address) as hf:
+        populate(hf._core)
+        word, times = ("words || 'x'::bytea", "7") if "postgresql" in address else ("x'00'", "7")
+        spoil(address, f"UPDATE holdfast.traces SET words = {word}")
+        assert [(change.words, change.vector) for change in drive(changed(hf._core))] == [(None, None)] * 2
+        spoil(address, f"UPDATE holdfast.recalls SET count = {times}")
+        (first, _) = drive(known(hf._core))
+        with pytest.raises(StoreDamaged, match="recalls of memory"):
+            drive(keeper(hf._core).note_recalls("default", [(first.number, 1, 9)]))
+        assert len(hf.verify().problems) == 4
+
+
+SPOILED = {
+    "a lost memory": "DELETE FROM holdfast.memories WHERE id = 'b'",
+    "a lost event": "DELETE FROM holdfast.events WHERE position = 1",
+    "a lost pool": "DELETE FROM holdfast.pools",
+    "a lost generation": "DELETE FROM holdfast.generations",
+    "a pool that was set back": "UPDATE holdfast.pools SET changes = 1",
+    "a swapped number": "UPDATE holdfast.memories SET number = number + 100 WHERE id = 'a'",
+    "a mark that is wrong": "UPDATE holdfast.memories SET traced = 0 WHERE id = 'a'",
+    "a dropped generation": "UPDATE holdfast.generations SET active = -1",
+}
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize("how", SPOILED)
+def test_what_is_missing_or_wrong_is_found(address: str, how: str) -> None:
+    with holdfast.open(address) as hf:
+        populate(hf._core)
+        assert hf.verify().ok
+        sql = SPOILED[how]
+        if "postgresql" in address and "number + 100" in sql:
+            spoil(address, "ALTER TABLE holdfast.memories ALTER number SET GENERATED BY DEFAULT")
+        spoil(address, sql)
+        assert not hf.verify().ok
+        assert drive(keeper(hf._core).damage())
+        assert isinstance(drive(keeper(hf._core).memories("default", MemoryQuery())), list)
+
+
+def test_recalls_of_which_the_answer_was_lost_are_not_counted_twice(postgres_url: str) -> None:
+    with holdfast.open(postgres_url) as hf:
+        populate(hf._core)
+        number = drive(known(hf._core))[0].number
+        tried: list[dict[int, tuple[int, int]]] = []
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            for _ in range(3):
+                note_recalls(connection, "default", [(number, 2, 9), (number, 1, 8)], tried)
+        assert [change[3:] for change in drive(changed(hf._core)) if change.row.number == number] == [(4, 9)]
