@@ -103,6 +103,9 @@ def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
         MiniLM(Installed(tmp_path))
     assert "holdfast model install" in damaged.value.hint
+    with pytest.raises(EmbedderFailed, match="cannot be read") as gone:
+        MiniLM(Installed(tmp_path / "gone"))
+    assert "holdfast model install" in gone.value.hint
 
 
 def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypatch: pytest.MonkeyPatch) -> None:

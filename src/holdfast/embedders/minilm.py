@@ -6,6 +6,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -26,6 +27,7 @@ __all__ = ["MiniLM", "Runtime"]
 
 _MANY = 8
 _MOST_THREADS = 4
+_INSTALL = "run `holdfast model install`"
 
 
 class Runtime(StrEnum):
@@ -54,8 +56,9 @@ class MiniLM:
             self._tokenizer = WordPiece.load(installed.tokenizer)
             tensors = read_safetensors(installed.weights)
         except (OSError, ValueError, KeyError, InvalidInput) as error:
-            installed.verify()  # says which file it is
-            raise EmbedderFailed(self.name, f"its files cannot be read: {error}") from error
+            with suppress(OSError, ValueError, KeyError):
+                installed.verify()  # says which file it is
+            raise EmbedderFailed(self.name, f"its files cannot be read: {error}", hint=_INSTALL) from error
         self._compute = _runtime(wanted, installed, tensors)
         self.runtime = self._compute.name
         self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
