@@ -72,7 +72,7 @@ class AsyncHoldfast(AsyncRuns):
         journal: Journal,
         runtime: Runtime,
         window: Window | None = None,
-        load: Callable[[], Embedder | None] = lambda: None,
+        load: Callable[[bool], Embedder | None] = lambda fetch: None,
         suspicious: str = "flag",
     ) -> None:
         self.memory = AsyncMemories(journal, load, suspicious)

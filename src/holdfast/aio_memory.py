@@ -57,7 +57,7 @@ class RecallOptions(Whose, total=False):
 class AsyncMemories:
     """What is remembered in a workspace: by agents, about persons, from runs."""
 
-    def __init__(self, journal: Journal, load: Callable[[], Embedder | None], suspicious: str = "flag") -> None:
+    def __init__(self, journal: Journal, load: Callable[[bool], Embedder | None], suspicious: str = "flag") -> None:
         self._journal = journal
         self.suspicious = suspicious
         self._load = load

@@ -165,14 +165,14 @@ def open_journal(store: Store, settings: Settings) -> Journal:
     )
 
 
-def embedder_loader(settings: Settings) -> Callable[[], Embedder | None]:
-    """A function that gives the embedder of these settings, when it is first needed."""
+def embedder_loader(settings: Settings) -> Callable[[bool], Embedder | None]:
+    """A function that gives the embedder of these settings, when it is first needed; told to, it fetches its files."""
     chosen = settings.get("embedder", os.environ.get("HOLDFAST_EMBEDDER") or "minilm")
 
-    def load() -> Embedder | None:
+    def load(fetch: bool) -> Embedder | None:
         from .embedders import load_embedder
 
-        return load_embedder(chosen)
+        return load_embedder(chosen, fetch=fetch)
 
     return load
 

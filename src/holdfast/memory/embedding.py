@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from ..errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly
+from ..errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ..ports import Embedder, EmbedderIdentity, Store
 from ..runtime import aside
 from .traces import Vector
 
-Load = Callable[[], Embedder | None]
+Load = Callable[[bool], Embedder | None]
+"""Gives the embedder, or None if there shall be none; fetches what it needs only if told so."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
 
 
 class Embedding:
-    """One embedder for one workspace. `load` gives it, or None if there shall be none."""
+    """One embedder for one workspace."""
 
     def __init__(self, store: Store, workspace: str, load: Load) -> None:
         self._store = store
@@ -28,19 +30,31 @@ class Embedding:
         self._loaded = False
         self._embedder: Embedder | None = None
         self._failure: EmbedderFailed | None = None
+        self._fetched = False
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
         with self._loading:
             if not self._loaded:
-                try:
-                    self._embedder = self._load()
-                except EmbedderFailed as error:
-                    self._failure = error
-                self._loaded = True
+                self._try(fetch=False)
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._embedder
+
+    def fetch(self) -> None:
+        """Get what the embedder lacks, once: whoever recalls meanwhile does not wait for it."""
+        with suppress(EmbedderFailed):
+            self.embedder()
+        if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
+            self._fetched = True
+            self._try(fetch=True)
+
+    def _try(self, *, fetch: bool) -> None:
+        try:
+            self._embedder, self._failure = self._load(fetch), None
+        except EmbedderFailed as error:
+            self._failure = error
+        self._loaded = True
 
     @property
     def dims(self) -> int:

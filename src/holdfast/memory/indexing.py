@@ -49,6 +49,7 @@ class Indexing:
             self._wanted.clear()
             with suppress(HoldfastError):  # said by the next recall; tried again at the next look
                 drive(self.flush())
+                self._embedding.fetch()
                 while not self._ending and drive(self.once()):
                     pass
             self._wanted.wait(_LOOK_EVERY)
