@@ -4,6 +4,7 @@ without. A kill loses nothing but the batch under way, which the next process ma
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
@@ -16,6 +17,8 @@ from .texts import Texts
 from .traces import said
 
 BATCH = 32
+_FLUSH_EVERY = 2.0
+"""Seconds between two times that recalls are noted in the store."""
 _LOOK_EVERY = 5.0
 """Seconds after which it is looked for memories of other processes that are still without a vector."""
 
@@ -36,8 +39,12 @@ class Indexing:
         self._noting = threading.Lock()
 
     def wake(self) -> None:
-        """There is something to do."""
+        """There is something to do now."""
         self._wanted.set()
+        self.start()
+
+    def start(self) -> None:
+        """There may be something to do; it is looked at soon."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._ending:
@@ -45,10 +52,13 @@ class Indexing:
                     self._thread.start()
 
     def _work(self) -> None:
+        flushed = 0.0
         while not self._ending:
             self._wanted.clear()
             with suppress(HoldfastError):  # said by the next recall; tried again at the next look
-                drive(self.flush())
+                if time.monotonic() - flushed > _FLUSH_EVERY:
+                    drive(self.flush())
+                    flushed = time.monotonic()
                 self._embedding.fetch()
                 while not self._ending and drive(self.once()):
                     pass

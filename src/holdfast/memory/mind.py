@@ -51,5 +51,5 @@ class Mind:
         """The best memories for a query."""
         chosen = None if kinds is None else frozenset([kinds] if isinstance(kinds, str) else kinds)
         found = await self.searching.search(Wanted(query, pools, kinds=chosen, **rest))
-        self.indexing.wake()
+        self.indexing.start()
         return found

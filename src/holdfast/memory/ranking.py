@@ -12,9 +12,11 @@ rest goes on working.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -105,7 +107,7 @@ class Ranked:
         self._pools, self._chosen, self.parts = pools, chosen, parts
         self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
         """From 0 to 1: how near the meaning is, or how much of the question's words are there."""
-        self._starts = np.cumsum([0, *(pool.size for pool in pools)])
+        self._starts = list(accumulate((pool.size for pool in pools), initial=0))
         self.scores: Floats = np.sum(list(parts.values()), axis=0) if len(chosen) else np.zeros(0, dtype=np.float32)
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
@@ -124,8 +126,8 @@ class Ranked:
 
     def place(self, index: int) -> tuple[Pool, int]:
         """The pool and the place of a score."""
-        which = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return self._pools[which], index - int(self._starts[which])
+        which = bisect_right(self._starts, index) - 1
+        return self._pools[which], index - self._starts[which]
 
     def number(self, index: int) -> int:
         """The number of the memory of a score."""

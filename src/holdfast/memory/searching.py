@@ -167,7 +167,7 @@ class Searching:
     async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[int, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
         with self._lock:
-            order = ranked.best(wanted.limit * 5, wanted.threshold)
+            order = ranked.best(wanted.limit * 5 if wanted.diversity else wanted.limit + 5, wanted.threshold)
             if wanted.diversity:
                 order = ranked.spread(order, wanted.limit * 2, wanted.diversity)
             numbers = [ranked.number(index) for index in order]

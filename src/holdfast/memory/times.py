@@ -272,8 +272,18 @@ _MARKED = re.compile(
 )
 
 
+_HINT = re.compile(
+    r"\d\d|day|week|month|year|night|morning|afternoon|evening|ago\b|tomorrow|new year|valentine|halloween|christmas"
+    r"|" + "|".join(_SEASONS) + r"|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b",
+    re.IGNORECASE,
+)
+"""Without one of these no reader finds anything: most texts name no time, and are done with here."""
+
+
 def spans(text: str, on: date) -> tuple[Span, ...]:
     """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
+    if _HINT.search(text) is None:
+        return ()
     found: list[tuple[int, Span]] = []
     rest = text
     for pattern, read in _READERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -40,12 +41,8 @@ def read_parts(connection: apsw.Connection, sid: int, strand: int, first: int, l
 
 def pick_events(connection: apsw.Connection, session: str, sid: int, positions: list[int]) -> list[FeedItem]:
     """Single events, each with the hash before it."""
-    found = []
-    for position in positions:
-        row: Any = connection.execute(Q.pick_event, (sid, position)).fetchone()
-        if row is not None:
-            found.append(FeedItem(0, session, row[0], Record(*row[1:])))
-    return found
+    rows: Any = connection.execute(Q.pick_events, (sid, json.dumps(positions)))
+    return [FeedItem(0, session, previous, Record(*rest)) for previous, *rest in rows]
 
 
 def _column(connection: apsw.Connection, query: str, values: tuple[Any, ...]) -> list[Any]:

@@ -308,13 +308,13 @@ DELETE FROM holdfast_parts WHERE sid = ? AND strand = ?;
 -- A payload that is needed no longer, replaced by its digest.
 UPDATE holdfast_events SET payload = NULL, payload_hash = ? WHERE sid = ? AND position = ? AND payload IS NOT NULL;
 
--- name: pick_event
--- One event with the hash before it.
+-- name: pick_events
+-- Single events, each with the hash before it.
 SELECT coalesce(p.hash, s.fork_hash),
        e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
 FROM holdfast_events e JOIN holdfast_sessions s ON s.sid = e.sid
 LEFT JOIN holdfast_events p ON p.sid = e.sid AND p.position = e.position - 1
-WHERE e.sid = ? AND e.position = ?;
+WHERE e.sid = ? AND e.position IN (SELECT value FROM json_each(?)) ORDER BY e.position;
 
 -- name: read_talk
 -- Where the events of a conversation lie, newest first.

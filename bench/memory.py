@@ -1,0 +1,164 @@
+"""How fast memories are remembered and recalled, and what they take on disk.
+
+    python bench/memory.py [--json] [--rounds N] [--sizes N,N] [--words]
+
+`remember` is set against plain appends of the same texts, in turn, in one store; recall is asked with a subject's
+filter that leaves 1 % of the memories, embedding of the question included. The vectors of the memories are random:
+their values do not change the time it takes to compare them. Texts are made of words as frequent as a language's.
+With --words nothing is embedded. The default sizes take some minutes; 1000000 takes an hour: ask for it by --sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import Must, Rates, middle, rate, ratio, show
+
+import holdfast
+from holdfast.embedders import load_embedder
+from holdfast.journal.remembered import remembered
+from holdfast.ports import Embedder, EmbedderIdentity, Vectors
+
+MUST: dict[str, Must] = {
+    "remember_vs_journal": (">=", 0.5),
+    "memory_bytes_per_item": ("<=", 1024),
+    "recall_p95_ms_10k": ("<=", 15),
+    "recall_p95_ms_100k": ("<=", 30),
+    "recall_p95_ms_1m": ("<=", 50),
+    "recall_p95_ms_1m_unfiltered": ("<=", 120),
+    "rss_mb_1m": ("<=", 900),
+}
+NAMES = {10_000: "10k", 100_000: "100k", 1_000_000: "1m"}
+SUBJECTS = 100
+QUESTIONS = 60
+
+
+class Quick:
+    """Embeds questions with the real model; memories, which come in batches, get vectors that cost nothing."""
+
+    def __init__(self, real: Embedder | None) -> None:
+        self._real = real
+        self.dims = 384 if real is None else real.dims
+        self.name = "random"
+        self.identity = EmbedderIdentity(self.name, self.dims)
+        self._chance = np.random.default_rng(1)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        if len(texts) == 1 and self._real is not None:
+            return self._real.embed(texts)
+        rows = self._chance.standard_normal((len(texts), self.dims), dtype=np.float32)
+        lengths: Vectors = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / lengths
+
+
+class Speech:
+    """Texts of some 15 words, with the frequencies of a language: a few words are everywhere, most are rare."""
+
+    def __init__(self, seed: int, words: int = 30_000) -> None:
+        self._chance = random.Random(seed)
+        letters = "bcdfghklmnprstvw"
+        self._words = [
+            "".join(self._chance.choice(letters) + self._chance.choice("aeiou") for _ in range(2 + number % 3))
+            for number in range(words)
+        ]
+        self._weights = list(np.cumsum(1 / np.arange(1, words + 1)))
+
+    def text(self, length: int = 15) -> str:
+        return " ".join(self._chance.choices(self._words, cum_weights=self._weights, k=length))
+
+
+def remembering(folder: Path, rounds: int, count: int = 400) -> Rates:
+    """Memories and plain events a second, one caller, each durable on return."""
+    speech, rates = Speech(1), Rates(remember=[], append=[])
+    with holdfast.open(folder / "remembering.db", embedder="none") as hf:
+        session = hf.session("plain")
+        hf.memory.remember("warm")
+        session.append("warm")
+        for _ in range(rounds):
+            texts = [speech.text() for _ in range(count)]
+            rates["append"].append(rate(count, lambda said=texts: [session.append("note", text) for text in said]))  # type: ignore[misc]
+            rates["remember"].append(rate(count, lambda said=texts: [hf.memory.remember(text) for text in said]))  # type: ignore[misc]
+    return rates
+
+
+@contextmanager
+def filled(folder: Path, size: int, embedder: Quick) -> Iterator[holdfast.Holdfast]:
+    """A store with so many memories of a hundred subjects, all with their vectors."""
+    speech = Speech(2)
+    with holdfast.open(folder / f"recall-{size}.db", embedder=embedder) as hf:
+        each = size // SUBJECTS
+        for subject in range(SUBJECTS):
+            session = hf.session(f"of {subject}")
+            for first in range(0, each, 500):
+                drafts = [
+                    holdfast.Draft("memory.added", remembered(speech.text(), "fact", {}))
+                    for _ in range(min(500, each - first))
+                ]
+                session.append_all(drafts, subject=f"subject {subject}")
+        hf.memory.catch_up()
+        yield hf
+
+
+def asking(hf: holdfast.Holdfast, **whose: Any) -> float:
+    """The 95th percentile of recalls, in milliseconds, once the pool is loaded."""
+    speech, took = Speech(3), []
+    hf.memory.recall(speech.text(7), **whose)
+    for _ in range(QUESTIONS):
+        question = speech.text(7)
+        began = time.perf_counter()
+        hf.memory.recall(question, **whose)
+        took.append(1e3 * (time.perf_counter() - began))
+    return statistics.quantiles(took, n=20)[-1]
+
+
+def bytes_per_item(folder: Path, embedder: Quick, count: int = 2_000) -> float:
+    """Bytes on disk for one memory over its text, vector included."""
+    speech, path = Speech(4), folder / "size.db"
+    texts = [speech.text() for _ in range(count)]
+    with holdfast.open(path, embedder=embedder) as hf:
+        for text in texts:
+            hf.memory.remember(text)
+        hf.memory.catch_up()
+    return (path.stat().st_size - sum(len(text.encode()) for text in texts)) / count
+
+
+def main() -> None:
+    """Measure, print the table, and the figures as JSON on the last line if asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", default="10000,100000", metavar="N,N")
+    parser.add_argument("--words", action="store_true", help="embed nothing")
+    given = parser.parse_args()
+    embedder = Quick(None if given.words else load_embedder("minilm"))
+    figures: dict[str, float | None] = dict.fromkeys(MUST)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rates = remembering(folder, given.rounds)
+        figures["remember_vs_journal"] = ratio(rates, "remember", "append")
+        figures["memory_bytes_per_item"] = bytes_per_item(folder, embedder)
+        for size in map(int, given.sizes.split(",")):
+            with filled(folder, size, embedder) as hf:
+                runs = [asking(hf, subject=f"subject {number}") for number in (3, 50, 97)]
+                figures[f"recall_p95_ms_{NAMES[size]}"] = middle(runs)
+                if size == 1_000_000:
+                    figures["recall_p95_ms_1m_unfiltered"] = asking(hf, everyone=True)
+                    figures["rss_mb_1m"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    show("Memory", figures, MUST, {"{} a second": rates}, [])
+    if given.json:
+        print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
