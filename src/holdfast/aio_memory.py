@@ -99,13 +99,12 @@ class AsyncMemories:
             raise InvalidInput("there is nothing to search for", hint="give text")
         mind = self.mind
         pools = await self._pools(options)
-        limit, kinds = options.get("limit", 10), options.get("kinds")
         return await mind.search(
             query,
             pools,
-            limit=limit,
-            kinds=kinds,
-            metadata=options.get("metadata"),
+            limit=_count("limit", options.get("limit", 10)),
+            kinds=_kinds(options.get("kinds")),
+            metadata=_metadata(options.get("metadata")),
             since=_time("since", options.get("since")),
             until=_time("until", options.get("until")),
             threshold=_share("threshold", options.get("threshold", 0.0)),
@@ -114,7 +113,10 @@ class AsyncMemories:
         )
 
     async def _pools(self, whose: Whose) -> tuple[bytes, ...] | None:
-        if whose.get("everyone"):
+        everyone: object = whose.get("everyone", False)
+        if not isinstance(everyone, bool):
+            raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="say True or False")
+        if everyone:
             return None
         return await self.mind.catalog.pools(whose.get("subject"), whose.get("session"))
 
@@ -155,15 +157,12 @@ class AsyncMemories:
     ) -> int:
         """Forget what was last said before a time. Returns how many memories there were."""
         _check_options(whose, Whose)
-        before = _time("time", time)
-        assert before is not None
-        return await self.mind.catalog.forget_before(before, _kinds(kinds), await self._pools(whose), actor=actor)
+        before, chosen = _moment("time", time), _kinds(kinds)
+        return await self.mind.catalog.forget_before(before, chosen, await self._pools(whose), actor=actor)
 
     def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
         """What was known at a time, or when an event happened."""
-        time = when.time if isinstance(when, Event) else _time("when", when)
-        assert time is not None
-        return AsyncMemoriesThen(self, time)
+        return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else _moment("when", when))
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
@@ -225,9 +224,11 @@ def _check_options(given: Mapping[str, Any], known: type) -> None:
 
 
 def _time(what: str, value: object) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+    return None if value is None else _moment(what, value)
+
+
+def _moment(what: str, value: object) -> int:
+    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
         raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a datetime with a time zone")
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
@@ -241,10 +242,18 @@ def _share(what: str, value: object) -> float:
 def _count(what: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a whole number from 1")
-    return value
+    return min(value, ALL)
 
 
 def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if kinds is None:
         return None
+    if isinstance(kinds, bytes) or not isinstance(kinds, Iterable):
+        raise InvalidInput(f"{kinds!r} cannot be `kinds`", hint="give a kind, or several")
     return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
+def _metadata(value: object) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidInput(f"{value!r} cannot be `metadata`", hint="give a dict with the values to look for")
+    return value

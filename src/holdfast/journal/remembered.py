@@ -22,6 +22,7 @@ SCOPES = ("workspace", "subject", "session")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.decode
 
 
 class MemoryDetails(TypedDict, total=False):
@@ -60,6 +61,8 @@ def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str,
         raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
     if not isinstance(content, str) or not content.strip():
         raise InvalidInput("there is nothing to remember", hint="give text")
+    if not content.isascii():
+        _check_unicode(content)
     data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
     for name in ("key", "title", "speaker"):
         if details.get(name) is not None:
@@ -82,6 +85,13 @@ def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str,
     return data
 
 
+def _check_unicode(content: str) -> None:
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("what is to be remembered is not valid Unicode", hint="drop lone surrogates") from None
+
+
 def _share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number from 0 to 1")
@@ -89,16 +99,19 @@ def _share(name: str, value: object) -> float:
 
 
 def _moment(name: str, value: object) -> int:
-    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
         raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a datetime with a time zone")
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _duration(value: object) -> int:
-    seconds = value.total_seconds() if isinstance(value, dt.timedelta) else value
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds * 1e6 <= _LONGEST:
+    if isinstance(value, dt.timedelta):
+        micros: float = value // dt.timedelta(microseconds=1)
+    else:
+        micros = value * 1e6 if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if not 1 <= micros <= _LONGEST:
         raise InvalidInput(f"{value!r} cannot be `ttl`", hint="give seconds or a timedelta, at most a century")
-    return int(seconds * 1e6)
+    return int(micros)
 
 
 def _scope(value: object) -> str:
@@ -110,11 +123,22 @@ def _scope(value: object) -> str:
 def _metadata(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidInput("`metadata` is no mapping with text keys", hint="give a dict")
+    if not _is_plain(dict(value)):
+        hint = "give text, numbers, bytes, times, and lists and dicts of them"
+        raise InvalidInput("`metadata` holds what cannot be searched for", hint=hint)
     return dict(value)
 
 
+def _is_plain(value: dict[str, Any]) -> bool:
+    """Whether the value is the same when it comes back out of the packed words that are searched."""
+    try:
+        return bool(_unpack(_pack(value)) == value)
+    except (TypeError, ValueError, OverflowError, RecursionError):  # a lone surrogate is a ValueError
+        return False
+
+
 def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
-    """The pool of those who may recall a memory."""
+    """The pool of those who may recall a memory. `ref` is the person's that it is about."""
     if scope == "subject":
         if ref is None:
             raise InvalidInput("a memory of nobody cannot have a subject's scope", hint="give `subject`")
@@ -138,7 +162,8 @@ def usual_scope(owner: Owner) -> str:
 def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) -> MemoryRow:
     """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
     `expires` counts from there, and so does `begins` where it is 0."""
-    pool = pool_of(data.get("scope") or usual_scope(owner), owner.ref, session)
+    person = None if owner.name is None else owner.ref  # in a sealed store the workspace itself has a reference, too
+    pool = pool_of(data.get("scope") or usual_scope(owner), person, session)
     kind, key = data["kind"], data.get("key")
     return MemoryRow(
         pool=pool,
@@ -165,12 +190,22 @@ def projected(session: str, prepared: Sequence[Prepared], owner: Owner, beside: 
     rows = [
         memory_row(session, index, one.data, owner)
         for index, one in enumerate(prepared)
-        if one.draft.type == ADDED and isinstance(one.data, dict) and _is_memory(one.data)
+        if one.draft.type == ADDED and isinstance(one.data, dict) and is_memory(one.data)
     ]
     if not rows:
         return beside
     return (beside or Beside())._replace(memories=rows)
 
 
-def _is_memory(data: dict[str, Any]) -> bool:
-    return isinstance(data.get("content"), str) and isinstance(data.get("kind"), str)
+def is_memory(data: dict[str, Any]) -> bool:
+    """Whether this is what `remembered` made. Anybody may append an event of this type: one that is no memory stays an
+    event, and must not stand in the way of those that are."""
+    details = {name: value for name, value in data.items() if name not in ("content", "kind")}
+    try:
+        for name in {"valid_from", "valid_to"} & details.keys():
+            details[name] = _EPOCH + dt.timedelta(microseconds=details[name])
+        if "ttl" in details:
+            details["ttl"] = dt.timedelta(microseconds=details["ttl"])
+        return remembered(data["content"], data["kind"], details) == data
+    except (InvalidInput, KeyError, TypeError, OverflowError):
+        return False

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from ..crashpoints import reach
-from ..errors import InvalidInput, UnknownMemory
+from ..errors import UnknownMemory
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.remembered import ADDED, memory_row, pool_of, remembered
+from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered
 from ..ports import Beside, MemoryQuery, MemoryRow, SubjectGone
 from .items import Memory, memory_of
 from .texts import Texts
@@ -83,7 +83,6 @@ class Catalog:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
-        check_name("id of a memory", id)
         found = await self.history(id)
         if not found:
             raise UnknownMemory(id)
@@ -97,7 +96,7 @@ class Catalog:
         if where and position.isdecimal() and len(position) < 18:
             events = await self._journal.landmarks.events(where, [int(position)])
         for event in events:
-            if event.type == ADDED and isinstance(event.data, dict) and not event.erased:
+            if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
                 row = memory_row(where, 0, event.data, await self._journal.owner(event.subject))
                 found = await self.current(row.id, row.pool) if row.pool in pools else None
                 if found is not None:
@@ -106,7 +105,7 @@ class Catalog:
 
     async def history(self, id: str) -> list[Memory]:
         """Every time that a memory was said or ended, and those with the same key in the same scope; oldest first."""
-        rows = await self._rows(MemoryQuery(id=id, history=True))
+        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
         keyed = {(row.pool, row.key) for row in rows if row.key is not None}
         for pool, key in sorted(keyed):
             rows += await self._rows(MemoryQuery((pool,), key=key, history=True))
@@ -179,10 +178,3 @@ class Catalog:
             stripped += len(digests)
         await self._journal.purge()
         return stripped
-
-
-def check_limit(limit: object) -> int:
-    """A number of memories."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
-    return limit

@@ -46,10 +46,10 @@ class Mind:
         return memory
 
     async def search(
-        self, query: str, pools: tuple[bytes, ...] | None, *, kinds: str | Iterable[str] | None, **rest: Any
+        self, query: str, pools: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any
     ) -> Recalled:
         """The best memories for a query."""
-        chosen = None if kinds is None else frozenset([kinds] if isinstance(kinds, str) else kinds)
+        chosen = None if kinds is None else frozenset(kinds)
         found = await self.searching.search(Wanted(query, pools, kinds=chosen, **rest))
         self.indexing.start()
         return found

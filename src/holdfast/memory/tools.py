@@ -73,7 +73,7 @@ def memory_tools(form: str) -> list[dict[str, Any]]:
 
 def arguments_of(name: str, given: object) -> dict[str, Any]:
     """The arguments of a call, checked against the tool's schema as far as it matters."""
-    tool = _TOOLS.get(name)
+    tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
         raise InvalidInput(f"there is no tool {name!r}", hint=f"known are: {', '.join(_TOOLS)}")
     schema = tool["input_schema"]

@@ -1,0 +1,217 @@
+"""Bad input to memory: refused with a hint before anything is stored, and never in the way of what is good."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from programs.minds import EMBEDDER
+
+import holdfast
+from holdfast.errors import HoldfastError, InvalidInput, UnknownMemory
+
+NAIVE = dt.datetime(2025, 1, 1)
+THEN = NAIVE.replace(tzinfo=dt.UTC)
+
+
+class Nowhere(dt.tzinfo):
+    """A time zone that does not know where it is."""
+
+    def utcoffset(self, _: dt.datetime | None) -> None:
+        return None
+
+
+LOST = NAIVE.replace(tzinfo=Nowhere())
+
+
+@holdfast.register(name="test_memory_input.Tag")
+@dataclass
+class Tag:
+    name: str = "x"
+
+
+@pytest.fixture
+def hf() -> Iterator[holdfast.Holdfast]:
+    with holdfast.open("memory:", embedder=EMBEDDER) as opened:
+        yield opened
+
+
+def refused(work: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidInput) as error:
+        work()
+    assert error.value.hint
+
+
+NAMES = ["", 5, "a\0b", "\ud800", "x" * 513]
+BAD_DETAILS: dict[str, list[Any]] = {
+    "content": ["", "  ", None, 5, b"x", "lone \ud800"],
+    "kind": [*NAMES, None],
+    "subject": NAMES,
+    "actor": NAMES,
+    "cause": ["x", -1, True],
+    "key": NAMES,
+    "title": NAMES,
+    "speaker": NAMES,
+    "metadata": [
+        5,
+        [1],
+        {5: 1},
+        {"a": {"b": 2**80}},
+        {"a": "\ud800"},
+        {"a": (1, 2)},
+        {"a": Tag()},
+        {"a": float("nan")},
+    ],
+    "importance": [-0.1, 1.1, "x", True, None, float("nan")],
+    "confidence": [2, None],
+    "valid_from": [5, NAIVE, LOST, "2025-01-01"],
+    "valid_to": [5, NAIVE, LOST],
+    "ttl": [0, -1, True, "x", 1e-9, float("inf"), float("nan"), dt.timedelta(0), dt.timedelta(days=99_999)],
+    "scope": ["x", 5, [], "subject"],
+    "nonsense": [1],
+}
+
+
+@pytest.mark.promise("S3")
+@pytest.mark.parametrize("name", BAD_DETAILS)
+def test_what_cannot_be_remembered_is_refused(hf: holdfast.Holdfast, name: str) -> None:
+    for value in BAD_DETAILS[name]:
+        if name == "content":
+            refused(lambda value=value: hf.memory.remember(value))  # type: ignore[misc]
+            refused(lambda value=value: hf.session("s").remember(value))  # type: ignore[misc]
+        else:
+            refused(lambda value=value: hf.memory.remember("x", **{name: value}))  # type: ignore[misc]
+    refused(lambda: hf.memory.remember("x", valid_from=THEN, valid_to=THEN))
+    assert list(hf.memory.list(everyone=True)) == []
+    assert [row.session for row in hf.sessions()] == []
+
+
+BAD_OPTIONS: dict[str, list[Any]] = {
+    "limit": [0, -1, "x", True, 1.5, None],
+    "kinds": [5, [5], "", ["a\0"], b"x"],
+    "metadata": [5, "x", [1]],
+    "since": [5, NAIVE, LOST],
+    "until": ["x", NAIVE],
+    "threshold": ["x", 2, -1, True, float("nan")],
+    "diversity": [-1, 1.1],
+    "subject": NAMES,
+    "session": NAMES,
+    "everyone": ["x", 1, None],
+    "nonsense": [1],
+}
+
+
+@pytest.mark.promise("S3")
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_a_search_that_cannot_be_is_refused(hf: holdfast.Holdfast, name: str) -> None:
+    hf.memory.remember("hello world")
+    for value in BAD_OPTIONS[name]:
+        given: Any = {name: value}
+        refused(lambda given=given: hf.memory.recall("hello", **given))  # type: ignore[misc]
+        refused(lambda given=given: hf.memory.as_of(THEN).recall("hello", **given))  # type: ignore[misc]
+        if name in ("limit", "kinds", "subject", "session", "everyone", "nonsense"):
+            refused(lambda given=given: list(hf.memory.list(**given)))  # type: ignore[misc]
+        if name in ("kinds", "subject", "session", "everyone", "nonsense"):
+            refused(lambda given=given: hf.memory.forget_before(THEN, **given))  # type: ignore[misc]
+
+
+@pytest.mark.promise("S3")
+def test_queries_ids_times_and_budgets_are_checked(hf: holdfast.Holdfast) -> None:
+    given: Any
+    for given in ("", "  ", None, 5, b"x"):
+        refused(lambda given=given: hf.memory.recall(given))  # type: ignore[misc]
+    for given in (None, 5, NAIVE, LOST, "yesterday"):
+        refused(lambda given=given: hf.memory.as_of(given))  # type: ignore[misc]
+        refused(lambda given=given: hf.memory.forget_before(given))  # type: ignore[misc]
+    for work in (hf.memory.get, hf.memory.history, hf.memory.forget):
+        for given in NAMES:
+            refused(lambda work=work, given=given: work(given))  # type: ignore[misc]
+    for work in (hf.memory.get, hf.memory.forget):
+        with pytest.raises(UnknownMemory):
+            work("nope")
+    assert hf.memory.history("nope") == []
+    for wrong in ({"budget": 49}, {"budget": "x"}, {"budget": True}, {"recent": -1}, {"limit": 0}, {"subject": 5}):
+        given = wrong
+        refused(lambda given=given: hf.session("s").recall("x", **given))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "日本語のテキスト",
+        "😀 family 👨‍👩‍👧",
+        "NUL \0 inside",
+        "r\u0301esume\u0301",
+        "?!…",
+        "x" * 1_000_000,
+        "\u202eevil",
+    ],
+)
+def test_any_text_is_remembered_and_found(any_address: str, text: str) -> None:
+    with holdfast.open(any_address, embedder=EMBEDDER) as hf:
+        made = hf.memory.remember(text, fresh=True)
+        assert hf.memory.get(made.id).content == text
+        for query in ("???", "\ud800", "\0", "x" * 10_000, text[:200]):
+            assert [hit.memory.content for hit in hf.memory.recall(query)] == [text]
+        assert "</recalled>" in hf.session("s").recall(text[:200]).text
+        assert hf.verify().ok
+
+
+NO_MEMORIES: list[Any] = [
+    {"content": "x"},
+    {"content": "x", "kind": 5},
+    {"content": "", "kind": "fact"},
+    {"content": "x", "kind": "fact", "importance": "high"},
+    {"content": "x", "kind": "fact", "valid_from": 2**70},
+    {"content": "x", "kind": "fact", "valid_from": "now"},
+    {"content": "x", "kind": "fact", "ttl": -5},
+    {"content": "x", "kind": "fact", "metadata": 5},
+    {"content": "x", "kind": "fact", "key": "a\0"},
+    {"content": "x", "kind": "fact", "nonsense": 1},
+    ["x"],
+]
+
+
+def test_an_event_that_only_looks_like_a_memory_harms_nobody(any_address: str) -> None:
+    with holdfast.open(any_address, embedder=EMBEDDER) as hf:
+        hf.memory.remember("hello")
+        session = hf.session("s")
+        for data in NO_MEMORIES:
+            event = session.append("memory.added", data)
+            assert "That did not work" in session.use_memory_tool("forget", {"ref": f"s#{event.position}"})
+        assert [memory.content for memory in hf.memory.list(everyone=True)] == ["hello"]
+        assert [hit.memory.content for hit in hf.memory.recall("hello", everyone=True)] == ["hello"]
+        assert hf.verify().ok
+
+
+CALLS: list[tuple[Any, Any]] = [
+    ("recall", {}), ("recall", None), ("recall", []), ("recall", {"query": 5}), ("recall", {"query": " "}),
+    ("recall", {"query": "x", "limit": "5"}), ("recall", {"query": "x", "limit": 0}), ("nope", {}), ([], {}),
+    ("remember", {}), ("remember", {"content": ""}), ("remember", {"content": "x", "kind": 5}),
+    ("remember", {"content": "x", "importance": "high"}), ("remember", {"content": "x", "key": 5}),
+    ("forget", {}), ("forget", {"ref": 5}), ("forget", {"ref": "x"}), ("forget", {"ref": "#"}), (None, {}),
+    ("forget", {"ref": "s#²"}), ("forget", {"ref": "s#" + "9" * 30}), ("forget", {"ref": "s#1\0"}), ("fetch", {}),
+    ("fetch", None), ("fetch", {"reference": "x"}),
+]  # fmt: skip
+
+
+@pytest.mark.promise("R4")
+@pytest.mark.parametrize(("name", "arguments"), CALLS, ids=repr)
+def test_a_wrong_call_of_a_tool_is_told_to_the_model(hf: holdfast.Holdfast, name: Any, arguments: Any) -> None:
+    said = hf.session("s").use_memory_tool(name, arguments)
+    assert said.startswith("That did not work: ")
+    assert "Hint: " in said
+    assert list(hf.memory.list(everyone=True)) == []
+
+
+@pytest.mark.promise("G3")
+@pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "sealed"])
+def test_a_memory_of_nobody_is_in_no_persons_scope(key: bytes | None) -> None:
+    with holdfast.open("memory:", embedder=EMBEDDER, key=key) as hf:
+        refused(lambda: hf.memory.remember("x", scope="subject"))
+        with pytest.raises(HoldfastError):
+            hf.session("s").append("memory.added", {"content": "x", "kind": "fact", "scope": "subject"})
+        assert list(hf.memory.list(everyone=True)) == []
