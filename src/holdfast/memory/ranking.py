@@ -26,7 +26,7 @@ from .bm25 import word_scores
 from .names import is_about
 from .pools import Pool
 from .times import Span, closeness, spans
-from .traces import Vector
+from .traces import READ_UPTO, TIMES_CAP, Vector
 from .words import number_of, query_terms
 
 Floats = NDArray[np.float32]
@@ -94,8 +94,9 @@ class Question:
     @classmethod
     def read(cls, text: str, on: date) -> Question:
         """Read a question that is asked on the day `on`."""
+        text = text[:READ_UPTO]
         terms = tuple(number_of(term) for term in query_terms(text))
-        return cls(text, terms, spans(text, on), _ASKS_TIME.search(text) is not None, on)
+        return cls(text, terms, spans(text, on)[:TIMES_CAP], _ASKS_TIME.search(text) is not None, on)
 
 
 class Ranked:

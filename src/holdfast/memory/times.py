@@ -290,21 +290,26 @@ def spans(text: str, on: date) -> tuple[Span, ...]:
         for match in pattern.finditer(rest):
             if _is_another_word(match):
                 continue
-            span = _read(read, match, on)
+            start, span = _read(read, match, rest, on)
             if span is None:
                 continue
-            start, span = _moved(rest, match.start(), span)
             found.append((start, Span(span.start, span.end, text[start : match.end()].strip())))
             rest = rest[:start] + "\0" * (match.end() - start) + rest[match.end() :]
     return tuple(span for _, span in sorted(found, key=lambda pair: pair[0]))
 
 
-def _read(read: _Reader, match: re.Match[str], on: date) -> Span | None:
-    """What the reader makes of it; nothing for a day that no calendar has (30 February, year 0)."""
+def _read(read: _Reader, match: re.Match[str], rest: str, on: date) -> tuple[int, Span | None]:
+    """Where it begins, and what the reader makes of it; nothing for a day that no calendar has (30 February)."""
     try:
-        return read(match, on)
+        span = read(match, on)
+        return (match.start(), None) if span is None else _moved(rest, match.start(), span)
     except (ValueError, OverflowError):
-        return None
+        return match.start(), None
+
+
+_LEAD = 40
+"""Characters in front of a time that can say more about it. More are not looked at: with many times in a long text that
+would take the square of its length."""
 
 
 def _is_another_word(match: re.Match[str]) -> bool:
@@ -312,22 +317,23 @@ def _is_another_word(match: re.Match[str]) -> bool:
     word = match.group().strip().rstrip(".")
     if word.lower() not in _DOUBTFUL:
         return False
-    return _MARKED.search(match.string[: match.start()]) is None
+    return _MARKED.search(match.string[max(0, match.start() - _LEAD) : match.start()]) is None
 
 
 def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
     """The span that "the week before …" or "the Friday after …" in front of it makes of it."""
-    lead = _EARLIER_OR_LATER.search(text[:start])
+    first = max(0, start - _LEAD)
+    lead = _EARLIER_OR_LATER.search(text[first:start])
     if lead is None:
         return start, span
     sign = -1 if lead["way"].lower() == "before" else 1
     edge = span.start if sign < 0 else span.end
     if lead["weekday"]:
         distance = (sign * (_WEEKDAYS[lead["weekday"].lower()] - edge.weekday())) % 7 or 7
-        return lead.start(), _one(edge + timedelta(days=sign * distance))
+        return first + lead.start(), _one(edge + timedelta(days=sign * distance))
     days = {"day": 1, "week": 7, "weekend": 7, "month": 31, "year": 366}[lead["unit"].lower()]
-    first, last = sorted((edge + timedelta(days=sign), edge + timedelta(days=sign * days)))
-    return lead.start(), Span(first, last)
+    begin, end = sorted((edge + timedelta(days=sign), edge + timedelta(days=sign * days)))
+    return first + lead.start(), Span(begin, end)
 
 
 def closeness(asked: Iterable[Span], told: Iterable[Span]) -> float:

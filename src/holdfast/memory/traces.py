@@ -19,6 +19,8 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 READ_UPTO = 20_000
 """Characters of a text that are searched; what lies behind them is kept, but not found."""
 SUBSTANCE_CAP = 30
+TIMES_CAP = 50
+"""Times of a text that count; more are a table or a log, and each would be compared with each that is asked for."""
 
 
 class Gist(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -59,7 +61,7 @@ def read_gist(data: Mapping[str, Any], time: int) -> Gist:
         terms=np.array(found, dtype="<u4").tobytes(),
         counts=bytes(min(255, counted[term]) for term in found),
         length=counted.total(),
-        told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)],
+        told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
         substance=min(SUBSTANCE_CAP, content_words(titled)),
         asks="?" in text,
         speaker=speaker,

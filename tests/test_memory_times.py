@@ -1,0 +1,123 @@
+"""Time expressions, resolved against a day."""
+
+from __future__ import annotations
+
+import time
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.memory.ranking import Question
+from holdfast.memory.times import Span, closeness, spans
+from holdfast.memory.traces import TIMES_CAP, read_gist
+
+ON = date(2023, 5, 25)  # a Thursday
+
+CASES = [
+    ("on 2023-04-01", "2023-04-01", "2023-04-01"),
+    ("on May 3, 2023", "2023-05-03", "2023-05-03"),
+    ("at 1:56 pm on 8 May, 2023", "2023-05-08", "2023-05-08"),
+    ("the 3rd of June", "2022-06-03", "2022-06-03"),
+    ("in March 2021", "2021-03-01", "2021-03-31"),
+    ("in March", "2023-03-01", "2023-03-31"),
+    ("in december", "2022-12-01", "2022-12-31"),
+    ("last May", "2022-05-01", "2022-05-31"),
+    ("this May", "2023-05-01", "2023-05-31"),
+    ("next May", "2024-05-01", "2024-05-31"),
+    ("late July 2022", "2022-07-20", "2022-07-31"),
+    ("in February 2024", "2024-02-01", "2024-02-29"),
+    ("in 2019", "2019-01-01", "2019-12-31"),
+    ("last year", "2022-01-01", "2022-12-31"),
+    ("last month", "2023-04-01", "2023-04-30"),
+    ("last week", "2023-05-15", "2023-05-21"),
+    ("last weekend", "2023-05-20", "2023-05-21"),
+    ("yesterday", "2023-05-24", "2023-05-24"),
+    ("the day before yesterday", "2023-05-23", "2023-05-23"),
+    ("tomorrow", "2023-05-26", "2023-05-26"),
+    ("three days ago", "2023-05-22", "2023-05-22"),
+    ("a few days ago", "2023-05-20", "2023-05-24"),
+    ("two weeks ago", "2023-05-08", "2023-05-14"),
+    ("2 months ago", "2023-03-01", "2023-03-31"),
+    ("a year ago", "2022-01-01", "2022-12-31"),
+    ("in the past three weeks", "2023-05-04", "2023-05-25"),
+    ("in two days", "2023-05-27", "2023-05-27"),
+    ("last Saturday", "2023-05-20", "2023-05-20"),
+    ("on Thursday", "2023-05-18", "2023-05-18"),
+    ("next Monday", "2023-05-29", "2023-05-29"),
+    ("last summer", "2022-06-01", "2022-08-31"),
+    ("in the winter of 2020", "2020-12-01", "2021-02-28"),
+    ("next summer", "2023-06-01", "2023-08-31"),
+    ("on New Year\u2019s Eve", "2022-12-31", "2022-12-31"),
+    ("Christmas 2020", "2020-12-25", "2020-12-25"),
+    ("the week before 6 March 2023", "2023-02-27", "2023-03-05"),
+    ("the Friday before 20 May 2023", "2023-05-19", "2023-05-19"),
+    ("the Sunday after 20 May 2023", "2023-05-21", "2023-05-21"),
+]
+
+
+@pytest.mark.parametrize(("text", "start", "end"), CASES)
+def test_an_expression_means_its_days(text: str, start: str, end: str) -> None:
+    (found,) = spans(f"We met {text}.", ON)
+    assert (found.start.isoformat(), found.end.isoformat()) == (start, end)
+
+
+@pytest.mark.parametrize(
+    "text", ["We may march on", "They fall in love", "spring rolls", "room 2019", "before the move", ""]
+)
+def test_other_words_are_no_times(text: str) -> None:
+    assert spans(text, ON) == ()
+
+
+def test_a_day_that_no_calendar_has_is_no_day() -> None:
+    assert all(span.start.day != 30 for span in spans("on 30 February 2023", ON))
+    assert spans("999 years ago, 2023-02-31", date(900, 1, 1)) == ()
+
+
+def test_several_in_the_order_of_the_text() -> None:
+    assert [span.words for span in spans("yesterday, in March 2021 and last week", ON)] == [
+        "yesterday",
+        "March 2021",
+        "last week",
+    ]
+
+
+def test_closeness_is_one_where_they_meet_and_falls_with_distance() -> None:
+    may = spans("in May 2023", ON)
+    near, far = Span(date(2023, 6, 3), date(2023, 6, 3)), Span(date(2023, 9, 1), date(2023, 9, 1))
+    assert closeness(may, [Span(ON, ON)]) == 1
+    assert 1 > closeness(may, [near]) > closeness(may, [far]) > 0
+    assert closeness(may, [near]) > closeness(spans("31 May 2023", ON), [near])
+    assert closeness([], [near]) == closeness(may, []) == 0
+
+
+@given(st.text(), st.dates())
+def test_any_text_on_any_day_is_read(text: str, on: date) -> None:
+    assert all(span.start <= span.end for span in spans(text, on))
+
+
+@given(st.sampled_from([text for text, _, _ in CASES]), st.dates(date(1990, 1, 1), date(2090, 1, 1)))
+def test_an_expression_is_one_ordered_span_on_any_day(text: str, on: date) -> None:
+    for span in spans(text, on):
+        assert span.start <= span.end
+        assert span.days <= 366 + 1
+        assert span.gap(span) == 0
+        assert span.gap(Span(span.end + timedelta(days=2), span.end + timedelta(days=2))) == 2
+
+
+@pytest.mark.parametrize("on", [date.min, date.max])
+def test_times_at_the_ends_of_the_calendar_are_left_alone(on: date) -> None:
+    told = "the week before today, the year after today, the friday before today, two weeks ago, in 3 months, last May"
+    for span in spans(f"{told}, tomorrow, yesterday, this week, the month after next year", on):
+        assert date.min <= span.start <= span.end <= date.max
+
+
+def test_a_long_text_full_of_times_is_read_in_no_time() -> None:
+    began = time.process_time()
+    assert len(spans("may 1, " * 2_800, ON)) == 2_800
+    assert len(spans("the week before yesterday " * 800, ON)) == 800
+    assert time.process_time() - began < 5  # it took the square of the length: half a minute
+    gist = read_gist({"content": "may 1, " * 2_800}, 0)
+    assert len(gist.told) == TIMES_CAP
+    assert len(Question.read("may 1, " * 2_800, ON).asked) == TIMES_CAP

@@ -1,0 +1,34 @@
+"""Words: splitting, stems, questions without stop words."""
+
+from __future__ import annotations
+
+from holdfast.memory.words import content_words, number_of, query_terms, terms
+
+
+def test_forms_of_a_word_share_a_stem() -> None:
+    assert terms("Running runs")[0] == terms("run")[0] == terms("RUNS")[0]
+
+
+def test_a_possessive_is_the_name() -> None:
+    assert terms("Maria's car") == terms("Maria\u2019s car") == terms("maria car")
+
+
+def test_a_question_drops_stop_words_and_repeats() -> None:
+    assert query_terms("What did the dog do to the other dog?") == ("dog", "other")
+
+
+def test_a_question_of_stop_words_alone_keeps_them() -> None:
+    assert query_terms("Who is he?") == ("who", "is", "he")
+
+
+def test_thanks_has_less_to_say_than_a_statement() -> None:
+    assert content_words("Oh, so it is!") < content_words("Bought a red bicycle")
+
+
+def test_letters_of_any_language_are_words() -> None:
+    assert terms("Zürich, москва") == ["zürich", "москва"]
+
+
+def test_a_term_has_a_number_whatever_its_letters() -> None:
+    assert len({number_of(term) for term in ("a", "b", "москва", "\ud800", "")}) == 5
+    assert all(0 <= number_of(term) < 2**32 for term in ("a", "москва", "\ud800"))
