@@ -151,8 +151,8 @@ class Beside(NamedTuple):
     session, or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on
     there. Then come the things that go: landmarks by name and id; all strands but some; payloads, replaced by their
     digests. `memories` enter the catalog, their positions counted as those of landmarks, their `expires` from the time
-    of the event; those `ended`, by number, are closed at a time; those `forgotten` leave nothing behind but that they
-    were.
+    of the event; those `ended`, by number, are closed at a time; those `weighed` get another importance while they are
+    current; those `forgotten` leave nothing behind but that they were.
     """
 
     landmarks: Sequence[Landmark] = ()
@@ -166,6 +166,7 @@ class Beside(NamedTuple):
     memories: Sequence[MemoryRow] = ()
     forgotten: Sequence[int] = ()
     ended: Sequence[tuple[int, int]] = ()
+    weighed: Sequence[tuple[int, float]] = ()
 
 
 class Append(NamedTuple):

@@ -129,6 +129,12 @@ class Ledger:
         if row.closed is None:
             self.put(row._replace(closed=time, ends=_earlier(row.ends, time)))
 
+    def weigh(self, row: MemoryRow, importance: float) -> None:
+        """A memory that counts more or less from now on; nothing if it is history."""
+        row = _sound(self.changed.get(row.number, row))
+        if row.closed is None:
+            self.put(row._replace(importance=float(importance)))
+
     def forget(self, row: MemoryRow) -> None:
         """Leave nothing of a memory but that it was. It may be damaged."""
         row = self.changed.get(row.number, row)
@@ -184,13 +190,17 @@ def settle_all(
     ledger: Callable[[bytes], Ledger],
     find: Callable[[int], MemoryRow | None],
 ) -> None:
-    """Enter, end and forget the memories of an append. `ledger` gives a pool's, `find` a row of this workspace."""
+    """Enter, end, weigh and forget the memories of an append. `ledger` gives a pool's, `find` a row of this workspace."""
     for row in entering(beside, records):
         ledger(row.pool).enter(row)
     for number, time in beside.ended:
         found = find(number)
         if found is not None:
             ledger(found.pool).end(found, time)
+    for number, importance in beside.weighed:
+        found = find(number)
+        if found is not None:
+            ledger(found.pool).weigh(found, importance)
     for number in beside.forgotten:
         found = find(number)
         if found is not None:

@@ -151,6 +151,25 @@ class MemoryContract(TraceContract):
         assert [row.id for row in await known(handle)] == ["d", "new", "b"]
         assert (await known(handle, history=True, numbers=(a.number,)))[0].successor is None
 
+    @both_faces
+    async def test_a_current_memory_is_weighed_and_history_is_not(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("old", key="k"), memory("plain"))
+        await enter(handle, memory("new", key="k", importance=0.25))
+        old, plain, new = await known(handle, history=True)
+        weighed = [(old.number, 0.75), (new.number, 1), (new.number + 9, 0.5)]
+        await store_beside(handle, "t", Beside(weighed=weighed))
+        assert await known(handle, history=True) == [
+            old,
+            plain,
+            new._replace(importance=1.0, changed=new.changed + 1),
+        ]
+        assert (await counts(handle))[-1] == ("new", new.changed + 1)
+        await store_beside(handle, "t", Beside(ended=[(new.number, 9)], weighed=[(new.number, 0.1), (plain.number, 0)]))
+        rows = await known(handle, history=True)
+        assert [row.importance for row in rows] == [old.importance, 0.0, 1.0]
+        assert (await handle.verify()).ok
+
     @pytest.mark.promise("G3")
     @both_faces
     async def test_of_a_memory_that_was_forgotten_only_that_it_was_is_left(self, open: Opener) -> None:

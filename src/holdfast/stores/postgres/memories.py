@@ -142,9 +142,9 @@ def locked_rows(
 
 def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> None:
     """Enter, end and forget memories with an append. The session's row is locked."""
-    if not (beside.memories or beside.ended or beside.forgotten):
+    if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
         return
-    numbers = [*(number for number, _ in beside.ended), *beside.forgotten]
+    numbers = [*(number for number, _ in (*beside.ended, *beside.weighed)), *beside.forgotten]
     entered = {row.pool for row in beside.memories}
     pools, rows = locked_rows(connection, place[0], numbers, entered)
     settle_all(beside, records, lambda pool: pools[pool].ledger, rows.get)

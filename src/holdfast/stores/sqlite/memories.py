@@ -121,7 +121,7 @@ def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> Mem
 
 def settle_memories(connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record]) -> Pools | None:
     """What an append does to memories, for `Pools.write`. Raises before anything is written."""
-    if not (beside.memories or beside.ended or beside.forgotten):
+    if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
         return None
     pools = Pools(connection, workspace)
     settle_all(beside, records, lambda pool: pools[pool].ledger, pools.find)
