@@ -18,11 +18,13 @@ import pytest
 import holdfast
 from holdfast import Draft, errors
 from holdfast.aio import AsyncHoldfast, AsyncSession
+from holdfast.aio_procedures import AsyncProcedures
 from holdfast.aio_runs import AsyncRuns
 from holdfast.errors import HoldfastError
 from holdfast.opening import Settings
 from holdfast.runtime import drive, drive_each
 from holdfast.sync import Holdfast, Session
+from holdfast.sync_procedures import Procedures
 from holdfast.sync_runs import Runs
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +33,7 @@ FACE = {
     "Hit",
     "Memories",
     "Memory",
+    "Procedure",
     "Recalled",
     "Recollection",
     "AsyncHoldfast",
@@ -163,8 +166,9 @@ def public(cls: type) -> dict[str, Any]:
         (holdfast.RunHandle, holdfast.AsyncRunHandle),
         (holdfast.SharedState, holdfast.AsyncSharedState),
         (holdfast.Lease, holdfast.AsyncLease),
+        (Procedures, AsyncProcedures),
     ],
-    ids=["handle", "runs", "session", "view", "run", "state", "lease"],
+    ids=["handle", "runs", "session", "view", "run", "state", "lease", "procedures"],
 )
 def test_both_faces_have_the_same_calls(sync: type, aio: type) -> None:
     calls = {name for name, found in public(sync).items() if inspect.isfunction(found)}
@@ -231,6 +235,7 @@ MADE: dict[str, HoldfastError] = {
     "PositionConflict": errors.PositionConflict("s", 3, 5),
     "LeaseLost": errors.LeaseLost("s", 1, 2),
     "UnknownMemory": errors.UnknownMemory("m"),
+    "UnknownProcedure": errors.UnknownProcedure("deploy", 2),
     "UnknownSession": errors.UnknownSession("s"),
     "SessionExists": errors.SessionExists("s"),
     "JournalDamaged": errors.JournalDamaged("s", 3, "it does not match its hash"),

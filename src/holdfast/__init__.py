@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .journal.sealing import new_key
     from .journal.verifying import Problem, Verification
     from .memory.items import Hit, Memory, Recalled
+    from .memory.procedures import Procedure
     from .memory.recalling import Recollection
     from .sync import Holdfast, Lease, Session, SessionView, open
     from .sync_memory import Memories
@@ -95,6 +96,7 @@ _HOME = {
     "Memories": "sync_memory",
     "Memory": "memory.items",
     "Problem": "journal.verifying",
+    "Procedure": "memory.procedures",
     "Progress": "context.progress",
     "Queue": "execution.worker",
     "RateLimited": "execution.definitions",
@@ -161,6 +163,7 @@ __all__ = [
     "Memories",
     "Memory",
     "Problem",
+    "Procedure",
     "Progress",
     "Queue",
     "RateLimited",

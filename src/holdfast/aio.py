@@ -16,6 +16,7 @@ from .context.rendering import Context
 from .context.states import Checkpoint
 from .context.window import Window
 from .errors import InvalidInput
+from .execution.distilling import lesson
 from .journal.events import Draft, Event, Standing, check_name, check_types
 from .journal.journal import ErasureReport, Journal
 from .journal.sealing import KeySource
@@ -75,7 +76,7 @@ class AsyncHoldfast(AsyncRuns):
         load: Callable[[bool], Embedder | None] = lambda fetch: None,
         suspicious: str = "flag",
     ) -> None:
-        self.memory = AsyncMemories(journal, load, suspicious)
+        self.memory = AsyncMemories(journal, load, suspicious, lambda run: lesson(self._engine, run))
         """What the workspace remembers beyond its sessions."""
         self._faculties = Faculties(journal, window or Window())
         super().__init__(journal, runtime, self._faculties.states)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from .aio_procedures import AsyncProcedures
 from .errors import InvalidInput
 from .journal.events import Event, check_name
 from .journal.journal import Journal
@@ -14,6 +15,7 @@ from .journal.remembered import MemoryDetails
 from .ports import Embedder, MemoryQuery
 
 if TYPE_CHECKING:
+    from .execution.distilling import Lesson
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
 
@@ -57,12 +59,20 @@ class RecallOptions(Whose, total=False):
 class AsyncMemories:
     """What is remembered in a workspace: by agents, about persons, from runs."""
 
-    def __init__(self, journal: Journal, load: Callable[[bool], Embedder | None], suspicious: str = "flag") -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        load: Callable[[bool], Embedder | None],
+        suspicious: str,
+        learn: Callable[[str], Awaitable[Lesson]],
+    ) -> None:
         self._journal = journal
         self.suspicious = suspicious
         self._load = load
         self._made: Mind | None = None
         self._making = threading.Lock()
+        self.procedures = AsyncProcedures(lambda: self.mind, learn)
+        """How things are done."""
 
     @property
     def mind(self) -> Mind:

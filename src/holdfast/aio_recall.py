@@ -52,16 +52,19 @@ class AsyncRecall:
         for name, value, least in (("budget", budget, 50), ("recent", recent, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidInput(f"{value!r} cannot be `{name}`", hint=f"give a whole number from {least}")
+        mind = self._memory.mind
+        pools = await mind.catalog.pools(subject, self.id)
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
         lately = await self._faculties.recounting.recent(self.id, recent) if recent else []
         return recollect(
-            recalled,
+            await mind.offered(query, pools, recalled),
             await self._faculties.recounting.working(self.id),
             [f"{moment(one.time):%Y-%m-%d %H:%M} {one.text}" for one in lately],
             now=moment(self._journal.clock.now()),
             counter=counter_for(self._faculties.window.counter),
             budget=budget,
             policy=self._memory.suspicious,
+            standing=await mind.standing(pools),
         )
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ HoldfastError
 │   ├── LeaseLost           another owner holds the session now
 │   ├── UnknownSession      no such session in this workspace
 │   ├── UnknownMemory       no such memory in this workspace
+│   ├── UnknownProcedure    no such procedure in this workspace
 │   ├── SessionExists       the id of a fork is taken
 │   ├── JournalDamaged      an event does not match its hash, or is missing
 │   ├── CheckpointConflict  somebody else saved a checkpoint since the writer last looked
@@ -158,6 +159,19 @@ class UnknownMemory(JournalError):
             hint="it may have been forgotten; list what is there with hf.memory.list()",
         )
         self.memory = memory
+
+
+class UnknownProcedure(JournalError):
+    """No procedure of that name and version in this workspace, or none any more."""
+
+    def __init__(self, name: str, version: int | None = None) -> None:
+        what = f"procedure {name!r}" if version is None else f"version {version} of procedure {name!r}"
+        super().__init__(
+            f"there is no {what} that may be seen here",
+            hint="see hf.memory.procedures.list(), and name the `subject` if it is somebody's",
+        )
+        self.name = name
+        self.version = version
 
 
 class SessionExists(JournalError):

@@ -10,6 +10,7 @@ from .aio_memory import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Wh
 from .journal.events import Event
 from .journal.remembered import MemoryDetails
 from .runtime import drive, drive_each
+from .sync_procedures import Procedures
 
 if TYPE_CHECKING:
     from .memory.items import Memory, Recalled
@@ -20,6 +21,8 @@ class Memories:
 
     def __init__(self, core: AsyncMemories) -> None:
         self._core = core
+        self.procedures = Procedures(core.procedures)
+        """How things are done."""
 
     def remember(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..journal.journal import Journal
@@ -10,8 +11,12 @@ from .catalog import HOME, Catalog
 from .embedding import Embedding, Load
 from .indexing import Indexing
 from .items import Memory, Recalled
+from .procedures import PROCEDURE, Procedures
 from .searching import Searching, Wanted
 from .texts import Texts
+
+_OFFERED = 3
+"""How many procedures are offered beside what was found."""
 
 
 class Mind:
@@ -23,6 +28,7 @@ class Mind:
         self.catalog = Catalog(journal, texts)
         self.indexing = Indexing(journal, texts, self.embedding)
         self.searching = Searching(journal, texts, self.embedding, self.indexing)
+        self.procedures = Procedures(journal, texts, self.catalog)
 
     async def remember(
         self,
@@ -53,3 +59,16 @@ class Mind:
         found = await self.searching.search(Wanted(query, pools, kinds=chosen, **rest))
         self.indexing.start()
         return found
+
+    async def offered(self, query: str, pools: tuple[bytes, ...], found: Recalled) -> Recalled:
+        """What was found, with the procedures that fit the query, if there were so many facts that none was found."""
+        held = await self.searching.held(pools)
+        none = all(pool.kinds.find(PROCEDURE) < 0 for pool in held)
+        if none or any(hit.memory.kind == PROCEDURE for hit in found):
+            return found
+        ways = await self.search(query, pools, kinds=PROCEDURE, limit=_OFFERED)
+        return replace(found, hits=(*found.hits, *(hit for hit in ways if hit.likeness > 0)))
+
+    async def standing(self, pools: tuple[bytes, ...]) -> list[Memory]:
+        """The standing procedures in some pools, oldest first."""
+        return await self.searching.having({"standing": True}, pools, PROCEDURE)

@@ -82,6 +82,24 @@ class Searching:
         waiting = await self._indexing.waiting() if generation else 0
         return Recalled(tuple(hit for _, hit in hits), waiting, missing)
 
+    async def having(self, metadata: Mapping[str, Any], pools: tuple[bytes, ...], kind: str) -> list[Memory]:
+        """All current memories of a kind that have these values, oldest first, whatever they say."""
+        wanted = Wanted("", pools, kinds=frozenset([kind]), metadata=metadata)
+        held, now = await self.held(pools), self._journal.clock.now()
+        with self._lock:
+            numbers = [number for pool in held for number in pool.column("number")[_chosen(pool, wanted, now)].tolist()]
+        query = MemoryQuery(numbers=tuple(numbers), limit=len(numbers) or 1)
+        rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
+        return await self._texts.memories(rows)
+
+    async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+        """Pools as they are now, in memory. Meaning is not asked for: it need not be there."""
+        try:
+            generation = await self._embedding.generation()
+        except EmbedderFailed:
+            generation = 0
+        return await self._current(pools, generation)
+
     # -- pools
 
     async def _current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:

@@ -190,7 +190,7 @@ def settle_all(
     ledger: Callable[[bytes], Ledger],
     find: Callable[[int], MemoryRow | None],
 ) -> None:
-    """Enter, end, weigh and forget the memories of an append. `ledger` gives a pool's, `find` a row of this workspace."""
+    """Enter, end, weigh and forget memories with an append. `ledger` gives a pool's, `find` a row of this workspace."""
     for row in entering(beside, records):
         ledger(row.pool).enter(row)
     for number, time in beside.ended:
