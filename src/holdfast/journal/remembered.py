@@ -198,14 +198,15 @@ def projected(session: str, prepared: Sequence[Prepared], owner: Owner, beside: 
 
 
 def is_memory(data: dict[str, Any]) -> bool:
-    """Whether this is what `remembered` made. Anybody may append an event of this type: one that is no memory stays an
-    event, and must not stand in the way of those that are."""
-    details = {name: value for name, value in data.items() if name not in ("content", "kind")}
+    """Whether this is what `remembered` made, and perhaps the steps of a procedure. Anybody may append an event of this
+    type: one that is no memory stays an event, and must not stand in the way of those that are."""
+    said = {name: value for name, value in data.items() if name != "procedure"}
+    details = {name: value for name, value in said.items() if name not in ("content", "kind")}
     try:
         for name in {"valid_from", "valid_to"} & details.keys():
             details[name] = _EPOCH + dt.timedelta(microseconds=details[name])
         if "ttl" in details:
             details["ttl"] = dt.timedelta(microseconds=details["ttl"])
-        return remembered(data["content"], data["kind"], details) == data
+        return remembered(data["content"], data["kind"], details) == said
     except (InvalidInput, KeyError, TypeError, OverflowError):
         return False

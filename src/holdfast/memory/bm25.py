@@ -38,7 +38,7 @@ class Documents(NamedTuple):
 
     def coverage(self) -> list[Floats]:
         """How much of what is asked for each text has, from 0 to 1; rare terms count for more."""
-        weights = [self.rarity(term) for term in range(len(self.hits))]
+        weights = [1 + self.rarity(term) for term in range(len(self.hits))]
         covered = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for weight, term in zip(weights, self.hits, strict=True):
             for cover, hits in zip(covered, term, strict=True):

@@ -66,7 +66,7 @@ class Mind:
         none = all(pool.kinds.find(PROCEDURE) < 0 for pool in held)
         if none or any(hit.memory.kind == PROCEDURE for hit in found):
             return found
-        ways = await self.search(query, pools, kinds=PROCEDURE, limit=_OFFERED)
+        ways = await self.search(query, pools, kinds=[PROCEDURE], limit=_OFFERED)
         return replace(found, hits=(*found.hits, *(hit for hit in ways if hit.likeness > 0)))
 
     async def standing(self, pools: tuple[bytes, ...]) -> list[Memory]:
