@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .aio_procedures import AsyncProcedures
@@ -16,6 +16,7 @@ from .ports import Embedder, MemoryQuery
 
 if TYPE_CHECKING:
     from .execution.distilling import Lesson
+    from .memory.consolidating import Merged
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
 
@@ -173,6 +174,13 @@ class AsyncMemories:
     def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
         """What was known at a time, or when an event happened."""
         return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else _moment("when", when))
+
+    async def consolidate(self, **whose: Unpack[Whose]) -> Sequence[Merged]:
+        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. Run it
+        now and then; it may be stopped anywhere."""
+        _check_options(whose, Whose)
+        pools = await self._pools(whose)
+        return [merged async for merged in self.mind.consolidating.merge(pools)]
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""

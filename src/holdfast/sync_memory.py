@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from .aio_memory import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Whose
@@ -13,6 +13,7 @@ from .runtime import drive, drive_each
 from .sync_procedures import Procedures
 
 if TYPE_CHECKING:
+    from .memory.consolidating import Merged
     from .memory.items import Memory, Recalled
 
 
@@ -77,6 +78,10 @@ class Memories:
     def as_of(self, when: dt.datetime | Event) -> MemoriesThen:
         """What was known at a time, or when an event happened."""
         return MemoriesThen(self._core.as_of(when))
+
+    def consolidate(self, **whose: Unpack[Whose]) -> Sequence[Merged]:
+        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends."""
+        return drive(self._core.consolidate(**whose))
 
     def waiting(self) -> int:
         """How many memories have no vector yet."""

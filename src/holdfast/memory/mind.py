@@ -8,6 +8,7 @@ from typing import Any
 
 from ..journal.journal import Journal
 from .catalog import HOME, Catalog
+from .consolidating import Consolidating
 from .embedding import Embedding, Load
 from .indexing import Indexing
 from .items import Memory, Recalled
@@ -29,6 +30,7 @@ class Mind:
         self.indexing = Indexing(journal, texts, self.embedding)
         self.searching = Searching(journal, texts, self.embedding, self.indexing)
         self.procedures = Procedures(journal, texts, self.catalog)
+        self.consolidating = Consolidating(journal, texts, self.searching)
 
     async def remember(
         self,
