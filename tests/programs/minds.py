@@ -30,18 +30,6 @@ def vectors_of(texts: Sequence[str]) -> Any:
 EMBEDDER = CallableEmbedder(vectors_of, name="minds", dims=DIMS)
 
 
-class Counted(CallableEmbedder):
-    """The same, which counts the texts that it was given."""
-
-    def __init__(self, name: str = "minds") -> None:
-        self.texts: list[str] = []
-        super().__init__(self._vectors, name=name, dims=DIMS)
-
-    def _vectors(self, texts: list[str]) -> Any:
-        self.texts += texts
-        return vectors_of(texts)
-
-
 def contents(found: Any) -> list[str]:
     """What the hits or the memories say."""
     return [getattr(one, "memory", one).content for one in found]

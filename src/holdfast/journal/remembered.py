@@ -146,11 +146,11 @@ def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
     return b"t" + session.encode() if scope == "session" else b""
 
 
-def identity(owner: Owner, pool: bytes, kind: str, key: str | None, content: str) -> str:
-    """The id of a memory: a hash of what it says, whatever the spacing. Under its owner's salt, so that it tells
-    nothing once the owner is erased."""
+def identity(owner: Owner, pool: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
+    """The id of a memory: a hash of what it says, whatever the spacing, and who said it: two who say "yes" said two
+    things. Under its owner's salt, so that it tells nothing once the owner is erased."""
     said = " ".join(unicodedata.normalize("NFC", content).split())
-    hashed = blake2b(_pack((pool, kind, key, said)), digest_size=15, key=owner.salt).digest()
+    hashed = blake2b(_pack((pool, kind, key, speaker, said)), digest_size=15, key=owner.salt).digest()
     return b32encode(hashed).decode().lower()
 
 
@@ -167,14 +167,14 @@ def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) 
     kind, key = data["kind"], data.get("key")
     return MemoryRow(
         pool=pool,
-        id=identity(owner, pool, kind, key, data["content"]),
+        id=identity(owner, pool, kind, key, data.get("speaker"), data["content"]),
         session=session,
         position=index,
         kind=kind,
         key=key,
         owner=owner.ref,
         recorded=0,
-        begins=data.get("valid_from", 0),
+        begins=(data["valid_from"] or 1) if "valid_from" in data else 0,  # the first instant of 1970 would be "now"
         ends=data.get("valid_to"),
         expires=data.get("ttl"),
         importance=data.get("importance", 0.5),

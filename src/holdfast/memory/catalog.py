@@ -83,7 +83,8 @@ class Catalog:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
-        found = await self.history(id)
+        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        found = await self._texts.memories(rows)
         if not found:
             raise UnknownMemory(id)
         return next((one for one in found if one.current), found[-1])

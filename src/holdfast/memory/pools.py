@@ -33,12 +33,14 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "recalled": (np.float32, 0),
     "day": (np.int32, _NONE),
     "begins": (np.int64, 0),
+    "opens": (np.int64, -FOREVER),
     "ends": (np.int64, FOREVER),
     "expires": (np.int64, FOREVER),
     "names_time": (np.bool_, False),
     "known": (np.bool_, False),
 }
-"""The columns of a pool: the type of each, and what it holds where nothing is. `known` says that there is a vector."""
+"""The columns of a pool: the type of each, and what it holds where nothing is. `opens` is when one begins that was said
+ahead of its time: the others hold at once, whatever the clock of who said them. `known` says that there is a vector."""
 
 
 class Names:
@@ -131,6 +133,7 @@ class Pool:
         columns["kind"][place] = self.kinds.number(row.kind)
         columns["day"][place] = on.toordinal()
         columns["begins"][place] = row.begins
+        columns["opens"][place] = row.begins if row.begins > row.recorded else -FOREVER
         columns["names_time"][place] = bool(gist.told)
         self.ids.append(row.id)
         self.told.append(told_spans(gist, on))

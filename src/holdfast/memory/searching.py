@@ -168,9 +168,25 @@ class Searching:
             after = 0
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
-                then = [one._replace(row=_as_of(one.row, wanted.at or 0)) for one in changes]
+                then = await self._as_of(changes, wanted.at or 0)
                 self._take_in(pool, then, await self._opened(then, generation))
             found.append(pool)
+        return found
+
+    async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
+        """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
+        would: it held as long as its own event says."""
+        ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
+        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
+        found = []
+        for change in changes:
+            row = change.row
+            if row.recorded > time or (row.closed is not None and row.closed <= time):
+                row = row._replace(closed=row.recorded)
+            else:
+                ends = said[row.number].get("valid_to") if row.number in said else row.ends
+                row = row._replace(closed=None, successor=None, ends=ends)
+            found.append(change._replace(row=row))
         return found
 
     # -- ranking
@@ -213,22 +229,13 @@ def _is_current(row: MemoryRow) -> bool:
     return row.closed is None and row.id != "" and row.intact
 
 
-def _as_of(row: MemoryRow, time: int) -> MemoryRow:
-    """A row as it was known at a time; closed if it was not."""
-    if row.recorded > time or (row.closed is not None and row.closed <= time):
-        return row._replace(closed=row.recorded)
-    # What ended it was not known then.
-    ends = None if row.closed is not None and row.ends == row.closed else row.ends
-    return row._replace(closed=None, successor=None, ends=ends)
-
-
 def _chosen(pool: Pool, wanted: Wanted, now: int) -> Chosen:
     """Which memories of a pool are searched."""
     at = now if wanted.at is None else wanted.at
     begins, ends = pool.column("begins"), pool.column("ends")
     chosen = pool.column("alive") & (pool.column("expires") > at)
     # What holds no longer, or not yet, is no answer; what happened is.
-    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (begins <= at))
+    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (pool.column("opens") <= at))
     if wanted.kinds is not None:
         kinds = [number for kind in wanted.kinds if (number := pool.kinds.find(kind)) >= 0]
         chosen &= np.isin(pool.column("kind"), kinds)

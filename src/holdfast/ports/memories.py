@@ -87,8 +87,9 @@ class MemoryStore(Protocol):
     """The part of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
 
     a memory that is current already is confirmed, and what said it again is history at once, with the same id as
-    `successor`; one with the key of another takes its place, unless it begins earlier: then it is history, which the
-    other one ended. Every change counts in its pool, in the order of commits.
+    `successor`; one that was over by then holds again. One with the key of another takes its place, unless it is said
+    to begin earlier: then it is history, which the other one ended; what begins with its event never is, as clocks
+    differ. Every change counts in its pool, in the order of commits.
     """
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:

@@ -43,7 +43,6 @@ def settled(
     if known is not None:
         importance = max(known.importance, row.importance)
         confidence = max(known.confidence, row.confidence)
-        ends = known.ends if row.ends is None else row.ends
         return [
             known._replace(
                 confirmed=max(known.confirmed, row.confirmed),
@@ -51,17 +50,24 @@ def settled(
                 expires=row.expires,
                 importance=importance,
                 confidence=confidence,
-                ends=ends,
+                ends=_said_to_end(known, row),
             ),
             row._replace(closed=row.recorded, successor=row.id),
         ]
     older = keyed(row.key) if row.key is not None else None
     if older is None:
         return [row]
-    if row.begins < older.begins:  # news of the past: what is known now is not touched
+    # News of the past: what is known now is not touched. What holds from now on is none, whatever their clocks.
+    if row.begins < older.begins and row.begins != row.recorded:
         return [row._replace(ends=_earlier(row.ends, older.begins), closed=row.recorded, successor=older.id)]
     ended = older._replace(ends=_earlier(older.ends, row.begins), closed=row.recorded, successor=row.id)
     return [ended, row]
+
+
+def _said_to_end(known: MemoryRow, row: MemoryRow) -> int | None:
+    """When a memory ends that is said again: as it says, else as was known; if that is over, it holds again."""
+    over = known.ends is not None and known.ends <= row.recorded
+    return known.ends if row.ends is None and not over else row.ends
 
 
 def _earlier(ends: int | None, begins: int) -> int:

@@ -44,7 +44,7 @@ class MemoryContract(TraceContract):
     @both_faces
     async def test_what_is_said_again_is_confirmed(self, open: Opener) -> None:
         handle = await open()
-        await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, ends=3, kind="first"))
+        await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, ends=2**60, kind="first"))
         (before,) = await known(handle)
         open.clock.advance(10)
         again = memory("m", importance=0.4, confidence=0.9, expires=9, ends=None, kind="second", begins=4, key="k")
@@ -61,6 +61,8 @@ class MemoryContract(TraceContract):
         first, other = await known(handle)
         assert (first.times, first.importance, first.ends, first.expires) == (3, 0.8, 8, None)
         assert first.number == before.number
+        await enter(handle, memory("m"))
+        assert [row.ends for row in await known(handle)] == [None, None], "it was over, and holds again"
         assert (other.times, other.pool, other.changed) == (1, b"other", 1)
 
     @both_faces
@@ -105,6 +107,14 @@ class MemoryContract(TraceContract):
         now = open.clock.now()
         assert (past.begins, past.ends, past.closed, past.successor) == (50, 100, now, "now")
         assert (longer.begins, longer.ends, longer.closed, longer.successor) == (10, 20, now, "now")
+
+    @both_faces
+    async def test_what_holds_from_now_on_is_no_news_of_the_past(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("first", key="k"))
+        open.clock.advance(-5)
+        await enter(handle, memory("second", key="k"), session="t")
+        assert [row.id for row in await known(handle)] == ["second"], "the clock of the other one was ahead"
         assert (await handle.verify()).ok
 
     @both_faces
