@@ -11,6 +11,7 @@ from .aio_memory import AsyncMemories
 from .aio_recall import AsyncRecall
 from .aio_runs import OPEN, AsyncRuns
 from .aio_talk import AppendOptions, AsyncTalk, Leftovers, WindowChanges
+from .aio_turn import AsyncTurns
 from .context.faculties import Faculties
 from .context.rendering import Context
 from .context.states import Checkpoint
@@ -153,7 +154,7 @@ class AsyncHoldfast(AsyncRuns):
         await self.close()
 
 
-class AsyncSession(AsyncTalk, AsyncRecall):
+class AsyncSession(AsyncTalk, AsyncRecall, AsyncTurns):
     """One stream of events."""
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_recall import AsyncRecall
+from .aio_turn import Answering, AsyncTurns, TurnResult
 from .journal.remembered import MemoryDetails
 from .runtime import drive
 
@@ -42,6 +43,21 @@ class Recall:
         lately, what is known and how things are done."""
         core: AsyncRecall = self._core
         return drive(core.recall(query, budget=budget, subject=subject, limit=limit, recent=recent))
+
+    def turn(
+        self,
+        user_input: str,
+        *,
+        model: Answering,
+        system: str = "",
+        subject: str | None = None,
+        id: str | None = None,
+        max_tokens: int = 1024,
+    ) -> TurnResult:
+        """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
+        is worth it is remembered. With an `id` a turn that was cut off can be taken again."""
+        core: AsyncTurns = self._core
+        return drive(core.turn(user_input, model=model, system=system, subject=subject, id=id, max_tokens=max_tokens))
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:
         """The tools with which a model recalls, remembers, forgets and fetches what was masked."""

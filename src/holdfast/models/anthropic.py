@@ -42,6 +42,7 @@ class AnthropicModel:
     ) -> None:
         sdk = _sdk()
         self.name = name or f"anthropic:{model}"
+        self.form = "anthropic"
         self._model = model
         self._extra = dict(extra or {})
         self._client: Any = (client or _client(sdk, base_url, api_key)).with_options(max_retries=0)
@@ -49,15 +50,15 @@ class AnthropicModel:
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
         """The answer's text. Raises `ModelFailed` if there is none."""
-        check_limit(max_tokens)
-        request: dict[str, Any] = {
-            "model": self._model,
-            "messages": [{"role": "user", "content": sendable(prompt)}],
-            "max_tokens": max_tokens,
-            "extra_body": self._extra,
-        }
+        said: dict[str, Any] = {"messages": [{"role": "user", "content": sendable(prompt)}]}
         if system:
-            request["system"] = sendable(system)
+            said["system"] = sendable(system)
+        return self.reply(said, max_tokens=max_tokens)
+
+    def reply(self, said: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
+        """The text that answers a conversation, given as `context.anthropic()` gives it. Raises `ModelFailed`."""
+        check_limit(max_tokens)
+        request = {"model": self._model, **said, "max_tokens": max_tokens, "extra_body": self._extra}
         create = self._client.messages.with_streaming_response.create
         answer = self._provider.ask(lambda timeout: create(**request, timeout=timeout), _Message)
         if answer.stop_reason == "refusal":

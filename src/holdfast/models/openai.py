@@ -43,6 +43,7 @@ class OpenAIModel:
     ) -> None:
         sdk = openai_sdk()
         self.name = name or f"openai:{model}"
+        self.form = "openai"
         self._model = model
         self._extra = dict(extra or {})
         self._client: Any = (client or openai_client(sdk, base_url, api_key)).with_options(max_retries=0)
@@ -53,10 +54,14 @@ class OpenAIModel:
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
         """The answer's text. Raises `ModelFailed` if there is none."""
-        check_limit(max_tokens)
         messages = [{"role": "system", "content": sendable(system)}] if system else []
         messages.append({"role": "user", "content": sendable(prompt)})
-        request: dict[str, Any] = {"model": self._model, "messages": messages, self._limit: max_tokens}
+        return self.reply({"messages": messages}, max_tokens=max_tokens)
+
+    def reply(self, said: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
+        """The text that answers a conversation, given as `context.openai()` gives it. Raises `ModelFailed`."""
+        check_limit(max_tokens)
+        request: dict[str, Any] = {"model": self._model, **said, self._limit: max_tokens}
         create = self._client.chat.completions.with_streaming_response.create
         answer = self._provider.ask(
             lambda timeout: create(**request, extra_body=self._extra, timeout=timeout), _Completion

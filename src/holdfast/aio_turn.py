@@ -1,0 +1,163 @@
+"""A turn of a conversation, whole: load, query, build, call, save, memorise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from .context.rendering import Context
+from .errors import InvalidInput
+from .journal.events import Event, check_name
+from .journal.journal import Journal
+from .models import load as load_model
+from .ports import Model
+from .runtime import aside, is_driven
+
+if TYPE_CHECKING:
+    from .memory.gating import Verdict
+    from .memory.items import Memory
+    from .memory.recalling import Recollection
+
+Answering = Callable[[Context], str | Awaitable[str]] | Model | str
+"""Who answers: a function that is given the context, a model, or the name of one."""
+_RECALL_SHARE = 0.25
+_PREFIX = "turn:"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStep:
+    """A step of a turn, in the order in which they were taken."""
+
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """What a turn gave. `considered` holds what the gate decided about each sentence, with its reason; `memorised` is
+    what was remembered of it."""
+
+    reply: str
+    context: Context
+    recalled: Recollection
+    considered: tuple[Verdict, ...]
+    memorised: tuple[Memory, ...]
+    trace: tuple[TurnStep, ...]
+
+
+class AsyncTurns:
+    """The part of a session that takes turns."""
+
+    id: str
+    _journal: Journal
+    recall: Any
+    say: Any
+    context: Any
+    _faculties: Any
+    _memory: Any
+
+    async def turn(
+        self,
+        user_input: str,
+        *,
+        model: Answering,
+        system: str = "",
+        subject: str | None = None,
+        id: str | None = None,
+        max_tokens: int = 1024,
+    ) -> TurnResult:
+        """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
+        is worth it is remembered. With an `id` a turn that was cut off can be taken again: what was said is not said
+        twice, and a model that has answered is not asked again."""
+        from .memory.gating import consider
+
+        if not isinstance(user_input, str) or not user_input.strip():
+            raise InvalidInput("there is no input to answer", hint="give text")
+        key = None if id is None else _PREFIX + check_name("turn", id)
+        trace = []
+        head = (await self._journal.reading.head(self.id)).position
+        trace.append(TurnStep("load", f"{head} events"))
+        share = max(50, int(self._faculties.window.budget * _RECALL_SHARE))
+        recalled = await self.recall(user_input, budget=share, subject=subject, recent=0)
+        found = len(recalled.knowledge) + len(recalled.procedures)
+        trace.append(TurnStep("query", f"{found} memories, {recalled.tokens} tokens"))
+        asked: Event = await self.say("user", user_input, subject=subject, **_keyed(key, "user"))
+        context = await self.context(system="\n\n".join(part for part in (system, recalled.text) if part))
+        trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
+        before = await self._answered(key)
+        reply = await _reply(model, context, max_tokens) if before is None else before
+        if not isinstance(reply, str) or not reply.strip():
+            raise InvalidInput("the model gave no text", hint="let the function return what the model said")
+        trace.append(TurnStep("call", "answered before" if before is not None else f"{len(reply)} characters"))
+        said: Event = await self.say("assistant", reply, subject=subject, **_keyed(key, "assistant"))
+        trace.append(TurnStep("save", f"#{asked.position} and #{said.position}"))
+        considered = tuple(consider(user_input))
+        memorised = await self._memorise(considered, asked, subject, key)
+        trace.append(TurnStep("memorise", f"{len(memorised)} of {len(considered)} sentences"))
+        return TurnResult(reply, context, recalled, considered, tuple(memorised), tuple(trace))
+
+    async def _answered(self, key: str | None) -> str | None:
+        """What the model said in this turn before it was cut off."""
+        if key is None:
+            return None
+        position = await self._journal.store.find(self._journal.workspace, self.id, f"{key}:assistant")
+        if position is None:
+            return None
+        (event,) = await self._journal.landmarks.events(self.id, [position])
+        return None if event.erased else str(event.data["content"])
+
+    async def _memorise(
+        self, considered: tuple[Verdict, ...], asked: Event, subject: str | None, key: str | None
+    ) -> list[Memory]:
+        """Remember what passed the gate, and journal what the gate said."""
+        mind = self._memory.mind
+        memorised: list[Memory] = []
+        for index, one in enumerate(considered):
+            if one.keep:
+                details = {} if one.key is None else {"key": one.key}
+                by = {"actor": "holdfast", "cause": asked.position, **_keyed(key, f"memory {index}")}
+                memory = await mind.catalog.remember(self.id, one.content, one.kind, details, subject=subject, **by)
+                memorised.append(memory)
+        if memorised:
+            mind.indexing.wake()
+        decided = [{"said": one.said, "keep": one.keep, "reason": one.reason} for one in considered]
+        await self._journal.append(
+            self.id, [_note(decided, asked.position)], subject=subject, **_keyed(key, "memorised")
+        )
+        return memorised
+
+
+def _note(decided: list[dict[str, Any]], cause: int) -> Any:
+    from .journal.events import Draft
+
+    return Draft("memory.considered", {"decided": decided}, "holdfast", cause)
+
+
+def _keyed(key: str | None, part: str) -> dict[str, Any]:
+    return {} if key is None else {"key": f"{key}:{part}"}
+
+
+async def _reply(model: Answering, context: Context, max_tokens: int) -> str:
+    if isinstance(model, str):
+        model = load_model(model)
+    reply = getattr(model, "reply", None)
+    if reply is not None:
+        form = context.anthropic() if getattr(model, "form", "openai") == "anthropic" else context.openai()
+        return str(await aside(lambda: reply(form, max_tokens=max_tokens)))
+    if hasattr(model, "complete"):
+        transcript = "\n\n".join(
+            f"{one['role']}: {one['content']}" for one in context.plain() if one["role"] != "system"
+        )
+        ask = model.complete
+        return str(await aside(lambda: ask(transcript, system=context.system, max_tokens=max_tokens)))
+    if not callable(model):
+        raise InvalidInput(f"{model!r} is no model", hint="give a function, a model, or a name such as openai:NAME@URL")
+    answer: Any = model(context)
+    if isawaitable(answer):
+        if is_driven():
+            getattr(answer, "close", lambda: None)()
+            raise InvalidInput("an async model needs the async face", hint="use holdfast.aopen")
+        answer = await answer
+    return answer  # type: ignore[no-any-return]

@@ -1,0 +1,155 @@
+"""The gate: what of a turn is worth remembering, decided by plain patterns, each decision with its reason.
+
+Only what people say of themselves, or ask to be remembered, passes. Questions, requests, thanks and everything else
+stay in the session's journal and go no further. What passes is put so that it can be understood by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_WISH = re.compile(
+    r"^(?:please\s+|and\s+|also\s+|so\s+|ok(?:ay)?,?\s+)*"
+    r"(?:remember|note|keep in mind|don['\u2019]t forget|make a note|for the record)[:,]?\s+(?:that\s+)?"
+    r"(?P<what>.{4,})$",
+    re.IGNORECASE,
+)
+_STANDING = re.compile(r"^(?:from now on|in (?:the )?future|going forward),?\s+(?P<what>.{4,})$", re.IGNORECASE)
+_NAME = re.compile(
+    r"\b(?i:call me|my name is|my name['\u2019]s)\s+"
+    r"(?P<what>[A-Z\u00c0-\u024f][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*){0,3})"
+)
+_SAID = r"^(?:well,?\s+|and\s+|also,?\s+|actually,?\s+|btw,?\s+|by the way,?\s+)*"
+_NOT_NOW = re.compile(
+    r"\b(?:today|tonight|right now|this (?:morning|afternoon|evening|time)|at the moment)\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A way in which people speak of themselves: what it is called, and how it is put for others."""
+
+    said: re.Pattern[str]
+    kind: str
+    key: str | None
+    put: str
+    reason: str
+
+
+def _pattern(said: str, kind: str, key: str | None, put: str, reason: str) -> _Pattern:
+    return _Pattern(re.compile(_SAID + said, re.IGNORECASE), kind, key, put, reason)
+
+
+_PATTERNS = (
+    _pattern(
+        r"i (?:really |strongly |always |usually )?prefer (?P<what>.{3,})$",
+        "preference",
+        None,
+        "prefers {}",
+        "a preference",
+    ),
+    _pattern(r"i (?:really )?(?:like|love|enjoy) (?P<what>.{3,})$", "preference", None, "likes {}", "a preference"),
+    _pattern(
+        r"i (?:really )?(?:hate|dislike|can['\u2019]t stand|don['\u2019]t like) (?P<what>.{3,})$",
+        "preference",
+        None,
+        "does not like {}",
+        "a preference",
+    ),
+    _pattern(
+        r"i(?:['\u2019]m| am) allergic to (?P<what>.{3,})$", "identity", None, "is allergic to {}", "about the user"
+    ),
+    _pattern(
+        r"i(?:['\u2019]m| am) (?:a |an )?(?P<what>vegetarian|vegan|left-handed|colou?r-?blind)\b",
+        "identity",
+        None,
+        "is {}",
+        "about the user",
+    ),
+    _pattern(r"i live in (?P<what>.{2,})$", "identity", "home", "lives in {}", "about the user"),
+    _pattern(
+        r"i(?:['\u2019]ve| have)? (?:just )?moved to (?P<what>.{2,})$",
+        "identity",
+        "home",
+        "lives in {}",
+        "about the user",
+    ),
+    _pattern(r"i work (?:at|for) (?P<what>.{2,})$", "identity", "employer", "works for {}", "about the user"),
+    _pattern(r"i work as (?P<what>.{2,})$", "identity", "profession", "works as {}", "about the user"),
+    _pattern(
+        r"my birthday is (?:on )?(?P<what>.{3,})$", "identity", "birthday", "has their birthday on {}", "about the user"
+    ),
+    _pattern(r"my (?P<about>(?:\w+ ){1,3})is (?P<what>.{2,})$", "fact", None, "'s {about}is {}", "about the user"),
+)
+_POLITE = re.compile(
+    r"^\W*(?:hi|hello|hey|thanks?|thank you|thx|ok(?:ay)?|great|cool|nice|perfect|bye|yes|no|sure|lol|haha"
+    r"|good (?:morning|evening|night))\b.{0,30}$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate decided about a sentence: whether it is remembered, as what, and why or why not."""
+
+    said: str
+    keep: bool
+    reason: str
+    content: str = ""
+    kind: str = ""
+    key: str | None = None
+
+
+def consider(text: str, who: str = "The user") -> list[Verdict]:
+    """A verdict on each sentence that somebody said."""
+    return [_verdict(sentence, who) for sentence in _sentences(text)]
+
+
+def _sentences(text: str) -> Iterator[str]:
+    for sentence in _END.split(text):
+        if sentence.strip():
+            yield sentence.strip()
+
+
+def _verdict(said: str, who: str) -> Verdict:
+    plain = said.rstrip(" .!").strip()
+    if said.rstrip().endswith("?"):
+        return Verdict(said, False, "a question")
+    wish = _WISH.match(plain)
+    if wish is not None:
+        inner = _told(wish["what"], who)
+        if inner is not None:
+            return Verdict(said, True, "asked to remember", *inner[:3])
+        return Verdict(said, True, "asked to remember", f"{who} wants it remembered: {wish['what']}", "fact", None)
+    standing = _STANDING.match(plain)
+    if standing is not None:
+        return Verdict(
+            said, True, "a standing wish", f"{who} wishes from now on: {standing['what']}", "preference", None
+        )
+    if _POLITE.match(plain):
+        return Verdict(said, False, "small talk")
+    if _NOT_NOW.search(plain):
+        return Verdict(said, False, "holds only now")
+    told = _told(plain, who)
+    if told is not None:
+        return Verdict(said, True, told[3], *told[:3])
+    return Verdict(said, False, "nothing about the user, and no wish to remember it")
+
+
+def _told(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
+    """What somebody says of themselves, for others: content, kind, key and reason."""
+    name = _NAME.search(plain)
+    if name is not None:
+        return f"{who} is called {name['what']}", "identity", "name", "about the user"
+    for pattern in _PATTERNS:
+        found = pattern.said.match(plain)
+        if found is not None:
+            put = pattern.put.format(found["what"].strip(), about=found.groupdict().get("about", ""))
+            key = pattern.key
+            if key is None and "about" in found.groupdict():
+                key = found["about"].strip().lower()
+            return who + ("" if put.startswith("'") else " ") + put, pattern.kind, key, pattern.reason
+    return None

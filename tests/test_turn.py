@@ -1,0 +1,207 @@
+"""A turn: load, query, build, call, save, memorise; and the gate that decides what is memorised."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Context
+from holdfast.errors import InvalidInput, ModelFailed
+from holdfast.memory.gating import consider
+from holdfast.testing.clock import FakeClock
+
+
+@pytest.fixture(params=["memory:", "sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return str(tmp_path / "agent.db") if request.param == "sqlite" else "memory:"
+
+
+def known(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
+    return [one.content for one in hf.memory.list(**whose)]
+
+
+@pytest.mark.promise("R2", "R6")
+def test_a_turn_is_taken_in_order_and_remembers_what_is_worth_it(address: str) -> None:
+    seen: list[Context] = []
+
+    def answer(context: Context) -> str:
+        seen.append(context)
+        return "I will look for an aisle seat."
+
+    with holdfast.open(address, embedder="none") as hf:
+        hf.memory.remember("The airline opens check-in a day ahead")
+        first = hf.session("one").turn(
+            "I prefer aisle seats on long flights. Find me a flight to Oslo.",
+            model=answer,
+            subject="ada",
+            system="Be brief.",
+        )
+        assert [step.name for step in first.trace] == ["load", "query", "build", "call", "save", "memorise"]
+        assert all(step.detail for step in first.trace)
+        assert [one.content for one in first.memorised] == ["The user prefers aisle seats on long flights"]
+        assert [(one.keep, one.reason) for one in first.considered] == [
+            (True, "a preference"),
+            (False, "nothing about the user, and no wish to remember it"),
+        ]
+        talk = [event.data for event in hf.session("one").events(types="talk.message")]
+        assert [(said["role"], said["content"]) for said in talk] == [
+            ("user", "I prefer aisle seats on long flights. Find me a flight to Oslo."),
+            ("assistant", "I will look for an aisle seat."),
+        ]
+        assert seen[0].system.startswith("Be brief.")
+        second = hf.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
+        assert "prefers aisle seats" in seen[1].system
+        assert second.recalled.knowledge[0].memory.content == first.memorised[0].content
+        assert (
+            "prefers aisle seats" not in hf.session("other").turn("Which seat do I want?", model=answer).recalled.text
+        )
+        (memory,) = first.memorised
+        (source,) = hf.session("one").events(types="memory.added")
+        assert memory.source == f"one#{source.position}"
+        assert source.cause == 1
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("R3")
+@pytest.mark.parametrize(
+    "said", ["Hi there!", "Thanks a lot", "What time is it?", "Book me a table for two.", "I am tired today.", "ok"]
+)
+def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
+    with holdfast.open("memory:", embedder="none") as hf:
+        result = hf.session("s").turn(said, model=lambda context: "Fine.")
+        assert result.memorised == ()
+        assert known(hf, everyone=True) == []
+        (noted,) = hf.session("s").events(types="memory.considered")
+        assert [(one["said"], one["keep"]) for one in noted.data["decided"]] == [(said, False)]
+        assert all(one["reason"] for one in noted.data["decided"])
+
+
+@pytest.mark.promise("R3", "R6")
+@pytest.mark.parametrize(
+    ("said", "content", "kind", "key"),
+    [
+        ("Remember that the door code is 4711.", "The user wants it remembered: the door code is 4711", "fact", None),
+        ("Please remember that I prefer tea", "The user prefers tea", "preference", None),
+        ("Don't forget: I'm allergic to peanuts!", "The user is allergic to peanuts", "identity", None),
+        ("Call me Ada", "The user is called Ada", "identity", "name"),
+        ("My name is Ada Lovelace.", "The user is called Ada Lovelace", "identity", "name"),
+        ("I live in Turin.", "The user lives in Turin", "identity", "home"),
+        ("Actually, I just moved to Oslo", "The user lives in Oslo", "identity", "home"),
+        ("I work for the railway", "The user works for the railway", "identity", "employer"),
+        ("I hate early flights", "The user does not like early flights", "preference", None),
+        ("My favourite airline is TAP", "The user's favourite airline is TAP", "fact", "favourite airline"),
+        ("From now on, answer in French", "The user wishes from now on: answer in French", "preference", None),
+    ],
+)
+def test_what_people_say_of_themselves_passes_the_gate(said: str, content: str, kind: str, key: str | None) -> None:
+    (verdict,) = consider(said)
+    assert (verdict.keep, verdict.content, verdict.kind, verdict.key) == (True, content, kind, key)
+
+
+@pytest.mark.promise("S5")
+def test_a_newer_statement_takes_the_place_of_an_older_one() -> None:
+    with holdfast.open("memory:", embedder="none") as hf:
+        for said in ("I live in Turin.", "I moved to Oslo."):
+            hf.session("s").turn(said, model=lambda context: "I see.", subject="ada")
+        assert known(hf, subject="ada") == ["The user lives in Oslo"]
+
+
+@pytest.mark.promise("R2", "J7")
+def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(address: str) -> None:
+    asked: list[str] = []
+
+    def failing(context: Context) -> str:
+        asked.append("failing")
+        raise ModelFailed("a model", "no connection")
+
+    def answer(context: Context) -> str:
+        asked.append("answering")
+        return "Noted."
+
+    clock = FakeClock()
+    with holdfast.open(address, embedder="none", clock=clock) as hf:
+        session = hf.session("s")
+        with pytest.raises(ModelFailed):
+            session.turn("I prefer tea.", model=failing, subject="ada", id="t1")
+        for _ in range(2):
+            clock.advance(1)
+            result = session.turn("I prefer tea.", model=answer, subject="ada", id="t1")
+            assert result.reply == "Noted."
+        assert asked == ["failing", "answering"]
+        talk = [event.data["content"] for event in session.events(types="talk.message")]
+        assert talk == ["I prefer tea.", "Noted."]
+        (memory,) = hf.memory.list(subject="ada")
+        assert (memory.content, memory.times) == ("The user prefers tea", 1)
+        assert len(list(session.events(types="memory.considered"))) == 1
+
+
+@pytest.mark.promise("R8")
+def test_models_are_given_the_form_that_they_want() -> None:
+    class Speaking:
+        name = "speaking"
+
+        def __init__(self, form: str) -> None:
+            self.form = form
+            self.given: dict[str, Any] = {}
+
+        def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
+            raise AssertionError("it can do better")
+
+        def reply(self, said: dict[str, Any], *, max_tokens: int = 1024) -> str:
+            self.given = {**said, "max_tokens": max_tokens}
+            return "Yes."
+
+    class Plain:
+        name = "plain"
+
+        def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
+            return f"{system[:3]}|{prompt}"
+
+    with holdfast.open("memory:", embedder="none") as hf:
+        anthropic, openai = Speaking("anthropic"), Speaking("openai")
+        hf.session("a").turn("Hello", model=anthropic, system="Be kind.", max_tokens=7)
+        assert anthropic.given["system"].startswith("Be kind.")
+        assert [one["role"] for one in anthropic.given["messages"]] == ["user"]
+        assert anthropic.given["max_tokens"] == 7
+        hf.session("o").turn("Hello", model=openai, system="Be kind.")
+        assert [one["role"] for one in openai.given["messages"]] == ["system", "user"]
+        assert hf.session("p").turn("Hello", model=Plain(), system="Be kind.").reply == "Be |user: Hello"
+
+
+def test_the_async_face_takes_async_models() -> None:
+    async def answer(context: Context) -> str:
+        await asyncio.sleep(0)
+        return "Yes."
+
+    async def main() -> None:
+        async with await holdfast.aopen("memory:", embedder="none") as hf:
+            assert (await hf.session("s").turn("Hello", model=answer)).reply == "Yes."
+
+    asyncio.run(main())
+    with holdfast.open("memory:", embedder="none") as hf, pytest.raises(InvalidInput, match="async face"):
+        hf.session("s").turn("Hello", model=answer)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine")
+@pytest.mark.parametrize(
+    ("said", "options", "why"),
+    [
+        ("", {"model": lambda context: "x"}, "no input"),
+        (7, {"model": lambda context: "x"}, "no input"),
+        ("Hello", {"model": lambda context: "  "}, "gave no text"),
+        ("Hello", {"model": lambda context: None}, "gave no text"),
+        ("Hello", {"model": 7}, "is no model"),
+        ("Hello", {"model": "nonsense"}, "names no model"),
+        ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
+    ],
+)
+def test_what_cannot_be_is_refused(said: Any, options: dict[str, Any], why: str) -> None:
+    with holdfast.open("memory:", embedder="none") as hf, pytest.raises(InvalidInput, match=why) as refused:
+        hf.session("s").turn(said, **options)
+    assert refused.value.hint
