@@ -53,6 +53,10 @@ def attribute(value: str) -> str:
     return escape(" ".join(value.split()), quote=True)
 
 
+_DELIMITER = re.compile(r"<(?=[^\w<>]*(?:memory|recalled))", re.IGNORECASE)
+"""What a reader could take for the beginning or the end of an element, blanks and invisible characters included."""
+
+
 def enclosed(text: str) -> str:
-    """A text that cannot end the element around it."""
-    return re.sub(r"<(?=/?\s*(?:memory|recalled))", "&lt;", text, flags=re.IGNORECASE)
+    """A text that cannot end the element around it, nor begin another one."""
+    return _DELIMITER.sub("&lt;", text)

@@ -77,7 +77,6 @@ class Pool:
         self._last_of: dict[int, int] = {}
         self._asks: list[bool] = []
         self._positions: list[int] = []
-        self.ids: list[str] = []
         self.told: list[tuple[Span, ...]] = []
         self.metadata: list[dict[str, Any] | None] = []
         self.speakers, self.kinds, self.sessions = Names(), Names(), Names()
@@ -135,7 +134,6 @@ class Pool:
         columns["begins"][place] = row.begins
         columns["opens"][place] = row.begins if row.begins > row.recorded else -FOREVER
         columns["names_time"][place] = bool(gist.told)
-        self.ids.append(row.id)
         self.told.append(told_spans(gist, on))
         self.metadata.append(gist.metadata)
         self._asks.append(gist.asks)
@@ -179,7 +177,7 @@ class Pool:
         columns["alive"][place] = False
         self._vectors[place] = 0
         columns["known"][place] = False
-        self.ids[place], self.told[place], self.metadata[place] = "", (), None
+        self.told[place], self.metadata[place] = (), None
         session = int(columns["session"][place])
         if session >= 0:
             before, after = int(columns["before"][place]), int(columns["after"][place])

@@ -121,9 +121,10 @@ class Ranked:
         ordered = sorted(places.tolist(), key=self._order)
         return ordered[:limit]
 
-    def _order(self, index: int) -> tuple[float, int, str]:
+    def _order(self, index: int) -> tuple[float, int, int]:
+        # By number at last: ids are hashes under a salt, which order the same things differently in every store.
         pool, place = self.place(index)
-        return (-round(float(self.scores[index]), 5), -int(pool.column("begins")[place]), pool.ids[place])
+        return (-round(float(self.scores[index]), 5), -int(pool.column("begins")[place]), -self.number(index))
 
     def place(self, index: int) -> tuple[Pool, int]:
         """The pool and the place of a score."""

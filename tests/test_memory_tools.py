@@ -1,0 +1,153 @@
+"""Memory as tools for a model, and its text in requests: what providers take, and what a call does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from programs.minds import EMBEDDER, contents, open_mind
+from programs.providers import check_anthropic, check_openai
+
+import holdfast
+from holdfast.errors import InvalidInput
+
+KINDS: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list}
+
+
+@pytest.fixture
+def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
+    with open_mind(any_address) as opened:
+        yield opened
+
+
+def check_schema(schema: Any) -> None:
+    """That a schema is a JSON schema, as far as these use it."""
+    assert schema["type"] in KINDS
+    for value in schema.get("enum", []):
+        assert isinstance(value, KINDS[schema["type"]])
+    assert set(schema.get("required", [])) <= schema.get("properties", {}).keys()
+    for bound in {"minimum", "maximum"} & schema.keys():
+        assert schema["type"] in ("integer", "number")
+        assert isinstance(schema[bound], (int, float))
+    unknown = schema.keys() - {"type", "description", "properties", "required", "enum", "minimum", "maximum"}
+    assert unknown <= {"additionalProperties"}
+    for inner in schema.get("properties", {}).values():
+        check_schema(inner)
+
+
+@pytest.mark.promise("R4")
+def test_the_tools_are_what_providers_take() -> None:
+    with open_mind("memory:") as hf:
+        session = hf.session("s")
+        session.say("user", "hello")
+        anthropic, openai = session.memory_tools(), session.memory_tools("openai")
+        check_anthropic(session.context().anthropic(), tools=anthropic)
+        check_openai(session.context().openai(), tools=openai)
+        assert [tool["name"] for tool in anthropic] == ["recall", "remember", "forget", "fetch"]
+        for tool, other in zip(anthropic, openai, strict=True):
+            check_schema(tool["input_schema"])
+            assert tool["description"]
+            same = {"name": tool["name"], "description": tool["description"], "parameters": tool["input_schema"]}
+            assert other == {"type": "function", "function": same}
+            assert json.loads(json.dumps(tool)) == tool
+        for form in ("gemini", "", None, 5):
+            with pytest.raises(InvalidInput) as refused:
+                session.memory_tools(form)  # type: ignore[arg-type]
+            assert refused.value.hint
+
+
+@pytest.mark.promise("R4")
+def test_a_model_remembers_recalls_and_forgets(hf: holdfast.Holdfast) -> None:
+    session = hf.session("talk")
+    told = session.use_memory_tool(
+        "remember",
+        {"content": "Ada lives in Rome", "key": "home", "kind": "identity", "importance": 0.9},
+        subject="ada",
+    )
+    ref = told.removeprefix("Remembered as ").removesuffix(".")
+    (memory,) = hf.memory.list(subject="ada")
+    assert (memory.source, memory.subject, memory.key, memory.kind) == (ref, "ada", "home", "identity")
+    event = next(session.events(types="memory.added"))
+    assert event.actor == "assistant"
+    session.use_memory_tool("remember", {"content": "Ada lives in Oslo", "key": "home"}, subject="ada")
+    found = session.use_memory_tool("recall", {"query": "Where does Ada live?", "limit": 5}, subject="ada")
+    assert "Ada lives in Oslo" in found
+    assert "Rome" not in found
+    assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}), "without the subject"
+    (shown,) = re.findall(r'ref="([^"]+)"', found)
+    assert session.use_memory_tool("forget", {"ref": shown}, subject="ada") == f"Forgotten: {shown}."
+    assert list(hf.memory.list(everyone=True)) == []
+    assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}, subject="ada")
+    assert "no memory" in session.use_memory_tool("forget", {"ref": shown}, subject="ada")
+
+
+@pytest.mark.promise("R4", "G4")
+def test_a_model_forgets_only_what_it_may_recall(hf: holdfast.Holdfast) -> None:
+    talk, other = hf.session("talk"), hf.session("other")
+    theirs = talk.remember("about bob", subject="bob")
+    private = talk.remember("in this session", scope="session")
+    session_note = talk.append("note", "not a memory")
+    for ref in (theirs.source, private.source, f"talk#{session_note.position}", "talk#99", "nowhere#1"):
+        assert "That did not work" in other.use_memory_tool("forget", {"ref": ref}, subject="ada")
+    assert len(list(hf.memory.list(everyone=True))) == 2
+    assert "Forgotten" in talk.use_memory_tool("forget", {"ref": private.source})
+    assert "Forgotten" in other.use_memory_tool("forget", {"ref": theirs.source}, subject="bob")
+
+
+@pytest.mark.promise("R4")
+def test_what_no_schema_has_is_left_alone(hf: holdfast.Holdfast) -> None:
+    session = hf.session("s")
+    session.use_memory_tool(
+        "remember", {"content": "x", "subject": "bob", "scope": "session", "actor": "me", "key": None}
+    )
+    (memory,) = hf.memory.list()
+    assert (memory.subject, memory.scope, memory.key) == (None, "workspace", None)
+
+
+@pytest.mark.promise("R8")
+@pytest.mark.parametrize("memory_in", ["system", "user"])
+def test_the_text_goes_into_requests(memory_in: str) -> None:
+    with open_mind("memory:") as hf:
+        session = hf.session("s")
+        session.remember('Ada said "<b>hi</b>" & left \0 早')
+        session.say("user", "Where is Ada?")
+        context = replace(session.context(), memory=session.recall("Ada").text)
+        anthropic, openai = context.anthropic(memory_in=memory_in), context.openai(memory_in=memory_in)
+        check_anthropic(anthropic, tools=session.memory_tools())
+        check_openai(openai, tools=session.memory_tools("openai"))
+        assert ("<recalled>" in anthropic.get("system", "")) == (memory_in == "system")
+        assert "<recalled>" in json.dumps(anthropic)
+        assert "<recalled>" in json.dumps(openai)
+
+
+def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
+    async def script() -> None:
+        async with await holdfast.aopen(any_address, embedder=EMBEDDER) as hf:
+            session = hf.session("s")
+            old = await session.remember("Ada lives in Rome", key="home", subject="ada", fresh=True)
+            new, *_ = await asyncio.gather(
+                hf.memory.remember("Ada lives in Oslo", key="home", subject="ada"),
+                *(hf.memory.remember(f"fact {number}") for number in range(20)),
+            )
+            await hf.memory.catch_up()
+            assert await hf.memory.waiting() == 0
+            found = await hf.memory.recall("Where does Ada live?", subject="ada", limit=1)
+            assert contents(found) == ["Ada lives in Oslo"]
+            assert contents(await hf.memory.history(old.id)) == ["Ada lives in Rome", "Ada lives in Oslo"]
+            assert (await hf.memory.get(new.id)).content == "Ada lives in Oslo"
+            assert len([one async for one in hf.memory.list()]) == 20
+            then = hf.memory.as_of(old.recorded)
+            assert contents([one async for one in then.list(subject="ada")]) == ["Ada lives in Rome"]
+            assert contents(await then.recall("Ada", subject="ada")) == ["Ada lives in Rome"]
+            assert "Oslo" in (await session.recall("Ada", subject="ada")).text
+            assert "Oslo" in await session.use_memory_tool("recall", {"query": "Ada"}, subject="ada")
+            assert await hf.memory.forget(new.id) == 1
+            assert await hf.memory.forget_before(new.recorded.replace(year=9000), everyone=True) == 21
+            assert [one async for one in hf.memory.list(everyone=True)] == []
+
+    asyncio.run(script())
