@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.memory.words import content_words, number_of, query_terms, terms
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import pytest
+
+from holdfast.memory.words import content_words, number_of, query_terms, stem, terms
 
 
 def test_forms_of_a_word_share_a_stem() -> None:
@@ -32,3 +38,21 @@ def test_letters_of_any_language_are_words() -> None:
 def test_a_term_has_a_number_whatever_its_letters() -> None:
     assert len({number_of(term) for term in ("a", "b", "москва", "\ud800", "")}) == 5
     assert all(0 <= number_of(term) < 2**32 for term in ("a", "москва", "\ud800"))
+
+
+@pytest.mark.promise("S2")
+def test_threads_that_stem_at_once_get_their_own_words() -> None:
+    ends = product(("run", "general", "nation", "relat", "organ"), ("", "al", "iz", "ful"), ("", "s", "ing", "ness"))
+    words = ["".join(parts) for parts in ends]
+    plain = [stem.__wrapped__(word) for word in words]
+
+    def again(_: int) -> bool:
+        return all([stem.__wrapped__(word) for word in words] == plain for _ in range(20))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            assert all(threads.map(again, range(3)))
+    finally:
+        sys.setswitchinterval(before)

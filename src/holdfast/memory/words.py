@@ -8,6 +8,7 @@ and hands over to PyStemmer by itself where that is installed.
 from __future__ import annotations
 
 import re
+import threading
 from functools import lru_cache
 from zlib import crc32
 
@@ -24,13 +25,22 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['\u2019]s\b")
-_stemmer = snowballstemmer.stemmer("english")
+
+
+class _Stemmers(threading.local):
+    """A stemmer for each thread: one holds the word that it works on, and two threads would get each other's."""
+
+    def __init__(self) -> None:
+        self.english = snowballstemmer.stemmer("english")
+
+
+_stemmers = _Stemmers()
 
 
 @lru_cache(maxsize=65536)
 def stem(word: str) -> str:
     """The stem of one lower-case word."""
-    return str(_stemmer.stemWord(word))
+    return str(_stemmers.english.stemWord(word))
 
 
 def _split(text: str) -> list[str]:
