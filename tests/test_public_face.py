@@ -47,6 +47,8 @@ FACE = {
     "Checkpoint",
     "Context",
     "Draft",
+    "Episode",
+    "EpisodePolicy",
     "ErasureReport",
     "Event",
     "Handoff",

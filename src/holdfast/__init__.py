@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .aio_memory import AsyncMemories
     from .aio_runs import AsyncRunHandle
     from .aio_talk import AsyncProgress
+    from .context.episodes import Episode, EpisodePolicy
     from .context.handoff import Handoff
     from .context.progress import Progress
     from .context.progresslog import Synced
@@ -85,6 +86,8 @@ _HOME = {
     "Checkpoint": "context.states",
     "Context": "context.rendering",
     "Draft": "journal.events",
+    "Episode": "context.episodes",
+    "EpisodePolicy": "context.episodes",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
     "Handoff": "context.handoff",
@@ -152,6 +155,8 @@ __all__ = [
     "Checkpoint",
     "Context",
     "Draft",
+    "Episode",
+    "EpisodePolicy",
     "ErasureReport",
     "Event",
     "Handoff",

@@ -12,6 +12,7 @@ from .aio_recall import AsyncRecall
 from .aio_runs import OPEN, AsyncRuns
 from .aio_talk import AppendOptions, AsyncTalk, Leftovers, WindowChanges
 from .aio_turn import AsyncTurns
+from .context.episodes import EpisodePolicy
 from .context.faculties import Faculties
 from .context.rendering import Context
 from .context.states import Checkpoint
@@ -62,7 +63,12 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
         await store.close()
         raise
     return AsyncHoldfast(
-        journal, runtime, settings.get("window"), embedder_loader(settings), settings.get("suspicious", "flag")
+        journal,
+        runtime,
+        settings.get("window"),
+        embedder_loader(settings),
+        settings.get("suspicious", "flag"),
+        settings.get("episodes"),
     )
 
 
@@ -76,10 +82,11 @@ class AsyncHoldfast(AsyncRuns):
         window: Window | None = None,
         load: Callable[[bool], Embedder | None] = lambda fetch: None,
         suspicious: str = "flag",
+        episodes: EpisodePolicy | None = None,
     ) -> None:
         self.memory = AsyncMemories(journal, load, suspicious, lambda run: lesson(self._engine, run))
         """What the workspace remembers beyond its sessions."""
-        self._faculties = Faculties(journal, window or Window())
+        self._faculties = Faculties(journal, window or Window(), episodes or EpisodePolicy())
         super().__init__(journal, runtime, self._faculties.states)
 
     @property

@@ -55,11 +55,11 @@ class AsyncRecall:
         mind = self._memory.mind
         pools = await mind.catalog.pools(subject, self.id)
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
-        lately = await self._faculties.recounting.recent(self.id, recent) if recent else []
+        lately = await self._faculties.episodes.last(self.id, recent) if recent else []
         return recollect(
             await mind.offered(query, pools, recalled),
-            await self._faculties.recounting.working(self.id),
-            [f"{moment(one.time):%Y-%m-%d %H:%M} {one.text}" for one in lately],
+            await self._faculties.episodes.working(self.id),
+            [one.line for one in lately],
             now=moment(self._journal.clock.now()),
             counter=counter_for(self._faculties.window.counter),
             budget=budget,

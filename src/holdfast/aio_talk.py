@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
 from .context import talk
 from .context.checkpoints import ANYTHING
+from .context.episodes import Episode
 from .context.faculties import Faculties, fetch_tool
 from .context.handoff import Handoff, goes_on_from
 from .context.progress import Progress
@@ -17,7 +18,7 @@ from .context.progresslog import Synced
 from .context.rendering import Context
 from .context.states import Checkpoint
 from .errors import InvalidInput
-from .journal.events import Draft, Event
+from .journal.events import Draft, Event, check_types
 from .journal.journal import Journal
 from .ports import Model, TokenCounter
 from .runtime import Turn
@@ -177,6 +178,20 @@ class AsyncTalk:
         """An error, named by its event or position, was put right."""
         position = error.position if isinstance(error, Event) else error
         return await self._append(talk.resolution(position, how), options)
+
+    async def observe(
+        self, what: str, *, source: str = "environment", priority: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Event:
+        """Something was noticed without being asked: by a sensor, a screen, a watcher in the background."""
+        return await self._append(talk.observation(what, source, priority), options)
+
+    async def episodes(self, *, limit: int = 20, kinds: str | Iterable[str] | None = None) -> list[Episode]:
+        """The last things that happened, in time order: what was said, done, decided and observed, and errors with
+        their fixes; in this session, then in those that it goes on from. See `EpisodePolicy` for how long they
+        count."""
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
+        return await self._faculties.episodes.last(self.id, limit, check_types(kinds))
 
     # -- the context window
 

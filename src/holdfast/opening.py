@@ -8,6 +8,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any, TypedDict
 
+from .context.episodes import EpisodePolicy
 from .context.window import Window
 from .errors import InMemoryRefused, InvalidInput
 from .journal.codec import Codec
@@ -43,6 +44,7 @@ class Settings(TypedDict, total=False):
     readonly        open without the right to write (False)
     embedder        what makes vectors of texts: "minilm" (the default), "openai:NAME@URL", a function or an `Embedder`;
                     "none" searches by words alone; else the environment's HOLDFAST_EMBEDDER
+    episodes        how many episodes sessions have, and how long they count: an `EpisodePolicy` (1,000, a day)
     suspicious      what recall does with text that looks like instructions to the model: "keep", "flag" (the default)
                     or "quarantine", which leaves it out
     window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
@@ -61,6 +63,7 @@ class Settings(TypedDict, total=False):
     keep_unknown: bool
     readonly: bool
     embedder: str | Embedder | Callable[[list[str]], Any] | None
+    episodes: EpisodePolicy
     suspicious: str
     window: Window
     production: bool
@@ -193,6 +196,8 @@ def check_settings(settings: Settings) -> None:
             raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0")
     if not isinstance(settings.get("window", Window()), Window):
         raise InvalidInput(f"{settings['window']!r} cannot be `window`", hint="give a holdfast.Window(…)")
+    if not isinstance(settings.get("episodes", EpisodePolicy()), EpisodePolicy):
+        raise InvalidInput(f"{settings['episodes']!r} cannot be `episodes`", hint="give a holdfast.EpisodePolicy(…)")
     if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
         hint = "say keep, flag or quarantine"
         raise InvalidInput(f"{settings['suspicious']!r} cannot be `suspicious`", hint=hint)

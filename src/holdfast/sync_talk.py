@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Unpack
 
 from .aio_talk import AppendOptions, AsyncProgress, AsyncTalk, CheckpointParts, WindowChanges
+from .context.episodes import Episode
 from .context.faculties import fetch_tool
 from .context.handoff import Handoff
 from .context.progress import Progress
@@ -64,6 +65,17 @@ class Talk:
     ) -> Event:
         """Something went wrong."""
         return drive(self._core.met_error(error, priority=priority, **options))
+
+    def observe(
+        self, what: str, *, source: str = "environment", priority: str | None = None, **options: Unpack[AppendOptions]
+    ) -> Event:
+        """Something was noticed without being asked: by a sensor, a screen, a watcher in the background."""
+        return drive(self._core.observe(what, source=source, priority=priority, **options))
+
+    def episodes(self, *, limit: int = 20, kinds: str | Iterable[str] | None = None) -> list[Episode]:
+        """The last things that happened, in time order: what was said, done, decided and observed, and errors with
+        their fixes."""
+        return drive(self._core.episodes(limit=limit, kinds=kinds))
 
     def resolved(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
         """An error, named by its event or position, was put right."""

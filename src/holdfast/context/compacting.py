@@ -138,6 +138,8 @@ def _excerpts(unit: Unit) -> list[tuple[str | None, Excerpt]]:
         asked = Excerpt("tool", "tool.returned", _readable(data["output"]), place)
     elif unit.kind is Kind.DECISION:
         asked = Excerpt("assistant", "decision", f"{data['decision']} because {data['reason']}", place)
+    elif unit.kind is Kind.OBSERVATION:
+        asked = Excerpt("user", "observation", f"{data['source']}: {data['observed']}", place)
     elif unit.kind is Kind.RESOLUTION:
         asked = Excerpt("assistant", "resolution", data["resolution"], place)
     else:

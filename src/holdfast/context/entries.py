@@ -99,6 +99,9 @@ class Entries:
         if unit.kind is Kind.RESULT:
             output, masked = self._shown(data["output"], mask, unit.position, "tool output")
             return (Said("user", f"[result of an earlier call {data['id']}] {text_of(output)}"),), masked
+        if unit.kind is Kind.OBSERVATION:
+            seen, masked = self._shown(data["observed"], mask, unit.position, "observation")
+            return (Said("user", f"[observed by {data['source']}] {text_of(seen)}"),), masked
         return (Said("assistant", _statement(unit)),), False
 
     def _shown(self, value: Any, mask: int | None, position: int, what: str) -> tuple[Any, bool]:

@@ -9,10 +9,10 @@ from ..journal.journal import Journal
 from .blocks import text_of
 from .checkpoints import Checkpoints
 from .entries import reference
+from .episodes import EpisodePolicy, Episodes
 from .fitting import Counting, Section
 from .handoff import Handoffs, fitted, progress_lines
 from .progresslog import ProgressLog
-from .recounting import Recounting
 from .rendering import Context
 from .states import States
 from .talk import Kind, is_well_formed
@@ -27,14 +27,14 @@ _PARTS = {Kind.MESSAGE.value: "content", Kind.RESULT.value: "output", Kind.CALL.
 class Faculties:
     """One for each handle: what they remember is shared by its sessions."""
 
-    def __init__(self, journal: Journal, window: Window) -> None:
+    def __init__(self, journal: Journal, window: Window, episodes: EpisodePolicy) -> None:
         self._journal = journal
         self.window = window
         self.checkpoints = Checkpoints(journal)
         self.states = States(journal, self.checkpoints)
         self.progress = ProgressLog(journal, self.checkpoints)
         self.handoffs = Handoffs(journal, self.progress)
-        self.recounting = Recounting(journal, self.progress)
+        self.episodes = Episodes(journal, self.progress, episodes)
         self._working = WorkingMemory(journal)
 
     def forget(self) -> None:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InvalidInput
-from ..journal.events import Draft, Event
+from ..journal.events import MAX_NAME, Draft, Event
 from .blocks import are_blocks, is_block
 
 ROLES = ("user", "assistant", "system")
 _LONGEST_ID = 200
+_PRIVATE = ("thinking", "redacted_thinking", "reasoning")
+"""Blocks that are never stored: what a model thinks before it answers."""
 
 
 class Kind(enum.StrEnum):
@@ -34,6 +36,8 @@ class Kind(enum.StrEnum):
     """What went wrong."""
     RESOLUTION = "talk.resolved"
     """How it was put right."""
+    OBSERVATION = "talk.observed"
+    """What was noticed without being asked."""
 
 
 class Priority(enum.IntEnum):
@@ -50,6 +54,7 @@ _DEFAULTS = {
     Kind.CALL: Priority.LOW,
     Kind.DECISION: Priority.HIGH,
     Kind.ERROR: Priority.NORMAL,
+    Kind.OBSERVATION: Priority.LOW,
 }
 
 
@@ -94,6 +99,7 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
         hint = "roles are user, assistant and system; a tool's output goes to session.tool_result(…)"
         raise InvalidInput(f"{role!r} is no role", hint=hint)
     if isinstance(content, list):
+        content = [block for block in content if not (isinstance(block, dict) and block.get("type") in _PRIVATE)]
         _check_blocks(content)
     elif not isinstance(content, str) or not content.strip():
         raise InvalidInput("a message needs content", hint="give text, or a list of content blocks")
@@ -129,6 +135,12 @@ def resolution(of: int, how: str) -> Draft:
     if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
         raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.met_error(…) returned")
     return replace_cause(_draft(Kind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
+
+
+def observation(what: str, source: str, priority: str | None) -> Draft:
+    """What was noticed without being asked."""
+    data = {"observed": _text("observation", what), "source": _text("source", source)}
+    return _draft(Kind.OBSERVATION, data, priority, source[:MAX_NAME])
 
 
 def replace_cause(draft: Draft, cause: int) -> Draft:
@@ -225,6 +237,8 @@ def is_well_formed(kind: Kind, data: Any) -> bool:
         return texts("decision", "reason")
     if kind is Kind.ERROR:
         return texts("error")
+    if kind is Kind.OBSERVATION:
+        return texts("observed", "source")
     return texts("resolution") and isinstance(data.get("of"), int) and not isinstance(data["of"], bool)
 
 

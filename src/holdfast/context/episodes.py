@@ -1,0 +1,188 @@
+"""Episodes: what happened in a session and in those that it goes on from, told in a line each.
+
+They are read from the journal, which keeps everything; what counts as an episode is a policy: so many in a session, for
+so long after the last of them, the important ones before the trivial ones. An unfinished run keeps them all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import InvalidInput
+from ..journal.events import Event
+from ..journal.journal import Journal
+from ..ports import RunQuery
+from .blocks import as_json, text_of
+from .entries import reference
+from .gathering import Gathering
+from .handoff import progress_lines
+from .progresslog import ProgressLog
+from .talk import Kind, Priority, Unit, units
+from .trimming import plain
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LONGEST = 400
+"""Characters of one episode; the whole is in the journal, under its reference."""
+_LOOK_BACK = 4
+"""How many times the cap is looked at for important ones among the older."""
+_KINDS = {
+    Kind.MESSAGE: "said",
+    Kind.CALL: "did",
+    Kind.RESULT: "did",
+    Kind.DECISION: "decided",
+    Kind.ERROR: "erred",
+    Kind.RESOLUTION: "resolved",
+    Kind.OBSERVATION: "observed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePolicy:
+    """How many episodes a session has, and for how many seconds after the last one they count. None: no end."""
+
+    cap: int | None = 1000
+    ttl: float | None = 24 * 3600.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cap", self.cap), ("ttl", self.ttl)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+                raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0, or None for no end")
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """Something that happened: "said", "did", "decided", "erred", "resolved" or "observed". `fix` is how an error was
+    put right; `outcome` what an action gave. What is cut ends with a reference to the whole, for `session.fetch`."""
+
+    session: str
+    position: int
+    kind: str
+    at: dt.datetime
+    text: str
+    outcome: str | None = None
+    fix: str | None = None
+    times: int = 1
+    priority: str = "normal"
+
+    @property
+    def line(self) -> str:
+        """All of it in a line."""
+        after = "" if self.outcome is None else f" -> {self.outcome}"
+        if self.kind == "erred":
+            after = " (not resolved)" if self.fix is None else f" (resolved: {self.fix})"
+        return f"{self.at:%Y-%m-%d %H:%M} {self.text}{after}" + (f" ({self.times} times)" if self.times > 1 else "")
+
+
+class Episodes:
+    """Tells what is under way, and what happened lately."""
+
+    def __init__(self, journal: Journal, progress: ProgressLog, policy: EpisodePolicy) -> None:
+        self._journal = journal
+        self._progress = progress
+        self._policy = policy
+        self._gathering = Gathering(journal)
+
+    async def working(self, session: str) -> list[str]:
+        """What is under way: goal, next action, blocker."""
+        return progress_lines(await self._progress.read(session))
+
+    async def last(self, session: str, limit: int, kinds: frozenset[str] | None = None) -> list[Episode]:
+        """The last things that happened, in time order: in the session, then in those that it goes on from."""
+        found: list[Episode] = []
+        for origin in await self._progress.chain(session):
+            if len(found) >= limit:
+                break
+            episodes = [one for one in await self.of(origin) if kinds is None or one.kind in kinds]
+            found = [*episodes[-(limit - len(found)) :], *found]
+        return found
+
+    async def of(self, session: str) -> list[Episode]:
+        """All episodes of a session that count, in time order."""
+        head = await self._journal.reading.head(session)
+        if head.position == 0:
+            return []
+        cap = self._policy.cap
+        # A call and its result are two events and one episode.
+        most = None if cap is None else int(2 * cap * _LOOK_BACK)
+        events = await self._gathering.readable(session, await self._gathering.places(session, 1, head.position, most))
+        if not events or not await self._alive(session, events[-1]):
+            return []
+        times = {event.position: event.time for event in events}
+        told = [_episode(session, unit, times) for unit in units(events) if not unit.is_prompt]
+        return _pruned(_once(told), cap)
+
+    async def _alive(self, session: str, last: Event) -> bool:
+        """Whether a session's episodes still count: it was written to lately, or a run is not finished."""
+        ttl = self._policy.ttl
+        if ttl is None or self._journal.clock.now() - last.time <= ttl * 1e6:
+            return True
+        query = RunQuery(status=("open",), session=session, limit=1)
+        return bool(await self._journal.store.runs(self._journal.workspace, query))
+
+
+def _episode(session: str, unit: Unit, times: dict[int, int]) -> Episode:
+    data, answer = unit.data, unit.answer
+    at = _EPOCH + dt.timedelta(microseconds=times[unit.position])
+    rest: dict[str, Any] = {"priority": unit.priority.name.lower()}
+    where = unit.position
+    if unit.kind is Kind.MESSAGE:
+        text = f"{data.get('name') or data['role']}: {_visible(data['content'])}"
+    elif unit.kind is Kind.CALL:
+        text = f"called {data['tool']} {as_json(data['arguments'])}"
+        if answer is not None:
+            failed = "failed: " if answer.get("error") else ""
+            rest["outcome"] = failed + _short(_visible(answer["output"]), unit.answered or where)
+    elif unit.kind is Kind.DECISION:
+        text = f"decided: {data['decision']} (because {data['reason']})"
+    elif unit.kind is Kind.ERROR:
+        text = f"error: {data['error']}"
+        if answer is not None:
+            rest["fix"] = _short(answer["resolution"], unit.answered or where)
+    elif unit.kind is Kind.OBSERVATION:
+        text = f"observed ({data['source']}): {data['observed']}"
+    else:
+        text = text_of(data)
+    return Episode(session, where, _KINDS[unit.kind], at, _short(text, where), **rest)
+
+
+def _visible(content: Any) -> str:
+    """What was said in blocks, without what is no text. Reasoning is private."""
+    if not isinstance(content, list) or not all(isinstance(block, dict) and "type" in block for block in content):
+        return text_of(content)
+    parts = [block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content]
+    return " ".join(parts)
+
+
+def _short(text: str, position: int, most: int = _LONGEST) -> str:
+    line = plain(text)
+    if len(line) <= most:
+        return line
+    end = f"\u2026 {reference(position)}"
+    return line[: most - len(end)].rstrip() + end
+
+
+def _once(told: Sequence[Episode]) -> list[Episode]:
+    """The same thing several times in a row is one episode, which counts them."""
+    found: list[Episode] = []
+    for one in told:
+        before = found[-1] if found else None
+        if before is not None and _said(before) == _said(one):
+            found[-1] = replace(one, times=before.times + 1)
+        else:
+            found.append(one)
+    return found
+
+
+def _said(one: Episode) -> tuple[Any, ...]:
+    return one.kind, one.text, one.outcome, one.fix
+
+
+def _pruned(told: list[Episode], cap: int | None) -> list[Episode]:
+    """So many that the cap holds: trivial ones go first, and of equals the older one."""
+    if cap is None or len(told) <= cap:
+        return told
+    kept = sorted(range(len(told)), key=lambda index: (-Priority[told[index].priority.upper()], -index))[: int(cap)]
+    return [told[index] for index in sorted(kept)]

@@ -1,0 +1,182 @@
+"""Episodes: what happened, in time order, for as long as the policy says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from programs.faroff import Open
+
+import holdfast
+from holdfast import EpisodePolicy
+from holdfast.errors import InvalidInput
+from holdfast.testing.clock import FakeClock
+
+DAY = 24 * 3600
+
+
+def texts(session: Any, **options: Any) -> list[str]:
+    return [one.text for one in session.episodes(**options)]
+
+
+@pytest.mark.promise("E1", "E2")
+def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, clock: FakeClock) -> None:
+    session = open_one().session("s")
+    session.say("system", "You are kind.")
+    session.say("user", "Book a flight", name="Ada")
+    call = session.tool_call("search", {"to": "LIS"})
+    clock.advance(60)
+    session.tool_result(call, "3 flights")
+    failed = session.tool_call("pay", {"sum": 280})
+    session.tool_result(failed, "declined", error=True)
+    error = session.met_error("the payment was declined")
+    open_error = session.met_error("the mail server is down")
+    session.decide("take TP 1351", reason="it is the cheapest")
+    session.resolved(error, "used the other card")
+    found = open_one().session("s").episodes()
+    assert [(one.kind, one.text, one.outcome, one.fix) for one in found] == [
+        ("said", "Ada: Book a flight", None, None),
+        ("did", 'called search {"to":"LIS"}', "3 flights", None),
+        ("did", 'called pay {"sum":280}', "failed: declined", None),
+        ("erred", "error: the mail server is down", None, None),
+        ("decided", "decided: take TP 1351 (because it is the cheapest)", None, None),
+        ("erred", "error: the payment was declined", None, "used the other card"),
+    ]
+    assert [one.position for one in found if one.kind == "erred"] == [open_error.position, error.position]
+    assert found[-1].line.endswith("error: the payment was declined (resolved: used the other card)")
+    assert "-> failed: declined" in found[2].line
+    assert texts(session, limit=2) == [one.text for one in found[-2:]]
+    assert texts(session, kinds="did", limit=1) == ['called pay {"sum":280}']
+    assert texts(open_one().session("other")) == []
+
+
+@pytest.mark.promise("E2", "R7")
+def test_those_of_the_session_before_come_first(open_one: Open) -> None:
+    hf = open_one()
+    hf.session("old").say("user", "the first")
+    hf.session("old").say("assistant", "the second")
+    new = hf.session("new", continues="old")
+    new.say("user", "the third")
+    assert texts(new, limit=2) == ["assistant: the second", "user: the third"]
+    assert texts(new) == ["user: the first", "assistant: the second", "user: the third"]
+    assert "user: the first" in new.recall("anything").text
+
+
+@pytest.mark.promise("E3")
+def test_they_count_for_a_day_after_the_last_one(open_one: Open, clock: FakeClock) -> None:
+    session = open_one().session("s")
+    session.say("user", "hello")
+    clock.advance(DAY - 1)
+    assert texts(session) == ["user: hello"]
+    session.say("user", "again")
+    clock.advance(DAY - 1)
+    assert texts(session) == ["user: hello", "user: again"]
+    clock.advance(2)
+    assert texts(session) == []
+    assert len(list(session.events())) == 2, "the journal keeps them"
+
+
+@pytest.mark.promise("E3", "C7")
+def test_an_unfinished_run_keeps_them(open_one: Open, clock: FakeClock) -> None:
+    @holdfast.task
+    def waiting() -> str:
+        return str(holdfast.ask("Go on?"))
+
+    hf = open_one()
+    session = hf.session("s")
+    session.say("user", "hello")
+    with pytest.raises(holdfast.errors.RunParked):
+        hf.run(waiting, id="r", session="s")
+    clock.advance(30 * DAY)
+    assert "user: hello" in texts(session)
+    hf.cancel("r")
+    clock.advance(30 * DAY)
+    assert texts(session) == []
+
+
+@pytest.mark.promise("E3", "E5")
+def test_trivial_ones_go_before_important_ones() -> None:
+    policy = EpisodePolicy(cap=3, ttl=None)
+    with holdfast.open("memory:", embedder="none", clock=FakeClock(), episodes=policy) as hf:
+        session = hf.session("s")
+        session.say("user", "vital", priority="always")
+        session.decide("the plan", reason="it works")
+        for number in range(6):
+            session.say("user", f"chatter {number}", priority="low")
+        assert texts(session) == ["user: vital", "decided: the plan (because it works)", "user: chatter 5"]
+    with holdfast.open("memory:", embedder="none", episodes=EpisodePolicy(cap=None, ttl=None)) as hf:
+        for number in range(30):
+            hf.session("s").say("user", f"chatter {number}")
+        assert len(hf.session("s").episodes(limit=99)) == 30
+
+
+@pytest.mark.promise("E6")
+def test_no_dumps_no_reasoning_and_nothing_twice(open_one: Open) -> None:
+    session = open_one().session("s")
+    session.say("user", "long " * 1000)
+    session.say(
+        "assistant",
+        [{"type": "thinking", "thinking": "a hidden plan", "signature": "x"}, {"type": "text", "text": "Hello."}],
+    )
+    for _ in range(3):
+        session.say("user", "Are you there?")
+    call = session.tool_call("read", {})
+    session.tool_result(call, "x" * 50_000)
+    long, said, asked, did = session.episodes()
+    assert len(long.text) <= 400
+    assert long.text.endswith("\u2026 #1")
+    assert session.fetch("#1") == "long " * 1000
+    assert said.text == "assistant: Hello."
+    assert (asked.text, asked.times) == ("user: Are you there?", 3)
+    assert "(3 times)" in asked.line
+    assert did.outcome is not None
+    assert len(did.outcome) <= 400
+    assert "hidden plan" not in str([event.data for event in session.events()])
+    with pytest.raises(InvalidInput, match="needs content"):
+        session.say("assistant", [{"type": "thinking", "thinking": "nothing else"}])
+
+
+@pytest.mark.promise("E7")
+def test_observations_come_without_a_prompt_while_others_talk() -> None:
+    async def main() -> None:
+        async with await holdfast.aopen("memory:", embedder="none") as hf:
+            session = hf.session("s")
+
+            async def watch() -> None:
+                for number in range(20):
+                    await session.observe(f"window {number} opened", source="screen")
+
+            await asyncio.gather(watch(), *(session.say("user", f"turn {number}") for number in range(5)))
+            found = await session.episodes(limit=99, kinds="observed")
+            assert [one.text for one in found] == [f"observed (screen): window {n} opened" for n in range(20)]
+            assert len(await session.episodes(limit=99)) == 25
+            context = await session.context()
+            assert "window 19 opened" in str(context.plain())
+            seen = await hf.session("t").observe("a lone window", source="screen")
+            assert seen.actor == "screen"
+            assert "[observed by screen] a lone window" in str((await hf.session("t").context()).plain())
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [({"cap": 0}, "cap"), ({"cap": True}, "cap"), ({"ttl": -1}, "ttl"), ({"ttl": "a day"}, "ttl")],
+)
+def test_policies_that_cannot_be_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidInput, match=f"cannot be `{why}`"):
+        EpisodePolicy(**given)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="episodes"):
+        holdfast.open("memory:", episodes=7)  # type: ignore[arg-type]
+    with holdfast.open("memory:", embedder="none") as hf:
+        session = hf.session("s")
+        with pytest.raises(InvalidInput, match="limit"):
+            session.episodes(limit=0)
+        for what, source in (("", "screen"), ("seen", ""), (7, "screen")):
+            with pytest.raises(InvalidInput):
+                session.observe(what, source=source)  # type: ignore[arg-type]
+        assert session.head().position == 0
