@@ -36,6 +36,7 @@ FACE = {
     "Procedure",
     "Recalled",
     "Recollection",
+    "Relation",
     "AsyncHoldfast",
     "AsyncLease",
     "AsyncProgress",

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .journal.sealing import new_key
     from .journal.verifying import Problem, Verification
     from .memory.items import Hit, Memory, Recalled
+    from .memory.neighbours import Relation
     from .memory.procedures import Procedure
     from .memory.recalling import Recollection
     from .sync import Holdfast, Lease, Session, SessionView, open
@@ -106,6 +107,7 @@ _HOME = {
     "Recalled": "memory.items",
     "Recollection": "memory.recalling",
     "Redactor": "journal.redaction",
+    "Relation": "memory.neighbours",
     "Retry": "execution.definitions",
     "RunHandle": "sync_runs",
     "RunInfo": "execution.runs",
@@ -175,6 +177,7 @@ __all__ = [
     "Recalled",
     "Recollection",
     "Redactor",
+    "Relation",
     "Retry",
     "RunHandle",
     "RunInfo",

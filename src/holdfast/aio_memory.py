@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .memory.consolidating import Merged
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
+    from .memory.neighbours import Relation
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ALL = 2**31
@@ -138,6 +139,16 @@ class AsyncMemories:
     async def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
         return await self.mind.catalog.history(id)
+
+    async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Whose]) -> list[Relation]:
+        """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
+        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        from .memory.neighbours import neighbours
+
+        _check_options(whose, Whose)
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInput("there is no name to look for", hint="give text")
+        return await neighbours(self.mind.searching, name, await self._pools(whose), _count("limit", limit))
 
     async def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]

@@ -15,6 +15,7 @@ from .sync_procedures import Procedures
 if TYPE_CHECKING:
     from .memory.consolidating import Merged
     from .memory.items import Memory, Recalled
+    from .memory.neighbours import Relation
 
 
 class Memories:
@@ -53,6 +54,11 @@ class Memories:
     def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
         return drive(self._core.history(id))
+
+    def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Whose]) -> list[Relation]:
+        """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
+        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        return drive(self._core.neighbours(name, limit=limit, **whose))
 
     def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]

@@ -21,6 +21,7 @@ from .pools import EPISODE, Pool
 from .ranking import DEFAULT, Chosen, Question, Ranked, Weights, rank
 from .texts import Texts
 from .traces import Gist, Vector, day_of
+from .words import number_of, terms
 
 _PAGE = 2_000
 _KEPT = 200_000
@@ -88,9 +89,33 @@ class Searching:
         held, now = await self.held(pools), self._journal.clock.now()
         with self._lock:
             numbers = [number for pool in held for number in pool.column("number")[_chosen(pool, wanted, now)].tolist()]
+        return await self.read(sorted(numbers))
+
+    async def mentioning(self, name: str, pools: tuple[bytes, ...] | None) -> list[int]:
+        """The numbers of the current memories that have all words of a name, the newest first."""
+        wanted = Wanted(name, pools)
+        held, now = await self.held(pools), self._journal.clock.now()
+        found: list[tuple[int, int]] = []
+        with self._lock:
+            for pool in held:
+                chosen = _chosen(pool, wanted, now)
+                for term in terms(name):
+                    having = np.zeros(pool.size, dtype=bool)
+                    posted = pool.postings(number_of(term))
+                    if posted is not None:
+                        having[posted[0]] = True
+                    chosen &= having
+                found += zip(
+                    pool.column("begins")[chosen].tolist(), pool.column("number")[chosen].tolist(), strict=True
+                )
+        return [number for _, number in sorted(found, reverse=True)]
+
+    async def read(self, numbers: Sequence[int]) -> list[Memory]:
+        """Memories by their numbers, in that order; without those that are not current any more."""
         query = MemoryQuery(numbers=tuple(numbers), limit=len(numbers) or 1)
         rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
-        return await self._texts.memories(rows)
+        at = {number: place for place, number in enumerate(numbers)}
+        return await self._texts.memories(sorted(rows, key=lambda row: at[row.number]))
 
     async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
         """Pools as they are now, in memory. Meaning is not asked for: it need not be there."""
