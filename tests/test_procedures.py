@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 import holdfast
@@ -317,6 +318,21 @@ class TestOnAFile:
             with pytest.raises(errors.InvalidInput):
                 await wrong
         assert len(await procedures.versions("deploy")) == 1
+
+
+@pytest.mark.promise("P3")
+def test_a_damaged_landmark_costs_no_outcome(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
+        for name in ("deploy", "other"):
+            hf.memory.procedures.save(name, BUILD)
+            hf.memory.procedures.worked(name)
+        hf.memory.procedures.failed("deploy")
+    with apsw.Connection(str(tmp_path / "agent.db")) as connection:
+        connection.execute("UPDATE holdfast_landmarks SET position = 1 WHERE name = 'tally'")
+    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
+        counted = [(one.name, one.successes, one.failures) for one in hf.memory.procedures.list()]
+        assert counted == [("deploy", 1, 1), ("other", 1, 0)]
+        assert hf.memory.procedures.worked("deploy").successes == 2
 
 
 @pytest.mark.promise("P2", "P3")

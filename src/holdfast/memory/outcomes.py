@@ -7,7 +7,6 @@ from contextlib import aclosing
 from math import sqrt
 from typing import Any, NamedTuple
 
-from ..errors import StoreDamaged
 from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.reading import PAGE
@@ -80,7 +79,7 @@ class Tallies:
         marked: dict[str, int] = {}
         for id in map(str, positions) if len(positions) <= _FEW else (None,):
             async with aclosing(self._marks(id)) as marks:
-                marked |= {one.id: one.position async for one in marks}
+                marked |= {one.id: await self._place(one) async for one in marks}
         wanted = {marked[str(position)]: position for position in positions if str(position) in marked}
         events = await self._journal.landmarks.events(self._session, sorted(wanted))
         return {wanted[one.position]: Tally.of(one.data) for one in events if not one.erased}
@@ -88,9 +87,13 @@ class Tallies:
     async def _marks(self, id: str | None) -> AsyncGenerator[Landmark, None]:
         async with aclosing(self._journal.landmarks.find(self._session, LandmarkQuery(TALLY, id))) as found:
             async for one in found:
-                if not one.landmark.intact:
-                    raise StoreDamaged("a tally does not match its checksum", hint="restore a backup")
                 yield one.landmark
+
+    async def _place(self, mark: Landmark) -> int:
+        """Where the newest outcome lies. A landmark that is damaged cannot say: then the journal does."""
+        if mark.intact or not mark.id.isdecimal():
+            return mark.position
+        return max(await self.outcomes({int(mark.id)}), default=0)
 
     async def outcomes(self, positions: set[int]) -> list[int]:
         """The positions of all outcomes of what was saved."""
