@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +12,9 @@ import numpy as np
 
 import holdfast
 from holdfast.embedders import CallableEmbedder
+from holdfast.memory import mind  # noqa: F401 - loaded once, so that no child has to
+
+from .children import pass_gate
 
 Say = Callable[[str], None]
 DIMS = 64
@@ -38,3 +42,64 @@ def contents(found: Any) -> list[str]:
 def open_mind(address: str, **settings: Any) -> holdfast.Holdfast:
     """A handle with the small embedder."""
     return holdfast.open(address, **{"embedder": EMBEDDER, **settings})
+
+
+@holdfast.step(in_doubt="rerun")
+def note_it(text: str) -> str:
+    """A step that remembers."""
+    holdfast.remember(text, key=f"key of {text}")
+    holdfast.remember(f"{text} once more", kind="reference")
+    return text
+
+
+@holdfast.task
+def take_notes(count: int) -> int:
+    """Notes from steps, and one from the task's own code."""
+    for number in range(count):
+        note_it(f"note {number}")
+    holdfast.remember("all notes are taken")
+    return count
+
+
+def run_notes(say: Say, address: str, count: int) -> None:
+    """Take notes in a run; again after a kill, it goes on."""
+    with open_mind(address, embedder="none") as hf:
+        hf._core._engine.patience = 0
+        say(str(hf.run(take_notes, count, id="notes")))
+
+
+def remember_all(say: Say, address: str, count: int, index: bool = False) -> None:
+    """Remember facts in several sessions, the same again in each; say each that is stored."""
+    with open_mind(address, embedder=EMBEDDER if index else "none") as hf:
+        for number in range(count):
+            hf.session(f"s{number % 2}").remember(f"fact {number // 2}", subject="ada" if number % 3 else None)
+            say(str(number))
+        if index:
+            hf.memory.catch_up()
+
+
+def forget_all(say: Say, address: str, ids: list[str]) -> None:
+    """Forget memories by their ids; say each that is gone."""
+    with open_mind(address, embedder="none") as hf:
+        for id in ids:
+            hf.memory.forget(id)
+            say(id)
+
+
+def say_over_and_over(say: Say, address: str, text: str, gate: str, count: int, session: str) -> None:
+    """Say the same thing again and again."""
+    with open_mind(address, embedder="none") as hf:
+        say("ready")
+        pass_gate(gate)
+        for _ in range(count):
+            hf.session(session).remember(text)
+        say("done")
+
+
+def recall_again(say: Say, address: str, query: str, gates: list[str]) -> None:
+    """Recall, and again after each gate, with what was cached."""
+    with open_mind(address) as hf:
+        for gate in ["", *gates]:
+            if gate:
+                pass_gate(gate)
+            say(json.dumps(contents(hf.memory.recall(query, everyone=True))))

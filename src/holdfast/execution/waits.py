@@ -9,7 +9,7 @@ from ..context.blocks import as_json
 from ..context.counting import counter_for
 from ..errors import InvalidInput, NoAnswer
 from ..journal.events import Draft, check_name
-from ..journal.remembered import MemoryDetails, remembered
+from ..journal.remembered import MemoryDetails, pool_of, remembered
 from ..runtime import drive
 from .ambient import RUN, STEP, current
 from .context import RunContext, Stop
@@ -217,9 +217,11 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()
+        _check_scope(data, scope.run)
         scope.attached.append(Draft("memory.added", data, cause=scope.run.position or None))
         return
     run = _run("remember()")
+    _check_scope(data, run)
     identity = run.identify("@remember")
     record, stopped = run.look(identity)
     if stopped:
@@ -227,6 +229,11 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
     if record is None:
         run.note("memory.added", data)
         run.note("step.done", {"step": identity})
+
+
+def _check_scope(data: dict[str, Any], run: RunContext) -> None:
+    """Refuse now what could not be stored with the outcome: the run could never go on."""
+    pool_of(data.get("scope") or "workspace", None if run.owner.name is None else run.owner.ref, "")
 
 
 def transaction() -> Any:

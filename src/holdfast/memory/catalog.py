@@ -68,7 +68,7 @@ class Catalog:
         row = memory_row(session, 0, event.data, owner)
         found = await self.current(row.id, row.pool)
         if found is None:
-            rows = [one for one in await self._rows(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
+            rows = [one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
             memories = await self._texts.memories(rows)
             found = memories[-1] if memories else None
         if found is None:
@@ -83,7 +83,7 @@ class Catalog:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
-        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        rows = await self._every(MemoryQuery(id=check_name("id of a memory", id), history=True))
         found = await self._texts.memories(rows)
         if not found:
             raise UnknownMemory(id)
@@ -106,10 +106,10 @@ class Catalog:
 
     async def history(self, id: str) -> list[Memory]:
         """Every time that a memory was said or ended, and those with the same key in the same scope; oldest first."""
-        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        rows = await self._every(MemoryQuery(id=check_name("id of a memory", id), history=True))
         keyed = {(row.pool, row.key) for row in rows if row.key is not None}
         for pool, key in sorted(keyed):
-            rows += await self._rows(MemoryQuery((pool,), key=key, history=True))
+            rows += await self._every(MemoryQuery((pool,), key=key, history=True))
         unique = sorted({row.number: row for row in rows}.values(), key=lambda row: (row.recorded, row.number))
         return await self._texts.memories(unique)
 
@@ -128,6 +128,13 @@ class Catalog:
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
         return await self._journal.store.memories(self._journal.workspace, query)
 
+    async def _every(self, query: MemoryQuery) -> list[MemoryRow]:
+        """All rows, however many."""
+        found: list[MemoryRow] = []
+        while rows := await self._rows(query._replace(after=found[-1].number if found else 0, limit=_PAGE)):
+            found += rows
+        return found
+
     async def pools(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
         """The pools of what may be told to somebody in a session: everybody's, theirs, the session's."""
         found = [b""]
@@ -144,24 +151,33 @@ class Catalog:
     async def forget(self, id: str, *, actor: str | None = None) -> int:
         """Remove a memory: its text from every event that said it, its row, words and vector. Returns how many events
         were stripped. Raises `UnknownMemory`."""
-        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
-        if not rows:
+        query = MemoryQuery(id=check_name("id of a memory", id), history=True)
+        rows = await self._every(query)
+        if not rows:  # forgotten before, perhaps by a process that was killed on the way: let the store finish
+            await self._journal.purge()
             raise UnknownMemory(id)
-        return await self._forget(rows, actor)
+        stripped, done = 0, set[int]()
+        while rows:
+            stripped += await self._forget(rows, actor)
+            done |= {row.number for row in rows}
+            rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
+        await self._journal.purge()
+        return stripped
 
     async def forget_before(
         self, time: int, kinds: Sequence[str] | None, pools: tuple[bytes, ...] | None, *, actor: str | None = None
     ) -> int:
         """Forget what was last said before a time. Returns how many memories there were."""
-        chosen = tuple(check_name("kind", kind) for kind in kinds) if kinds is not None else None
-        forgotten, after = set(), 0
-        while rows := await self._rows(MemoryQuery(pools, kinds=chosen, history=True, after=after, limit=_PAGE)):
-            after = rows[-1].number
-            old = [row for row in rows if row.confirmed < time]
-            if old:
-                await self._forget(old, actor)
-                forgotten |= {(row.pool, row.id) for row in old}
-        return len(forgotten)
+        rows = await self._every(MemoryQuery(pools, kinds=None if kinds is None else tuple(kinds), history=True))
+        said: dict[tuple[bytes, str], int] = {}
+        for row in rows:
+            said[row.pool, row.id] = max(row.confirmed, said.get((row.pool, row.id), row.confirmed))
+        old = [row for row in rows if said[row.pool, row.id] < time]
+        for first in range(0, len(old), _PAGE):
+            await self._forget(old[first : first + _PAGE], actor)
+        if old:
+            await self._journal.purge()
+        return sum(last < time for last in said.values())
 
     async def _forget(self, rows: Sequence[MemoryRow], actor: str | None) -> int:
         by_session: dict[str, list[MemoryRow]] = {}
@@ -177,5 +193,4 @@ class Catalog:
             prepared = [self._journal.prepare(note, owner)]
             await self._journal.append_prepared(session, prepared, owner, beside=beside)
             stripped += len(digests)
-        await self._journal.purge()
         return stripped
