@@ -9,12 +9,12 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, InvalidInput, StoreBusy
+from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy
 from ..journal.journal import Journal
 from ..runtime import drive
 from .embedding import Embedding
 from .texts import Texts
-from .traces import said
+from .traces import Vector, said
 
 BATCH = 32
 _FLUSH_EVERY = 2.0
@@ -95,17 +95,39 @@ class Indexing:
         known = [row for row in rows if row.number in texts and row.intact]
         # What is damaged must not stand in the way of what comes after it.
         self._unreadable |= {row.number for row in rows} - {row.number for row in known}
-        vectors = await self._embedding.embed([said(texts[row.number]) for row in known])
+        vectors = await self._vectors({row.number: said(texts[row.number]) for row in known})
         reach("memory.embedded")
         traces = []
-        for index, row in enumerate(known):
+        for row in known:
             owner = await self._journal.landmarks.owner_of(row.owner)
-            if owner is not None and vectors is not None:
+            if owner is not None and row.number in vectors:
                 gist = self._texts.gist(row, texts[row.number])
-                traces.append(self._texts.trace(row, gist, vectors[index], owner, generation))
+                traces.append(self._texts.trace(row, gist, vectors[row.number], owner, generation))
         await store.put_traces(workspace, generation, traces)
         reach("memory.traced")
         return len(rows)
+
+    async def _vectors(self, texts: dict[int, str]) -> dict[int, Vector]:
+        """The vectors of some texts. One that the embedder refuses, as too long for it or otherwise, waits; it must not
+        keep all others waiting. Raises `EmbedderFailed` if it gives none at all."""
+        try:
+            return await self._embedded(texts)
+        except EmbedderFailed:
+            if len(texts) < 2:
+                raise
+        newest, found = max(texts), dict[int, Vector]()
+        for number in sorted(texts, reverse=True):
+            try:
+                found |= await self._embedded({number: texts[number]})
+            except EmbedderFailed:
+                if number == newest:
+                    raise  # it is down: each of them would take its time to fail
+                self._unreadable.add(number)
+        return found
+
+    async def _embedded(self, texts: dict[int, str]) -> dict[int, Vector]:
+        vectors = await self._embedding.embed(list(texts.values()))
+        return {} if vectors is None else dict(zip(texts, vectors, strict=True))
 
     async def catch_up(self) -> None:
         """Make all traces that are missing, now."""

@@ -26,6 +26,7 @@ from .words import number_of, terms
 _PAGE = 2_000
 _KEPT = 200_000
 """Memories that are kept ready to be searched; the pools that were searched last stay."""
+_NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
 
 class Wanted(NamedTuple):
@@ -70,6 +71,7 @@ class Searching:
             generation = await self._embedding.generation()
             found = await self._embedding.embed([wanted.query]) if generation else None
             vector = None if found is None else found[0]
+            missing = () if generation else (_NO_VECTORS,)
         except EmbedderMismatch:
             raise
         except EmbedderFailed as failure:

@@ -1,0 +1,345 @@
+"""Search: words, meaning and time in one ranking, with filters, reasons and all that can be missing."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.children import until
+from programs.embedding import Counted
+from programs.minds import DIMS, contents, open_mind, vectors_of
+
+import holdfast
+from holdfast.embedders import CallableEmbedder, Installed
+from holdfast.errors import EmbedderFailed, EmbedderMismatch
+from holdfast.testing.clock import FakeClock
+
+START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
+DAY = 86_400
+
+
+@pytest.fixture
+def mind(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    with open_mind(any_address, clock=clock) as hf:
+        yield hf
+
+
+@pytest.fixture
+def quick(clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    with open_mind("memory:", clock=clock) as hf:
+        yield hf
+
+
+# -- what is found
+
+FACTS = [
+    "Ada prefers an aisle seat on long flights",
+    "The staging server runs Debian 12",
+    "Bob's daughter plays the violin in a youth orchestra",
+    "Invoices are paid on the last working day of the month",
+    "The office kitchen has a new espresso machine",
+    "Our build broke because the certificate had expired",
+    "Maria moved from Lisbon to Toronto for her studies",
+    "The wifi password is on the back of the router",
+]
+PARAPHRASES = {
+    "Where does she like to sit on a plane?": 0,
+    "Which operating system is installed on the test machine?": 1,
+    "Whose child makes classical music?": 2,
+    "When do we settle bills?": 3,
+    "Where can I get a coffee?": 4,
+    "Why did the pipeline fail?": 5,
+    "Who emigrated to Canada?": 6,
+    "How do I get onto the wireless network?": 7,
+}
+
+
+@pytest.mark.promise("S1", "S7")
+def test_a_paraphrase_finds_the_fact_in_another_session(
+    tmp_path: Path, installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: Any, **__: Any) -> Any:
+        raise AssertionError("somebody went to the network")
+
+    monkeypatch.setattr(socket.socket, "connect", offline)
+    monkeypatch.delenv("HOLDFAST_EMBEDDER", raising=False)
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf:
+        for number, fact in enumerate(FACTS):
+            hf.session(f"session {number}").remember(fact)
+        hf.memory.catch_up()
+    with holdfast.open(path) as hf:
+        found = {query: contents(hf.memory.recall(query, limit=2)) for query in PARAPHRASES}
+        assert hf.memory.waiting() == 0
+        first = sum(hits[0] == FACTS[PARAPHRASES[query]] for query, hits in found.items())
+        assert all(FACTS[PARAPHRASES[query]] in hits for query, hits in found.items()), found
+        assert first >= 7
+        text = hf.session("session 47").recall("Where does she like to sit on a plane?").text
+        assert FACTS[0] in text
+
+
+@pytest.mark.promise("S2")
+def test_names_paraphrases_and_times_are_found_by_one_query(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    mind.memory.remember("Invoice RX-4711 was paid")
+    mind.memory.remember("The hound sleeps in the kitchen")
+    mind.memory.remember("The walk went along the river", kind="episode")
+    clock.advance(5 * DAY)
+    for number in range(20):
+        mind.memory.remember(f"filler text number {number} about nothing")
+    clock.advance(5 * DAY)
+    mind.memory.remember("The walk went up the hill", kind="episode")
+    clock.advance(DAY)
+    mind.memory.catch_up()
+    for query, expected in (
+        ("RX-4711", "Invoice RX-4711 was paid"),
+        ("Where is the dog?", "The hound sleeps in the kitchen"),
+        ("Where did the walk go yesterday?", "The walk went up the hill"),
+        ("Where did the walk go 11 days ago?", "The walk went along the river"),
+    ):
+        assert contents(mind.memory.recall(query, limit=1)) == [expected]
+    together = contents(mind.memory.recall("RX-4711 and the dog, and the walk yesterday", limit=4))
+    assert {"Invoice RX-4711 was paid", "The hound sleeps in the kitchen", "The walk went up the hill"} <= set(together)
+
+
+@pytest.mark.promise("S3")
+def test_hits_are_sorted_limited_and_explained(mind: holdfast.Holdfast) -> None:
+    for number in range(30):
+        mind.memory.remember("tea " * (number % 5 + 1) + f"and cake {number}", importance=number / 30)
+    mind.memory.catch_up()
+    every = mind.memory.recall("tea and cake", limit=100)
+    assert len(every) == 30
+    assert [hit.score for hit in every] == sorted((hit.score for hit in every), reverse=True)
+    for hit in every:
+        assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
+        assert 0 <= hit.likeness <= 1
+    assert {"words", "meaning", "importance"} <= set(every.hits[0].parts)
+    assert contents(mind.memory.recall("tea and cake")) == contents(every)[:10]
+    assert contents(mind.memory.recall("tea and cake", limit=1)) == contents(every)[:1]
+
+
+@pytest.mark.promise("S3")
+def test_nothing_is_below_the_threshold(mind: holdfast.Holdfast) -> None:
+    for text in ("a brown dog", "a brown cat", "rain tomorrow", "a hound"):
+        mind.memory.remember(text, fresh=True)
+    every = mind.memory.recall("brown dog", limit=10)
+    assert len(every) == 4
+    for threshold in (0.1, 0.4, 0.9, 1.0):
+        found = mind.memory.recall("brown dog", threshold=threshold)
+        assert set(contents(found)) == {hit.memory.content for hit in every if hit.likeness >= threshold}
+    assert list(mind.memory.recall("quantum chromodynamics", threshold=0.5)) == []
+
+
+@pytest.mark.promise("S3")
+def test_filters_hold_inside_the_search(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    for number in range(40):
+        mind.memory.remember(
+            f"tea number {number}",
+            kind="preference" if number == 33 else "fact",
+            metadata={"n": number, "odd": bool(number % 2)} if number != 5 else None,
+            valid_from=START - dt.timedelta(days=100 - number),
+        )
+    mind.memory.catch_up()
+
+    def numbers(**options: Any) -> set[int]:
+        return {int(text.rpartition(" ")[2]) for text in contents(mind.memory.recall("tea number 3", **options))}
+
+    def day(number: int) -> dt.datetime:
+        return START - dt.timedelta(days=100 - number)
+
+    assert numbers(limit=1, kinds="preference") == numbers(limit=1, kinds=["preference", "none"]) == {33}
+    assert numbers(limit=1, metadata={"n": 17}) == {17}
+    assert numbers(limit=50, metadata={"odd": True}) == {n for n in range(40) if n % 2 and n != 5}
+    assert numbers(metadata={"n": 17, "odd": False}) == numbers(metadata={"m": 1}) == numbers(kinds=[]) == set()
+    assert numbers(limit=50, since=day(38)) == {38, 39}
+    assert numbers(limit=50, until=day(1)) == {0, 1}
+    assert numbers(limit=50, since=day(10), until=day(12), metadata={"odd": False}) == {10, 12}
+    assert len(numbers(limit=50, metadata={})) == 40
+
+
+@pytest.mark.promise("E4")
+def test_of_equals_the_newer_ranks_higher(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    for days in (400, 30, 90, 0):
+        mind.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
+    mind.memory.catch_up()
+    found = mind.memory.recall("tea")
+    assert [hit.memory.kind for hit in found] == ["k0", "k30", "k90", "k400"]
+    newest, *_, oldest = (hit.parts["recency"] for hit in found)
+    assert newest == pytest.approx(0.05)
+    assert 0 < oldest < newest / 2
+
+
+@pytest.mark.promise("S11")
+def test_what_was_recalled_ranks_higher_among_equals(tmp_path: Path, clock: FakeClock) -> None:
+    path = str(tmp_path / "agent.db")
+    with open_mind(path, clock=clock, embedder="none") as hf:
+        for name in ("one", "two", "three"):
+            hf.memory.remember(f"Tea, says {name}")
+        for _ in range(3):
+            assert contents(hf.memory.recall("one", limit=1)) == ["Tea, says one"]
+    with open_mind(path, clock=clock, embedder="none") as hf:
+        found = hf.memory.recall("tea")
+        assert contents(found)[0] == "Tea, says one"
+        assert found.hits[0].parts["access"] > 0
+        assert all("access" not in hit.parts for hit in found.hits[1:])
+
+
+def test_diverse_hits_say_different_things(quick: holdfast.Holdfast) -> None:
+    for text in ("a cup of tea", "of tea a cup", "tea, a cup of", "tea from ships", *(f"filler {n}" for n in range(9))):
+        quick.memory.remember(text)
+    quick.memory.catch_up()
+    plain = contents(quick.memory.recall("cup of tea", limit=2))
+    diverse = contents(quick.memory.recall("cup of tea", limit=2, diversity=1.0))
+    assert plain[0] == diverse[0]
+    assert "tea from ships" not in plain
+    assert diverse[1] == "tea from ships"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_small_pools_are_searched(mind: holdfast.Holdfast, count: int) -> None:
+    for number in range(count):
+        mind.memory.remember(f"tea {number}")
+    for query in ("tea", "???", "the", "\0"):
+        assert len(mind.memory.recall(query)) == count
+    assert len(mind.memory.recall("tea", threshold=0.5)) == count
+
+
+# -- vectors
+
+
+def counted(name: str = "minds") -> tuple[CallableEmbedder, list[str]]:
+    asked: list[str] = []
+
+    def embed(texts: list[str]) -> Any:
+        asked.extend(texts)
+        return vectors_of(texts)
+
+    return CallableEmbedder(embed, name=name, dims=DIMS), asked
+
+
+@pytest.mark.promise("S7")
+def test_a_restart_embeds_nothing(any_address: str) -> None:
+    if any_address == "memory:":
+        return
+    first, made = counted()
+    with open_mind(any_address, embedder=first) as hf:
+        for number in range(70):
+            hf.memory.remember(f"fact {number}", subject="ada" if number % 2 else None)
+        hf.memory.remember("fact 0")
+        hf.memory.catch_up()
+    assert set(made) == {f"fact {number}" for number in range(70)}
+    again, asked = counted()
+    with open_mind(any_address, embedder=again) as hf:
+        assert hf.memory.waiting() == 0
+        hf.memory.catch_up()
+        assert asked == []
+        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 70
+        assert asked == ["fact"]
+
+
+@pytest.mark.promise("S6")
+def test_another_model_is_refused(any_address: str) -> None:
+    if any_address == "memory:":
+        return
+    with open_mind(any_address) as hf:
+        hf.memory.remember("fact", fresh=True)
+    for other in (Counted("other"), CallableEmbedder(vectors_of, name="minds", dims=DIMS, checksum="2")):
+        with open_mind(any_address, embedder=other) as hf:
+            with pytest.raises(EmbedderMismatch, match="minds") as refused:
+                hf.memory.recall("fact")
+            assert "reindex" in refused.value.hint
+            hf.memory.remember("still remembered")
+    with open_mind(any_address) as hf:
+        hf.memory.catch_up()
+        assert len(hf.memory.recall("fact")) == 2
+
+
+def test_a_memory_is_found_at_once_and_its_vector_follows(mind: holdfast.Holdfast) -> None:
+    go = threading.Event()
+
+    def slow(texts: list[str]) -> Any:
+        if texts != ["dog"]:
+            assert go.wait(30)
+        return vectors_of(texts)
+
+    with open_mind("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as hf:
+        hf.memory.remember("a hound barks")
+        hf.memory.remember("a dog barks")
+        found = hf.memory.recall("dog")
+        assert contents(found)[0] == "a dog barks"
+        assert found.waiting == 2
+        go.set()
+        until(lambda: hf.memory.waiting() == 0, "the vectors")
+        found = hf.memory.recall("dog")
+        assert (found.waiting, len(hf.memory.recall("dog", threshold=0.4))) == (0, 2)
+
+
+@pytest.mark.promise("R9")
+def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
+    down = threading.Event()
+
+    def flaky(texts: list[str]) -> Any:
+        if down.is_set():
+            raise OSError("connection refused")
+        return vectors_of(texts)
+
+    with open_mind(any_address, embedder=CallableEmbedder(flaky, name="flaky", dims=DIMS)) as hf:
+        hf.memory.remember("a hound barks", fresh=True)
+        assert hf.memory.recall("dog").missing == ()
+        down.set()
+        hf.memory.remember("a dog barks")
+        found = hf.memory.recall("dog")
+        assert contents(found)[0] == "a dog barks"
+        assert found.waiting == 1
+        (missing,) = found.missing
+        assert missing.startswith("meaning: ")
+        assert "connection refused" in missing
+        with pytest.raises(EmbedderFailed):
+            hf.memory.catch_up()
+        down.clear()
+        hf.memory.catch_up()
+        found = hf.memory.recall("dog", threshold=0.4)
+        assert (sorted(contents(found)), found.waiting, found.missing) == (["a dog barks", "a hound barks"], 0, ())
+
+
+@pytest.mark.promise("R9")
+@pytest.mark.parametrize("embedder", ["none", None])
+def test_words_alone_are_searched_and_it_is_said(embedder: str | None) -> None:
+    with open_mind("memory:", embedder=embedder) as hf:
+        hf.memory.remember("a dog barks")
+        found = hf.memory.recall("dog")
+        assert contents(found) == ["a dog barks"]
+        assert found.waiting == 0
+        assert [one.partition(":")[0] for one in found.missing] == ["meaning"]
+        assert "(Searched without meaning" in hf.session("s").recall("dog").text
+
+
+@pytest.mark.promise("R9")
+def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: str) -> None:
+    def picky(texts: list[str]) -> Any:
+        if any("too long" in text for text in texts):
+            raise ValueError("this is too long")
+        return vectors_of(texts)
+
+    with open_mind(any_address, embedder=CallableEmbedder(picky, name="picky", dims=DIMS)) as hf:
+        for number in range(40):
+            hf.memory.remember(f"too long {number}" if number < 3 else f"fact {number}")
+        hf.memory.catch_up()
+        assert hf.memory.waiting() == 3
+        assert len(hf.memory.recall("fact number too long", limit=50)) == 40
+        assert len(hf.memory.recall("fact", threshold=0.5, limit=50)) == 37
+
+
+def test_a_reader_recalls_and_notes_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.db")
+    with open_mind(path, embedder="none") as hf:
+        hf.memory.remember("a dog barks")
+    with open_mind(path, readonly=True) as hf:
+        assert contents(hf.memory.recall("dog")) == ["a dog barks"]
+        assert contents(hf.memory.list()) == ["a dog barks"]
+        with pytest.raises(holdfast.errors.StoreReadOnly):
+            hf.memory.remember("more")
