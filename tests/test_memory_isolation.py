@@ -106,7 +106,7 @@ ACTIONS = st.lists(
 
 
 @pytest.mark.promise("G4", "G3")
-@settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ACTIONS)
 def test_every_handle_tells_what_is_its_own(handles: list[holdfast.Holdfast], actions: list[Any]) -> None:
     model: dict[Key, str] = {}

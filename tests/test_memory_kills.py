@@ -20,6 +20,13 @@ from holdfast.errors import InvalidInput, UnknownMemory
 
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
 STEP_POINTS = ["step.intended", "step.acted", "step.recorded", "run.started", "run.claimed", "run.ended"]
+ON_A_SERVER = ["append.begun", "append.committed", "step.acted", "step.recorded", "memory.traced", "memory.forgetting"]
+"""Points at which a process is killed that uses PostgreSQL: before and after what the server does."""
+
+
+def cases(*points: str) -> list[tuple[str, str]]:
+    """Every point on a file, and some on a server."""
+    return [("sqlite", point) for point in points] + [("postgres", point) for point in points if point in ON_A_SERVER]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -33,7 +40,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.promise("X11", "S10")
-@pytest.mark.parametrize("point", [*APPEND_POINTS, *STEP_POINTS])
+@pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS, *STEP_POINTS), indirect=["address"])
 def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nursery: Nursery, point: str) -> None:
     expected = {text for n in range(2) for text in (f"note {n}", f"note {n} once more")} | {"all notes are taken"}
     for visit in (1, 3):
@@ -97,7 +104,7 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 
 
 @pytest.mark.promise("J2", "S4")
-@pytest.mark.parametrize("point", APPEND_POINTS)
+@pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS), indirect=["address"])
 def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, nursery: Nursery, point: str) -> None:
     for visit in (1, 3, 6):
         before = _said(address)
@@ -121,7 +128,9 @@ def _said(address: str) -> int:
 
 
 @pytest.mark.promise("S7", "R9")
-@pytest.mark.parametrize("point", ["memory.embedded", "memory.traced", *APPEND_POINTS[1:]])
+@pytest.mark.parametrize(
+    ("address", "point"), cases("memory.embedded", "memory.traced", *APPEND_POINTS[1:]), indirect=["address"]
+)
 def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, point: str) -> None:
     child = nursery.start("minds:remember_all", crash=(point, 3), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.complaint()
@@ -147,7 +156,7 @@ def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, poin
 
 
 @pytest.mark.promise("G3", "J2")
-@pytest.mark.parametrize("point", ["memory.forgetting", *APPEND_POINTS])
+@pytest.mark.parametrize(("address", "point"), cases("memory.forgetting", *APPEND_POINTS), indirect=["address"])
 def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
     with open_mind(address) as hf:
         ids = [hf.memory.remember(f"planted {number}").id for number in range(4)]
