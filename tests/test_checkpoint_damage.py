@@ -16,7 +16,7 @@ import holdfast
 from holdfast.context.checkpoints import Checkpoints
 from holdfast.errors import CheckpointDamaged
 from holdfast.journal.forms import Leaf, pack
-from holdfast.journal.landmarks import _opened
+from holdfast.journal.landmarks import disclose
 from holdfast.ports import Beside, LandmarkQuery
 from holdfast.runtime import drive
 
@@ -219,7 +219,7 @@ def test_a_state_put_in_place_of_another_is_noticed(hf: holdfast.Holdfast) -> No
         store, place = journal.store, (journal.workspace, "s")
         (old,), (new,) = [await store.landmarks(*place, LandmarkQuery("main", id)) for id in ("c1", "c3")]
         owner = await journal.owner(None)
-        form = _opened(old.form or b"", owner, pack((*place, "main", "c1")))
+        form = disclose(old.form or b"", owner, pack((*place, "main", "c1")))
         forged = new._replace(form=journal.landmarks.seal_form("s", "main", "c3", form, owner))
         prepared = [journal.prepare(holdfast.Draft("note", "forged"), owner)]
         await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
