@@ -181,6 +181,8 @@ def test_what_was_recalled_ranks_higher_among_equals(tmp_path: Path, clock: Fake
             hf.memory.remember(f"Tea, says {name}")
         for _ in range(3):
             assert contents(hf.memory.recall("one", limit=1)) == ["Tea, says one"]
+        found = hf.memory.recall("tea", limit=1)
+        assert (contents(found), found.hits[0].parts["access"] > 0) == (["Tea, says one"], True), "at once"
     with open_mind(path, clock=clock, embedder="none") as hf:
         found = hf.memory.recall("tea")
         assert contents(found)[0] == "Tea, says one"
@@ -192,8 +194,8 @@ def test_diverse_hits_say_different_things(quick: holdfast.Holdfast) -> None:
     for text in ("a cup of tea", "of tea a cup", "tea, a cup of", "tea from ships", *(f"filler {n}" for n in range(9))):
         quick.memory.remember(text)
     quick.memory.catch_up()
-    plain = contents(quick.memory.recall("cup of tea", limit=2))
     diverse = contents(quick.memory.recall("cup of tea", limit=2, diversity=1.0))
+    plain = contents(quick.memory.recall("cup of tea", limit=2))
     assert plain[0] == diverse[0]
     assert "tea from ships" not in plain
     assert diverse[1] == "tea from ships"

@@ -146,10 +146,6 @@ class Indexing:
                 count, _ = self._recalls.get(number, (0, 0))
                 self._recalls[number] = (count + 1, now)
 
-    def recalled(self, number: int) -> int:
-        """How often a memory was recalled that is not stored yet."""
-        return self._recalls.get(number, (0, 0))[0]
-
     async def flush(self) -> None:
         """Store what was noted."""
         with self._noting:

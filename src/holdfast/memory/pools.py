@@ -110,7 +110,7 @@ class Pool:
             place = self._add(row, gist)
         columns = self._columns
         columns["importance"][place] = row.importance
-        columns["recalled"][place] = recalled
+        columns["recalled"][place] = max(recalled, columns["recalled"][place])  # some are not stored yet
         columns["ends"][place] = FOREVER if row.ends is None else row.ends
         columns["expires"][place] = FOREVER if row.expires is None else row.expires
         if vector is not None:
@@ -167,6 +167,12 @@ class Pool:
             self._columns["before"][after] = before
             speaker = self._columns["speaker"]
             self._columns["answers"][after] = before >= 0 and self._asks[before] and speaker[before] != speaker[after]
+
+    def note(self, number: int) -> None:
+        """This memory was recalled."""
+        place = self._places.get(number)
+        if place is not None:
+            self._columns["recalled"][place] += 1
 
     def drop(self, number: int) -> None:
         """Answer with this memory no longer."""

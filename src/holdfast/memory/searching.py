@@ -82,6 +82,10 @@ class Searching:
         hits = await self._read(ranked, wanted)
         if wanted.at is None:
             self._indexing.note([number for number, _ in hits], now)
+            with self._lock:
+                for pool in pools:
+                    for number, _ in hits:
+                        pool.note(number)
         waiting = await self._indexing.waiting() if generation else 0
         return Recalled(tuple(hit for _, hit in hits), waiting, missing)
 

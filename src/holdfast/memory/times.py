@@ -32,9 +32,13 @@ class Span:
         return max(0, (other.start - self.end).days, (self.start - other.end).days)
 
 
-_MONTHS = {name.lower(): n for n, name in enumerate(calendar.month_name) if name}
-_MONTHS |= {name.lower(): n for n, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
-_WEEKDAYS = {name.lower(): n for n, name in enumerate(calendar.day_name)}
+_YEAR_ROUND = "January February March April May June July August September October November December"
+MONTHS = tuple(_YEAR_ROUND.split())
+"""In English, whatever the process's locale is."""
+_MONTHS = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
+_MONTHS |= {name.lower()[:3]: number for number, name in enumerate(MONTHS, 1)} | {"sept": 9}
+_DAYS = "monday tuesday wednesday thursday friday saturday sunday"
+_WEEKDAYS = {name: number for number, name in enumerate(_DAYS.split())}
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 _HOLIDAYS = {
     "new year's eve": (12, 31),

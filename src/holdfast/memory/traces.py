@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .times import Span, spans
+from .times import MONTHS, Span, spans
 from .words import content_words, number_of, terms
 
 Vector = NDArray[np.float32]
@@ -55,7 +55,8 @@ def read_gist(data: Mapping[str, Any], time: int) -> Gist:
     speaker = data.get("speaker") or ""
     text = data["content"][:READ_UPTO]
     titled = f"{data['title']}\n{text}" if data.get("title") else text
-    counted = Counter(number_of(term) for term in terms(f"{on.day} {on:%B %Y} {speaker} {titled}"))
+    dated = f"{on.day} {MONTHS[on.month - 1]} {on.year}"
+    counted = Counter(number_of(term) for term in terms(f"{dated} {speaker} {titled}"))
     found = sorted(counted)
     return Gist(
         terms=np.array(found, dtype="<u4").tobytes(),
