@@ -327,10 +327,10 @@ def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(hf: Holdfast,
 
     @holdfast.step
     def b() -> str:
-        time.sleep(0.2)
+        time.sleep(0.8)
         return far.do("b")
 
-    @holdfast.task(deadline=0.1)
+    @holdfast.task(deadline=0.6)
     def job() -> None:
         a()
         b()
