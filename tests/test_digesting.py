@@ -710,8 +710,8 @@ LARGE: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", list(LARGE))
 def test_five_megabytes_are_quick(name: str) -> None:
     output = LARGE[name]()
-    # A million additions take about 15 ms where this must take less than 150; twice that is allowed to a busy machine.
-    assert _pace(lambda: digested(output)) < 20
+    # A million additions take 15 ms where this must take less than 150; a busy machine is allowed six times that.
+    assert _pace(lambda: digested(output)) < 60
 
 
 def _pace(work: Callable[[], object]) -> float:

@@ -19,7 +19,7 @@ from holdfast.errors import StoreBusy, UnknownMemory
 from holdfast.memory.traces import pack_vector, read_gist
 from holdfast.testing.clock import FakeClock
 
-PLANTED = "the-planted-secret"
+PLANTED = "a-secret-to-forget"
 LONG = " ".join(f"{PLANTED}-{number * 7919 % 1000}" for number in range(3_000))
 KEY = bytes(range(32))
 LATER = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
