@@ -52,6 +52,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/journal.py
 	$(BIN)/python bench/execution.py
 	$(BIN)/python bench/context.py
+	$(BIN)/python bench/memory.py
 	$(BIN)/python bench/embedding.py
 
 clean:

@@ -113,9 +113,9 @@ def filled(folder: Path, size: int, embedder: Quick) -> Iterator[holdfast.Holdfa
 def asking(hf: holdfast.Holdfast, **whose: Any) -> float:
     """The 95th percentile of recalls, in milliseconds, once the pool is loaded."""
     speech, took = Speech(3), []
-    hf.memory.recall(speech.text(7), **whose)
+    hf.memory.recall(speech.text(4), **whose)
     for _ in range(QUESTIONS):
-        question = speech.text(7)
+        question = speech.text(4)  # made-up words have many pieces: these are as many as in a question of ten words
         began = time.perf_counter()
         hf.memory.recall(question, **whose)
         took.append(1e3 * (time.perf_counter() - began))
