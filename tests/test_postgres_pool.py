@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 from psycopg_pool import PoolTimeout
 
-from holdfast.stores.postgres.connection import PostgresSettings
+import holdfast.stores.postgres.connection as connection_module
+import holdfast.stores.postgres.pool as pool_module
+from holdfast.stores.postgres.connection import Connection, PostgresSettings
 from holdfast.stores.postgres.pool import Pool
 
 
@@ -55,3 +58,42 @@ def test_a_pool_in_use_for_too_long_is_said(postgres_url: str) -> None:
     for each in taken:
         pool.give_back(each)
     pool.close()
+
+
+def test_a_server_that_is_slow_to_let_in_keeps_its_pool(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = pool_module.configure
+
+    def slowly(connection: Connection, settings: PostgresSettings) -> None:
+        time.sleep(1.3)
+        settle(connection, settings)
+
+    for module in (pool_module, connection_module):
+        monkeypatch.setattr(module, "configure", slowly)
+    pool = Pool(PostgresSettings(postgres_url, pool_size=3, timeout=20))
+    inner = pool._pool
+    with pool.connection() as connection:
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert pool._pool is inner
+    pool.close()
+
+
+def test_a_server_that_says_nothing_keeps_nobody_longer_than_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        pool = Pool(PostgresSettings(f"postgresql://nobody@127.0.0.1:{port}/none", pool_size=4, timeout=2))
+        took: list[float] = []
+
+        def ask() -> None:
+            began = time.monotonic()
+            with pytest.raises(PoolTimeout):
+                pool.take()
+            took.append(time.monotonic() - began)
+
+        threads = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(took) == 6
+        assert max(took) < 2 * 2 + 4, "they do not queue up behind each other's looks"
+        pool.close()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
@@ -14,6 +15,7 @@ from .connection import LOST, Connection, PostgresSettings, configure, connect
 
 _PATIENCE = 1.0
 """Seconds without a connection after which it is asked whether the pool is to blame."""
+_LONGEST_PROBE = 5.0
 
 
 class Pool:
@@ -28,7 +30,7 @@ class Pool:
         self._settings = settings
         self._size = max(2, settings.pool_size)
         self._given: WeakKeyDictionary[Connection, ConnectionPool[Connection]] = WeakKeyDictionary()
-        self._renewing = threading.Lock()
+        self._probing, self._replacing = threading.Lock(), threading.Lock()
         self._closed = False
         self._pool = self._open()
 
@@ -62,14 +64,19 @@ class Pool:
     def take(self) -> Connection:
         """A connection that must be given back."""
         until = time.monotonic() + self._settings.timeout
+        patience, doubted = _PATIENCE, None
         while True:
             pool = self._pool
             try:
-                connection = pool.getconn(max(0.001, min(_PATIENCE, until - time.monotonic())))
+                connection = pool.getconn(max(0.001, min(patience, until - time.monotonic())))
             except PoolTimeout:
                 if time.monotonic() >= until:
                     raise
-                self._renew(pool)
+                if doubted is pool:
+                    self._replace(pool)
+                elif (took := self._probe()) is not None:
+                    # A server that takes long to let somebody in keeps its pool waiting, too: another chance.
+                    patience, doubted = max(_PATIENCE, 3 * took), pool
             except PoolClosed:
                 if self._closed or pool is self._pool:
                     raise
@@ -80,14 +87,24 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         self._given.pop(connection).putconn(connection)
 
-    def _renew(self, pool: ConnectionPool[Connection]) -> None:
-        """Another pool in place of one that has lost its places. Not for a server that is away, or a pool in use."""
-        with self._renewing:
+    def _probe(self) -> float | None:
+        """How many seconds the server takes to let somebody in, if it does; None if not, if all places are taken, or if
+        another thread finds out now."""
+        if len(self._given) >= self._size or not self._probing.acquire(blocking=False):
+            return None
+        began = time.monotonic()
+        try:
+            connect(replace(self._settings, timeout=min(self._settings.timeout, _LONGEST_PROBE))).close()
+        except LOST:
+            return None
+        finally:
+            self._probing.release()
+        return time.monotonic() - began
+
+    def _replace(self, pool: ConnectionPool[Connection]) -> None:
+        """Another pool in place of one that has lost its places."""
+        with self._replacing:
             if self._closed or pool is not self._pool or len(self._given) >= self._size:
-                return
-            try:
-                connect(self._settings).close()
-            except LOST:
                 return
             self._pool = self._open()
         threading.Thread(target=pool.close, kwargs={"timeout": 5}, name="holdfast-old-pool", daemon=True).start()
