@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..journal.events import Draft
 from ..journal.journal import Journal
@@ -50,7 +51,7 @@ class Consolidating:
         """Merge what says the same in some pools; gives each pair when it is merged."""
         for pool in await self._searching.held(pools):
             ended: set[int] = set()
-            for one, other in _alike(pool):
+            for one, other in _alike(pool) if pool.dims else await self._of_the_same_words(pool):
                 if one in ended or other in ended:
                     continue
                 query = MemoryQuery(numbers=(one, other))
@@ -62,6 +63,23 @@ class Consolidating:
                     ended.add(older[0].number)
                     yield Merged(newer[1], older[1])
 
+    async def _of_the_same_words(self, pool: Pool) -> list[tuple[int, int]]:
+        """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
+        met: dict[tuple[str, frozenset[str]], int] = {}
+        pairs = []
+        numbers = pool.column("number")[_candidates(pool)].tolist()
+        for start in range(0, len(numbers), _BLOCK):
+            query = MemoryQuery(numbers=tuple(numbers[start : start + _BLOCK]), limit=_BLOCK)
+            rows = await self._journal.store.memories(self._journal.workspace, query)
+            texts = await self._texts.of(rows)
+            for row in rows:
+                if row.number in texts:
+                    said = (row.kind, _words(texts[row.number]["content"]))
+                    if said in met:
+                        pairs.append((met[said], row.number))
+                    met[said] = row.number
+        return pairs
+
     async def _end(self, older: MemoryRow, newer: MemoryRow) -> None:
         owner = await self._journal.owner(None)
         note = Draft("memory.merged", {"id": older.id, "into": newer.id}, "holdfast")
@@ -69,23 +87,21 @@ class Consolidating:
         await self._journal.append_prepared(older.session, [self._journal.prepare(note, owner)], owner, beside=beside)
 
 
-def _alike(pool: Pool) -> Iterator[tuple[int, int]]:
-    """The numbers of memories that may say the same: near in meaning, or, without vectors, of the same length."""
+def _candidates(pool: Pool) -> NDArray[np.intp]:
+    """The places of what may be merged."""
     apart = [pool.kinds.find(kind) for kind in _KEPT_APART]
-    chosen = np.nonzero(pool.column("alive") & ~np.isin(pool.column("kind"), apart))[0]
-    numbers = pool.column("number")[chosen].tolist()
-    if pool.dims:
-        vectors = pool.vectors[chosen]
-        for start in range(0, len(chosen), _BLOCK):
-            likeness = vectors[start : start + _BLOCK] @ vectors.T
-            for row, column in zip(*np.nonzero(likeness >= ALIKE), strict=True):
-                if column > start + row:
-                    yield numbers[start + row], numbers[column]
-        return
-    lengths = pool.column("length")[chosen]
-    for length in np.unique(lengths).tolist():
-        same = np.nonzero(lengths == length)[0].tolist()
-        yield from ((numbers[one], numbers[other]) for at, one in enumerate(same) for other in same[at + 1 :])
+    return np.nonzero(pool.column("alive") & ~np.isin(pool.column("kind"), apart))[0]
+
+
+def _alike(pool: Pool) -> Iterator[tuple[int, int]]:
+    """The numbers of memories that are near in meaning."""
+    chosen = _candidates(pool)
+    numbers, vectors = pool.column("number")[chosen].tolist(), pool.vectors[chosen]
+    for start in range(0, len(chosen), _BLOCK):
+        likeness = vectors[start : start + _BLOCK] @ vectors.T
+        for row, column in zip(*np.nonzero(likeness >= ALIKE), strict=True):
+            if column > start + row:
+                yield numbers[start + row], numbers[column]
 
 
 def _says_the_same(one: Memory, other: Memory, by_meaning: bool) -> bool:
