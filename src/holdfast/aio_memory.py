@@ -244,10 +244,8 @@ def moment(time: int) -> dt.datetime:
 
 
 def _check_options(given: Mapping[str, Any], known: type) -> None:
-    names: set[str] = set()
-    for kind in known.__mro__ if known.__mro__ != (known, dict, object) else (known,):
-        names |= getattr(kind, "__annotations__", {}).keys()
-    unknown = given.keys() - names
+    names = known.__annotations__
+    unknown = given.keys() - names.keys()
     if unknown:
         raise InvalidInput(f"{min(unknown)!r} is no option here", hint=f"known are: {', '.join(sorted(names))}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_memory import AsyncMemories, moment
+from .context.blocks import text_of
 from .context.counting import counter_for
 from .context.faculties import Faculties, fetch_tool
 from .errors import HoldfastError, InvalidInput
@@ -85,7 +86,7 @@ class AsyncRecall:
                 fetched = await self._faculties.fetch(
                     self.id, given.get("reference", ""), start=given.get("start", 0), length=given.get("length")
                 )
-                return fetched if isinstance(fetched, str) else repr(fetched)
+                return text_of(fetched)
             given = arguments_of(name, arguments)
             if name == "recall":
                 found = await self.recall(given["query"], subject=subject, limit=given.get("limit", 10), recent=0)

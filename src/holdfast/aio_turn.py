@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .context.rendering import Context
 from .errors import InvalidInput
-from .journal.events import Event, check_name
+from .journal.events import Draft, Event, check_name
 from .journal.journal import Journal
 from .models import load as load_model
 from .ports import Model
@@ -123,16 +123,9 @@ class AsyncTurns:
         if memorised:
             mind.indexing.wake()
         decided = [{"said": one.said, "keep": one.keep, "reason": one.reason} for one in considered]
-        await self._journal.append(
-            self.id, [_note(decided, asked.position)], subject=subject, **_keyed(key, "memorised")
-        )
+        note = Draft("memory.considered", {"decided": decided}, "holdfast", asked.position)
+        await self._journal.append(self.id, [note], subject=subject, **_keyed(key, "memorised"))
         return memorised
-
-
-def _note(decided: list[dict[str, Any]], cause: int) -> Any:
-    from .journal.events import Draft
-
-    return Draft("memory.considered", {"decided": decided}, "holdfast", cause)
 
 
 def _keyed(key: str | None, part: str) -> dict[str, Any]:
@@ -147,11 +140,11 @@ async def _reply(model: Answering, context: Context, max_tokens: int) -> str:
         form = context.anthropic() if getattr(model, "form", "openai") == "anthropic" else context.openai()
         return str(await aside(lambda: reply(form, max_tokens=max_tokens)))
     if hasattr(model, "complete"):
-        transcript = "\n\n".join(
-            f"{one['role']}: {one['content']}" for one in context.plain() if one["role"] != "system"
-        )
+        said = context.plain()
+        head = "\n\n".join(one["content"] for one in said if one["role"] == "system")  # summaries and hand-off, too
+        transcript = "\n\n".join(f"{one['role']}: {one['content']}" for one in said if one["role"] != "system")
         ask = model.complete
-        return str(await aside(lambda: ask(transcript, system=context.system, max_tokens=max_tokens)))
+        return str(await aside(lambda: ask(transcript, system=head, max_tokens=max_tokens)))
     if not callable(model):
         raise InvalidInput(f"{model!r} is no model", hint="give a function, a model, or a name such as openai:NAME@URL")
     answer: Any = model(context)
