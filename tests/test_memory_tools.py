@@ -66,12 +66,12 @@ def test_a_model_remembers_recalls_and_forgets(hf: holdfast.Holdfast) -> None:
     session = hf.session("talk")
     told = session.use_memory_tool(
         "remember",
-        {"content": "Ada lives in Rome", "key": "home", "kind": "identity", "importance": 0.9},
+        {"content": "Ada lives in Rome", "key": "home", "kind": "fact", "importance": 0.9},
         subject="ada",
     )
     ref = told.removeprefix("Remembered as ").removesuffix(".")
     (memory,) = hf.memory.list(subject="ada")
-    assert (memory.source, memory.subject, memory.key, memory.kind) == (ref, "ada", "home", "identity")
+    assert (memory.source, memory.subject, memory.key, memory.kind) == (ref, "ada", "home", "fact")
     event = next(session.events(types="memory.added"))
     assert event.actor == "assistant"
     session.use_memory_tool("remember", {"content": "Ada lives in Oslo", "key": "home"}, subject="ada")

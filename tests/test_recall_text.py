@@ -19,6 +19,7 @@ from holdfast.context.counting import counter_for
 from holdfast.embedders import CallableEmbedder
 from holdfast.memory.guarding import attribute, enclosed, suspicions
 from holdfast.memory.items import Hit, Memory, Recalled
+from holdfast.memory.policies import Policies
 from holdfast.memory.recalling import LEFT_OUT, NOTHING, recollect
 from holdfast.testing.clock import FakeClock, FakeIds
 
@@ -44,7 +45,7 @@ def hit_of(content: str, **details: Any) -> Hit:
 
 
 def recollected(hits: list[Hit], working: list[str], recent: list[str], **settings: Any) -> Any:
-    given: dict[str, Any] = {"now": NOW, "counter": COUNTER, "budget": 2000, "policy": "flag"}
+    given: dict[str, Any] = {"now": NOW, "counter": COUNTER, "budget": 2000, "policy": "flag", "policies": Policies()}
     missing = settings.pop("missing", ())
     return recollect(Recalled(tuple(hits), 0, missing), working, recent, **(given | settings))
 
@@ -106,7 +107,7 @@ def test_what_is_old_is_to_be_checked(hf: holdfast.Holdfast, clock: FakeClock) -
     assert notes() == {
         "fact": "40 days old: check before use",
         "procedure": "40 days old: check before use",
-        "reference": "40 days old: must be reconfirmed",
+        "reference": "40 days old: must be reconfirmed, do not state it as true",
         "preference": None,
     }
     hf.memory.remember("tea is a fact")

@@ -27,7 +27,7 @@ def known(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
 
 
 @pytest.mark.promise("R2", "R6")
-def test_a_turn_is_taken_in_order_and_remembers_what_is_worth_it(address: str) -> None:
+def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) -> None:
     seen: list[Context] = []
 
     def answer(context: Context) -> str:
@@ -44,7 +44,7 @@ def test_a_turn_is_taken_in_order_and_remembers_what_is_worth_it(address: str) -
         )
         assert [step.name for step in first.trace] == ["load", "query", "build", "call", "save", "memorise"]
         assert all(step.detail for step in first.trace)
-        assert [one.content for one in first.memorised] == ["The user prefers aisle seats on long flights"]
+        assert [one.content for one in first.proposed] == ["The user prefers aisle seats on long flights"]
         assert [(one.keep, one.reason) for one in first.considered] == [
             (True, "a preference"),
             (False, "nothing about the user, and no wish to remember it"),
@@ -55,16 +55,16 @@ def test_a_turn_is_taken_in_order_and_remembers_what_is_worth_it(address: str) -
             ("assistant", "I will look for an aisle seat."),
         ]
         assert seen[0].system.startswith("Be brief.")
+        (proposal,) = first.proposed
+        assert (proposal.source, proposal.evidence) == ("one#1", "I prefer aisle seats on long flights.")
+        assert known(hf, subject="ada", kinds="preference") == [], "nobody has accepted it yet"
+        accepted = hf.memory.proposals.accept(proposal.id, actor="ada")
         second = hf.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
         assert "prefers aisle seats" in seen[1].system
-        assert second.recalled.knowledge[0].memory.content == first.memorised[0].content
+        assert second.recalled.knowledge[0].memory.id == accepted.memory
         assert (
             "prefers aisle seats" not in hf.session("other").turn("Which seat do I want?", model=answer).recalled.text
         )
-        (memory,) = first.memorised
-        (source,) = hf.session("one").events(types="memory.added")
-        assert memory.source == f"one#{source.position}"
-        assert source.cause == 1
         assert hf.verify().ok
 
 
@@ -75,7 +75,7 @@ def test_a_turn_is_taken_in_order_and_remembers_what_is_worth_it(address: str) -
 def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
     with holdfast.open("memory:", embedder="none") as hf:
         result = hf.session("s").turn(said, model=lambda context: "Fine.")
-        assert result.memorised == ()
+        assert result.proposed == ()
         assert known(hf, everyone=True) == []
         (noted,) = hf.session("s").events(types="memory.considered")
         assert [(one["said"], one["keep"]) for one in noted.data["decided"]] == [(said, False)]
@@ -89,8 +89,8 @@ def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
         ("Remember that the door code is 4711.", "The user wants it remembered: the door code is 4711", "fact", None),
         ("Please remember that I prefer tea", "The user prefers tea", "preference", None),
         ("Don't forget: I'm allergic to peanuts!", "The user is allergic to peanuts", "identity", None),
-        ("Call me Ada", "The user is called Ada", "identity", "name"),
-        ("My name is Ada Lovelace.", "The user is called Ada Lovelace", "identity", "name"),
+        ("Call me Ada", "Ada", "profile", "name"),
+        ("My name is Ada Lovelace.", "Ada Lovelace", "profile", "name"),
         ("I live in Turin.", "The user lives in Turin", "identity", "home"),
         ("Actually, I just moved to Oslo", "The user lives in Oslo", "identity", "home"),
         ("I work for the railway", "The user works for the railway", "identity", "employer"),
@@ -108,7 +108,8 @@ def test_what_people_say_of_themselves_passes_the_gate(said: str, content: str, 
 def test_a_newer_statement_takes_the_place_of_an_older_one() -> None:
     with holdfast.open("memory:", embedder="none") as hf:
         for said in ("I live in Turin.", "I moved to Oslo."):
-            hf.session("s").turn(said, model=lambda context: "I see.", subject="ada")
+            (proposal,) = hf.session("s").turn(said, model=lambda context: "I see.", subject="ada").proposed
+            hf.memory.proposals.accept(proposal.id)
         assert known(hf, subject="ada") == ["The user lives in Oslo"]
 
 
@@ -136,8 +137,9 @@ def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(ad
         assert asked == ["failing", "answering"]
         talk = [event.data["content"] for event in session.events(types="talk.message")]
         assert talk == ["I prefer tea.", "Noted."]
-        (memory,) = hf.memory.list(subject="ada")
-        assert (memory.content, memory.times) == ("The user prefers tea", 1)
+        (proposal,) = hf.memory.proposals.list(subject="ada")
+        assert proposal.content == "The user prefers tea"
+        assert len(list(hf.session("@proposals").events())) == 1
         assert len(list(session.events(types="memory.considered"))) == 1
 
 

@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     from .journal.verifying import Problem, Verification
     from .memory.items import Hit, Memory, Recalled
     from .memory.neighbours import Relation
+    from .memory.policies import KindPolicy
     from .memory.procedures import Procedure
+    from .memory.proposals import Proposal
     from .memory.recalling import Recollection
     from .sync import Holdfast, Lease, Session, SessionView, open
     from .sync_memory import Memories
@@ -96,12 +98,14 @@ _HOME = {
     "Hit": "memory.items",
     "Holdfast": "sync",
     "HoldfastError": "errors",
+    "KindPolicy": "memory.policies",
     "Lease": "sync",
     "Memories": "sync_memory",
     "Memory": "memory.items",
     "Problem": "journal.verifying",
     "Procedure": "memory.procedures",
     "Progress": "context.progress",
+    "Proposal": "memory.proposals",
     "Queue": "execution.worker",
     "RateLimited": "execution.definitions",
     "Recalled": "memory.items",
@@ -166,12 +170,14 @@ __all__ = [
     "Hit",
     "Holdfast",
     "HoldfastError",
+    "KindPolicy",
     "Lease",
     "Memories",
     "Memory",
     "Problem",
     "Procedure",
     "Progress",
+    "Proposal",
     "Queue",
     "RateLimited",
     "Recalled",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -23,6 +23,7 @@ from .journal.events import Draft, Event, Standing, check_name, check_types
 from .journal.journal import ErasureReport, Journal
 from .journal.sealing import KeySource
 from .journal.verifying import Verification
+from .memory.policies import KindPolicy
 from .opening import Address, Settings, check_settings, embedder_loader, open_journal, open_store
 from .ports import Embedder, Head, LeaseRow, Outlet, SessionRow
 from .runtime import Looping, Runtime, Turn, aside
@@ -69,6 +70,7 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
         embedder_loader(settings),
         settings.get("suspicious", "flag"),
         settings.get("episodes"),
+        settings.get("policies"),
     )
 
 
@@ -83,8 +85,9 @@ class AsyncHoldfast(AsyncRuns):
         load: Callable[[bool], Embedder | None] = lambda fetch: None,
         suspicious: str = "flag",
         episodes: EpisodePolicy | None = None,
+        policies: Mapping[str, KindPolicy] | None = None,
     ) -> None:
-        self.memory = AsyncMemories(journal, load, suspicious, lambda run: lesson(self._engine, run))
+        self.memory = AsyncMemories(journal, load, suspicious, lambda run: lesson(self._engine, run), policies)
         """What the workspace remembers beyond its sessions."""
         self._faculties = Faculties(journal, window or Window(), episodes or EpisodePolicy())
         super().__init__(journal, runtime, self._faculties.states)

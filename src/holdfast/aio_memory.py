@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .aio_procedures import AsyncProcedures
+from .aio_proposals import AsyncProposals
 from .errors import InvalidInput
 from .journal.events import Event, check_name
 from .journal.journal import Journal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
     from .memory.neighbours import Relation
+    from .memory.policies import KindPolicy
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ALL = 2**31
@@ -67,23 +69,28 @@ class AsyncMemories:
         load: Callable[[bool], Embedder | None],
         suspicious: str,
         learn: Callable[[str], Awaitable[Lesson]],
+        policies: Mapping[str, KindPolicy] | None = None,
     ) -> None:
         self._journal = journal
         self.suspicious = suspicious
+        self._policies = policies
         self._load = load
         self._made: Mind | None = None
         self._making = threading.Lock()
         self.procedures = AsyncProcedures(lambda: self.mind, learn)
         """How things are done."""
+        self.proposals = AsyncProposals(lambda: self.mind)
+        """What waits for a person to decide, and what was decided."""
 
     @property
     def mind(self) -> Mind:
         """Everything that searching needs, which takes a while to import: not before it is used."""
         if self._made is None:
             from .memory.mind import Mind
+            from .memory.policies import Policies
 
             with self._making:
-                self._made = self._made or Mind(self._journal, self._load)
+                self._made = self._made or Mind(self._journal, self._load, Policies(self._policies))
         return self._made
 
     async def remember(
@@ -111,7 +118,7 @@ class AsyncMemories:
             raise InvalidInput("there is nothing to search for", hint="give text")
         mind = self.mind
         pools = await self._pools(options)
-        return await mind.search(
+        found = await mind.search(
             query,
             pools,
             limit=_count("limit", options.get("limit", 10)),
@@ -123,6 +130,7 @@ class AsyncMemories:
             diversity=_share("diversity", options.get("diversity", 0.0)),
             at=at,
         )
+        return mind.noted(found)
 
     async def _pools(self, whose: Whose) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
@@ -135,6 +143,20 @@ class AsyncMemories:
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
         return await self.mind.catalog.get(id)
+
+    async def verify(self, id: str, *, actor: str | None = None) -> Memory:
+        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
+        return await self.mind.catalog.verify(id, actor=actor)
+
+    async def profile(self, subject: str | None = None) -> dict[str, str]:
+        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
+        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
+        return await self.mind.persona.profile(subject)
+
+    async def soul(self) -> str:
+        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
+        alone."""
+        return await self.mind.persona.text()
 
     async def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""

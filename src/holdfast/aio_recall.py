@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from .memory.recalling import Recollection
 
 _RECENT = 10
+_PENDING = 5
+"""So many of the newest proposals are shown that nobody has decided about."""
+
+
+_DECIDED_BY_PEOPLE = ("preference", "identity")
+"""What a model may propose, and not save."""
 
 
 class AsyncRecall:
@@ -48,6 +54,7 @@ class AsyncRecall:
         """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
         lately, what is known (to everybody, of the subject, to this session) and how things are done. For a system
         prompt or the first message."""
+        from .memory.proposals import ProposalState
         from .memory.recalling import recollect
 
         for name, value, least in (("budget", budget, 50), ("recent", recent, 0)):
@@ -65,7 +72,10 @@ class AsyncRecall:
             counter=counter_for(self._faculties.window.counter),
             budget=budget,
             policy=self._memory.suspicious,
+            policies=mind.policies,
             standing=await mind.standing(pools),
+            profile=await mind.persona.profile(subject),
+            pending=[one async for one in mind.proposals.listed(ProposalState.PENDING, subject, False)][:_PENDING],
         )
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:
@@ -91,6 +101,8 @@ class AsyncRecall:
             if name == "recall":
                 found = await self.recall(given["query"], subject=subject, limit=given.get("limit", 10), recent=0)
                 return found.text
+            if name == "remember" and given.get("kind") in _DECIDED_BY_PEOPLE:
+                return await self._propose(given, subject)
             if name == "remember":
                 memory = await self.remember(
                     given.pop("content"), kind=given.pop("kind", "fact"), subject=subject, actor="assistant", **given
@@ -101,3 +113,18 @@ class AsyncRecall:
         except HoldfastError as error:
             return f"That did not work: {error}"
         return f"Forgotten: {memory.source}."
+
+    async def _propose(self, given: dict[str, Any], subject: str | None) -> str:
+        proposal = await self._memory.proposals.make(
+            given.pop("content"),
+            kind=given.pop("kind"),
+            subject=subject,
+            reason="the model proposed it",
+            actor="assistant",
+            **given,
+        )
+        if proposal is None:
+            return "That is known already."
+        if proposal.state == "dismissed":
+            return "That was proposed before, and the user did not want it saved."
+        return "Proposed. It is not saved until the user accepts it."

@@ -17,7 +17,7 @@ from .runtime import aside, is_driven
 
 if TYPE_CHECKING:
     from .memory.gating import Verdict
-    from .memory.items import Memory
+    from .memory.proposals import Proposal
     from .memory.recalling import Recollection
 
 Answering = Callable[[Context], str | Awaitable[str]] | Model | str
@@ -36,14 +36,14 @@ class TurnStep:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """What a turn gave. `considered` holds what the gate decided about each sentence, with its reason; `memorised` is
-    what was remembered of it."""
+    """What a turn gave. `considered` holds what the gate decided about each sentence, with its reason; `proposed` is
+    what came of it: nothing is saved about people before they accept it."""
 
     reply: str
     context: Context
     recalled: Recollection
     considered: tuple[Verdict, ...]
-    memorised: tuple[Memory, ...]
+    proposed: tuple[Proposal, ...]
     trace: tuple[TurnStep, ...]
 
 
@@ -69,7 +69,7 @@ class AsyncTurns:
         max_tokens: int = 1024,
     ) -> TurnResult:
         """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
-        is worth it is remembered. With an `id` a turn that was cut off can be taken again: what was said is not said
+        is worth it is proposed. With an `id` a turn that was cut off can be taken again: what was said is not said
         twice, and a model that has answered is not asked again."""
         from .memory.gating import consider
 
@@ -84,7 +84,8 @@ class AsyncTurns:
         found = len(recalled.knowledge) + len(recalled.procedures)
         trace.append(TurnStep("query", f"{found} memories, {recalled.tokens} tokens"))
         asked: Event = await self.say("user", user_input, subject=subject, **_keyed(key, "user"))
-        context = await self.context(system="\n\n".join(part for part in (system, recalled.text) if part))
+        soul = await self._memory.soul()
+        context = await self.context(system="\n\n".join(part for part in (soul, system, recalled.text) if part))
         trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
         before = await self._answered(key)
         reply = await _reply(model, context, max_tokens) if before is None else before
@@ -94,9 +95,9 @@ class AsyncTurns:
         said: Event = await self.say("assistant", reply, subject=subject, **_keyed(key, "assistant"))
         trace.append(TurnStep("save", f"#{asked.position} and #{said.position}"))
         considered = tuple(consider(user_input))
-        memorised = await self._memorise(considered, asked, subject, key)
-        trace.append(TurnStep("memorise", f"{len(memorised)} of {len(considered)} sentences"))
-        return TurnResult(reply, context, recalled, considered, tuple(memorised), tuple(trace))
+        proposed = await self._propose_all(considered, asked, subject, key)
+        trace.append(TurnStep("memorise", f"{len(proposed)} of {len(considered)} sentences proposed"))
+        return TurnResult(reply, context, recalled, considered, tuple(proposed), tuple(trace))
 
     async def _answered(self, key: str | None) -> str | None:
         """What the model said in this turn before it was cut off."""
@@ -108,24 +109,30 @@ class AsyncTurns:
         (event,) = await self._journal.landmarks.events(self.id, [position])
         return None if event.erased else str(event.data["content"])
 
-    async def _memorise(
+    async def _propose_all(
         self, considered: tuple[Verdict, ...], asked: Event, subject: str | None, key: str | None
-    ) -> list[Memory]:
-        """Remember what passed the gate, and journal what the gate said."""
-        mind = self._memory.mind
-        memorised: list[Memory] = []
-        for index, one in enumerate(considered):
+    ) -> list[Proposal]:
+        """Propose what passed the gate, and journal what the gate said. Doing it again proposes nothing twice."""
+        proposed: list[Proposal] = []
+        for one in considered:
             if one.keep:
-                details = {} if one.key is None else {"key": one.key}
-                by = {"actor": "holdfast", "cause": asked.position, **_keyed(key, f"memory {index}")}
-                memory = await mind.catalog.remember(self.id, one.content, one.kind, details, subject=subject, **by)
-                memorised.append(memory)
-        if memorised:
-            mind.indexing.wake()
+                proposal = await self._memory.proposals.make(
+                    one.content,
+                    kind=one.kind,
+                    subject=subject,
+                    evidence=one.said,
+                    reason=one.reason,
+                    confidence=one.confidence,
+                    source=f"{self.id}#{asked.position}",
+                    actor="holdfast",
+                    **({} if one.key is None else {"key": one.key}),
+                )
+                if proposal is not None and proposal.state == "pending":
+                    proposed.append(proposal)
         decided = [{"said": one.said, "keep": one.keep, "reason": one.reason} for one in considered]
         note = Draft("memory.considered", {"decided": decided}, "holdfast", asked.position)
         await self._journal.append(self.id, [note], subject=subject, **_keyed(key, "memorised"))
-        return memorised
+        return proposed
 
 
 def _keyed(key: str | None, part: str) -> dict[str, Any]:

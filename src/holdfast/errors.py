@@ -11,6 +11,8 @@ HoldfastError
 │   ├── UnknownSession      no such session in this workspace
 │   ├── UnknownMemory       no such memory in this workspace
 │   ├── UnknownProcedure    no such procedure in this workspace
+│   ├── UnknownProposal     no such proposal in this workspace
+│   ├── ProposalDecided     somebody has decided about the proposal already
 │   ├── SessionExists       the id of a fork is taken
 │   ├── JournalDamaged      an event does not match its hash, or is missing
 │   ├── CheckpointConflict  somebody else saved a checkpoint since the writer last looked
@@ -172,6 +174,31 @@ class UnknownProcedure(JournalError):
         )
         self.name = name
         self.version = version
+
+
+class UnknownProposal(JournalError):
+    """No proposal of that id in this workspace, or none any more."""
+
+    def __init__(self, proposal: str) -> None:
+        super().__init__(
+            f"there is no proposal {proposal!r} in this workspace",
+            hint="see hf.memory.proposals.list(), or `holdfast proposals list`",
+        )
+        self.proposal = proposal
+
+
+class ProposalDecided(JournalError):
+    """A proposal was accepted or dismissed before: it is decided once."""
+
+    def __init__(self, proposal: str, state: str, by: str | None = None) -> None:
+        whom = "" if by is None else f" by {by}"
+        super().__init__(
+            f"the proposal {proposal!r} was {state}{whom} already",
+            hint="change what was saved with hf.memory, or make another proposal",
+        )
+        self.proposal = proposal
+        self.state = state
+        self.by = by
 
 
 class SessionExists(JournalError):

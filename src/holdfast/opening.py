@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, TypedDict
 
@@ -15,6 +15,7 @@ from .journal.codec import Codec
 from .journal.journal import Journal
 from .journal.redaction import Redactor
 from .journal.sealing import Keyring, KeySource, SystemIds, master_keys
+from .memory.policies import KindPolicy
 from .ports import Clock, Embedder, Ids, Store
 from .runtime import Runtime
 
@@ -47,6 +48,7 @@ class Settings(TypedDict, total=False):
     episodes        how many episodes sessions have, and how long they count: an `EpisodePolicy` (1,000, a day)
     suspicious      what recall does with text that looks like instructions to the model: "keep", "flag" (the default)
                     or "quarantine", which leaves it out
+    policies        what kinds of memory need before they are used, and when they are stale: {"fact": KindPolicy(…)}
     window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
@@ -64,6 +66,7 @@ class Settings(TypedDict, total=False):
     readonly: bool
     embedder: str | Embedder | Callable[[list[str]], Any] | None
     episodes: EpisodePolicy
+    policies: Mapping[str, KindPolicy]
     suspicious: str
     window: Window
     production: bool
@@ -201,7 +204,18 @@ def check_settings(settings: Settings) -> None:
     if settings.get("suspicious", "flag") not in ("keep", "flag", "quarantine"):
         hint = "say keep, flag or quarantine"
         raise InvalidInput(f"{settings['suspicious']!r} cannot be `suspicious`", hint=hint)
+    _check_policies(settings.get("policies", {}))
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
         raise InvalidInput(f"unknown setting {unknown[0]!r}", hint=f"known are: {known}")
+
+
+def _check_policies(policies: object) -> None:
+    good = isinstance(policies, Mapping) and all(
+        isinstance(kind, str) and isinstance(policy, KindPolicy) for kind, policy in policies.items()
+    )
+    if not good:
+        raise InvalidInput(
+            f"{policies!r} cannot be `policies`", hint='give {"fact": holdfast.KindPolicy("check", stale_after=30)}'
+        )

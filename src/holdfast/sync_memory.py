@@ -11,6 +11,7 @@ from .journal.events import Event
 from .journal.remembered import MemoryDetails
 from .runtime import drive, drive_each
 from .sync_procedures import Procedures
+from .sync_proposals import Proposals
 
 if TYPE_CHECKING:
     from .memory.consolidating import Merged
@@ -25,6 +26,8 @@ class Memories:
         self._core = core
         self.procedures = Procedures(core.procedures)
         """How things are done."""
+        self.proposals = Proposals(core.proposals)
+        """What waits for a person to decide, and what was decided."""
 
     def remember(
         self,
@@ -50,6 +53,20 @@ class Memories:
     def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
         return drive(self._core.get(id))
+
+    def verify(self, id: str, *, actor: str | None = None) -> Memory:
+        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
+        return drive(self._core.verify(id, actor=actor))
+
+    def profile(self, subject: str | None = None) -> dict[str, str]:
+        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
+        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
+        return drive(self._core.profile(subject))
+
+    def soul(self) -> str:
+        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
+        alone."""
+        return drive(self._core.soul())
 
     def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""

@@ -82,8 +82,20 @@ _PATTERNS = (
     _pattern(
         r"my birthday is (?:on )?(?P<what>.{3,})$", "identity", "birthday", "has their birthday on {}", "about the user"
     ),
-    _pattern(r"my (?P<about>(?:\w+ ){1,3})is (?P<what>.{2,})$", "fact", None, "'s {about}is {}", "about the user"),
+    _pattern(
+        r"my (?P<about>(?:\w+ ){1,3})(?:is|are) (?P<what>.{2,})$", "fact", None, "'s {about}is {}", "about the user"
+    ),
 )
+PROFILE_FIELDS = {
+    "time zone": "timezone",
+    "timezone": "timezone",
+    "language": "language",
+    "pronouns": "pronouns",
+    "email": "email",
+    "email address": "email",
+    "phone number": "phone",
+}
+"""What people say of themselves that belongs into their profile, and the field."""
 _POLITE = re.compile(
     r"^\W*(?:hi|hello|hey|thanks?|thank you|thx|ok(?:ay)?|great|cool|nice|perfect|bye|yes|no|sure|lol|haha"
     r"|good (?:morning|evening|night))\b.{0,30}$",
@@ -101,6 +113,11 @@ class Verdict:
     content: str = ""
     kind: str = ""
     key: str | None = None
+
+    @property
+    def confidence(self) -> float:
+        """How sure it is that this was meant to last: a wish says so."""
+        return 0.95 if "wish" in self.reason or "asked" in self.reason else 0.8
 
 
 def consider(text: str, who: str = "The user") -> list[Verdict]:
@@ -143,13 +160,14 @@ def _told(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
     """What somebody says of themselves, for others: content, kind, key and reason."""
     name = _NAME.search(plain)
     if name is not None:
-        return f"{who} is called {name['what']}", "identity", "name", "about the user"
+        return name["what"], "profile", "name", "about the user"
     for pattern in _PATTERNS:
         found = pattern.said.match(plain)
         if found is not None:
+            about = found.groupdict().get("about", "").strip().lower()
+            if about in PROFILE_FIELDS:
+                return found["what"].strip(), "profile", PROFILE_FIELDS[about], pattern.reason
             put = pattern.put.format(found["what"].strip(), about=found.groupdict().get("about", ""))
             key = pattern.key
-            if key is None and "about" in found.groupdict():
-                key = found["about"].strip().lower()
-            return who + ("" if put.startswith("'") else " ") + put, pattern.kind, key, pattern.reason
+            return who + ("" if put.startswith("'") else " ") + put, pattern.kind, key or about or None, pattern.reason
     return None

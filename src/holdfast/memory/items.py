@@ -50,12 +50,13 @@ class Memory:
 class Hit:
     """A memory that a search found. `score` orders the hits of one search and means nothing beside another's;
     `likeness` does, from 0 to 1: how near its meaning is, or how much of the question's words it has. `parts` are what
-    the score is made of."""
+    the score is made of; `note` says that it is stale, and what to do before it is used."""
 
     memory: Memory
     score: float
     likeness: float
     parts: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

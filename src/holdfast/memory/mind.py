@@ -11,8 +11,12 @@ from .catalog import HOME, Catalog
 from .consolidating import Consolidating
 from .embedding import Embedding, Load
 from .indexing import Indexing
-from .items import Memory, Recalled
+from .items import Memory, Recalled, moment
+from .persona import Persona
+from .policies import Policies
 from .procedures import PROCEDURE, Procedures
+from .proposals import SESSION as PROPOSALS
+from .proposals import Proposals
 from .searching import Searching, Wanted
 from .texts import Texts
 
@@ -23,14 +27,18 @@ _OFFERED = 3
 class Mind:
     """The memory of one workspace."""
 
-    def __init__(self, journal: Journal, load: Load) -> None:
+    def __init__(self, journal: Journal, load: Load, policies: Policies) -> None:
         texts = Texts(journal)
+        self._journal = journal
         self.embedding = Embedding(journal.store, journal.workspace, load)
         self.catalog = Catalog(journal, texts)
         self.indexing = Indexing(journal, texts, self.embedding)
         self.searching = Searching(journal, texts, self.embedding, self.indexing)
         self.procedures = Procedures(journal, texts, self.catalog)
         self.consolidating = Consolidating(journal, texts, self.searching)
+        self.persona = Persona(journal, PROPOSALS)
+        self.proposals = Proposals(journal, self.catalog, self.persona)
+        self.policies = policies
 
     async def remember(
         self,
@@ -61,6 +69,14 @@ class Mind:
         found = await self.searching.search(Wanted(query, pools, kinds=chosen, **rest))
         self.indexing.start()
         return found
+
+    def noted(self, found: Recalled) -> Recalled:
+        """What was found, with a note on each hit that is stale."""
+        now = moment(self._journal.clock.now())
+        notes = [self.policies.freshness(hit.memory, now) for hit in found.hits]
+        if not any(notes):
+            return found
+        return replace(found, hits=tuple(replace(hit, note=note) for hit, note in zip(found.hits, notes, strict=True)))
 
     async def offered(self, query: str, pools: tuple[bytes, ...], found: Recalled) -> Recalled:
         """What was found, with the procedures that fit the query, if there were so many facts that none was found."""
