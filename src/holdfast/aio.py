@@ -71,6 +71,7 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
         settings.get("suspicious", "flag"),
         settings.get("episodes"),
         settings.get("policies"),
+        settings.get("write_back", True),
     )
 
 
@@ -86,8 +87,11 @@ class AsyncHoldfast(AsyncRuns):
         suspicious: str = "flag",
         episodes: EpisodePolicy | None = None,
         policies: Mapping[str, KindPolicy] | None = None,
+        write_back: bool = True,
     ) -> None:
-        self.memory = AsyncMemories(journal, load, suspicious, lambda run: lesson(self._engine, run), policies)
+        self.memory = AsyncMemories(
+            journal, load, suspicious, lambda run: lesson(self._engine, run), policies, write_back
+        )
         """What the workspace remembers beyond its sessions."""
         self._faculties = Faculties(journal, window or Window(), episodes or EpisodePolicy())
         super().__init__(journal, runtime, self._faculties.states)

@@ -70,10 +70,12 @@ class AsyncMemories:
         suspicious: str,
         learn: Callable[[str], Awaitable[Lesson]],
         policies: Mapping[str, KindPolicy] | None = None,
+        writes_back: bool = True,
     ) -> None:
         self._journal = journal
         self.suspicious = suspicious
         self._policies = policies
+        self.writes_back = writes_back
         self._load = load
         self._made: Mind | None = None
         self._making = threading.Lock()
@@ -215,6 +217,16 @@ class AsyncMemories:
         pools = await self._pools(whose)
         return [merged async for merged in self.mind.consolidating.merge(pools)]
 
+    async def write_back(self, session: str | None = None) -> int:
+        """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
+        session also what its last turn left, which may go on. Returns how many turns were looked at."""
+        writing = self.mind.writing
+        done = await writing.catch_up()
+        if session is not None:
+            head = await self._journal.reading.head(check_name("session", session))
+            done += bool(await writing.write_back(session, head.position))
+        return done
+
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
         return await self.mind.indexing.waiting()
@@ -238,6 +250,7 @@ class AsyncMemories:
 
     def close(self) -> None:
         if self._made is not None:
+            self._made.writing.stop()
             self._made.indexing.stop()
 
 

@@ -97,6 +97,8 @@ class AsyncTurns:
         considered = tuple(consider(user_input))
         proposed = await self._propose_all(considered, asked, subject, key)
         trace.append(TurnStep("memorise", f"{len(proposed)} of {len(considered)} sentences proposed"))
+        if self._memory.writes_back:
+            self._memory.mind.writing.wake()
         return TurnResult(reply, context, recalled, considered, tuple(proposed), tuple(trace))
 
     async def _answered(self, key: str | None) -> str | None:

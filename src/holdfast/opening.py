@@ -49,6 +49,7 @@ class Settings(TypedDict, total=False):
     suspicious      what recall does with text that looks like instructions to the model: "keep", "flag" (the default)
                     or "quarantine", which leaves it out
     policies        what kinds of memory need before they are used, and when they are stale: {"fact": KindPolicy(…)}
+    write_back      whether what is worth keeping of a turn is written back in the background (True)
     window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
@@ -69,6 +70,7 @@ class Settings(TypedDict, total=False):
     policies: Mapping[str, KindPolicy]
     suspicious: str
     window: Window
+    write_back: bool
     production: bool
     clock: Clock
     ids: Ids

@@ -106,6 +106,11 @@ class Memories:
         """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends."""
         return drive(self._core.consolidate(**whose))
 
+    def write_back(self, session: str | None = None) -> int:
+        """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
+        session also what its last turn left, which may go on. Returns how many turns were looked at."""
+        return drive(self._core.write_back(session))
+
     def waiting(self) -> int:
         """How many memories have no vector yet."""
         return drive(self._core.waiting())

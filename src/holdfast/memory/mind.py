@@ -19,6 +19,7 @@ from .proposals import SESSION as PROPOSALS
 from .proposals import Proposals
 from .searching import Searching, Wanted
 from .texts import Texts
+from .writeback import WriteBack
 
 _OFFERED = 3
 """How many procedures are offered beside what was found."""
@@ -39,6 +40,7 @@ class Mind:
         self.persona = Persona(journal, PROPOSALS)
         self.proposals = Proposals(journal, self.catalog, self.persona)
         self.policies = policies
+        self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing)
 
     async def remember(
         self,

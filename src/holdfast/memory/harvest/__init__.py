@@ -1,0 +1,1 @@
+"""What a turn leaves that is worth keeping: rules that find candidates, and a gate that says why not."""

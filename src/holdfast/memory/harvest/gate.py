@@ -1,0 +1,28 @@
+"""All rules together: what of the last turn is worth keeping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .commands import commands
+from .denials import denials
+from .facts import facts
+from .recipes import recipes
+from .turns import Finding, TurnTaken
+
+RECENT = 5
+"""How many turns the rules look at: the last one, and those before it."""
+
+
+def harvest(turns: Sequence[TurnTaken]) -> list[Finding]:
+    """What the rules found in the last of some turns, kept or not, each with its reason."""
+    if not turns:
+        return []
+    found = [*facts(turns[-1]), *recipes(turns), *denials(turns)]
+    told = " ".join(step for one in found if one.keep for step in one.steps)
+    tales = [one.evidence for one in found if one.keep and len(one.steps) > 1]
+    for one in commands(turns):
+        # What is a step of a procedure, or told in the same breath, is kept with it.
+        if not (one.keep and (one.steps[0].strip("`") in told or any(one.evidence in text for text in tales))):
+            found.append(one)
+    return found

@@ -1,0 +1,55 @@
+"""A turn as the rules see it, and what they make of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FACT, PROCEDURE, BLOCKER = "fact", "procedure", "blocker"
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call of a tool, and what came of it."""
+
+    tool: str
+    arguments: Any
+    ok: bool
+    output: str
+
+    @property
+    def command(self) -> str | None:
+        """The command line that was run, if that is what the tool does."""
+        given = self.arguments
+        if isinstance(given, Mapping):
+            for name in ("command", "cmd", "script", "commandline"):
+                if isinstance(given.get(name), str):
+                    return " ".join(given[name].split())
+        return " ".join(given.split()) if isinstance(given, str) and self.tool in ("bash", "shell", "sh") else None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaken:
+    """What the user said, what was done about it, and what the assistant answered; `position` is where it began."""
+
+    user: str
+    calls: tuple[Called, ...] = ()
+    assistant: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the rules found in a turn: kept or not, and why. `evidence` is what it rests on. A procedure has a name and
+    its steps; `outcome` says that the way was gone once more, and whether it worked."""
+
+    keep: bool
+    kind: str
+    content: str
+    reason: str
+    evidence: str
+    position: int
+    name: str = ""
+    steps: tuple[str, ...] = field(default=())
+    worked: bool | None = None

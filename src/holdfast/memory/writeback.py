@@ -1,0 +1,230 @@
+"""What is worth keeping of a turn is written back in the background, once.
+
+The feed of all sessions is read from a durable cursor, by one process at a time under a lease. What a turn leaves is
+appended with the turn's own key and the lease's fence: a process that was killed, or thought dead, repeats nothing. A
+turn that cannot be read is tried again, and then left alone with a note on why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from ..crashpoints import reach
+from ..errors import HoldfastError, JournalDamaged, LeaseLost, StoreReadOnly, UnknownProcedure
+from ..journal.events import Draft
+from ..journal.journal import Journal
+from ..journal.reading import PAGE
+from ..journal.remembered import ADDED, memory_row, remembered
+from ..ports import Beside, FeedItem, LeaseRow, SubjectGone
+from ..runtime import Turn, drive
+from .gating import consider
+from .harvest.gate import harvest
+from .harvest.reading import Taken, last_turns
+from .harvest.turns import PROCEDURE, Finding
+from .indexing import Indexing
+from .procedures import Edit, Procedures
+from .proposals import Proposals, Wanted
+
+SESSION = "@writeback"
+"""The session of what was written back, and why other things were not."""
+DONE, GIVEN_UP = "writeback.done", "writeback.given_up"
+_OUTLET = "holdfast.writeback"
+_TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
+_LEASE = 30_000_000
+_TRIES = 5
+_PATIENCE = 30.0
+"""Seconds to wait for another thread that is at it: what it does is done when one asks for everything."""
+_LOOK_EVERY = 5.0
+"""Seconds after which it is looked for turns of other processes, and for those that were left."""
+_CONFIDENCE = {"fact": 0.8, "blocker": 0.9}
+
+
+class _Turn(NamedTuple):
+    """A turn that has ended: where."""
+
+    session: str
+    position: int
+
+
+class WriteBack:
+    """Writes back what the turns of a workspace leave."""
+
+    def __init__(self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: Indexing) -> None:
+        self._journal = journal
+        self._procedures = procedures
+        self._proposals = proposals
+        self._indexing = indexing
+        self._owner = journal.ids.random(8).hex()
+        self._wanted = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._one_at_a_time = Turn()
+        self._tried: dict[_Turn, int] = {}
+
+    # -- in the background
+
+    def wake(self) -> None:
+        """A turn has ended: look at it soon."""
+        self._wanted.set()
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._ending:
+                    self._thread = threading.Thread(target=self._work, name="holdfast-writeback", daemon=True)
+                    self._thread.start()
+
+    def _work(self) -> None:
+        while not self._ending:
+            self._wanted.clear()
+            with suppress(HoldfastError):  # the store is away or somebody else's: it is looked again
+                while not self._ending and drive(self.once()):
+                    pass
+            self._wanted.wait(_LOOK_EVERY)
+
+    def stop(self) -> None:
+        """End the thread. What is left is done by the next process."""
+        self._ending = True
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10)
+
+    # -- one by one
+
+    async def catch_up(self) -> int:
+        """Do everything that is left, now. Returns how many turns it was."""
+        done = 0
+        while True:
+            made = await self.once()
+            if made is None:
+                return done
+            done += made
+
+    async def once(self) -> int | None:
+        """Do one page of the feed; how many turns it held. None if there is none, or if somebody else is at it."""
+        taken = await self._one_at_a_time.take(_PATIENCE)
+        try:
+            return await self._once()
+        finally:
+            if taken:
+                self._one_at_a_time.give_back()
+
+    async def _once(self) -> int | None:
+        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now
+        try:
+            lease = await store.acquire(workspace, SESSION, self._owner, now(), now() + _LEASE)
+        except StoreReadOnly:
+            return None
+        if lease is None:
+            return None
+        try:
+            before = await store.cursor(workspace, _OUTLET)
+            items = await store.feed(workspace, before, PAGE)
+            if not items:
+                return None
+            done = await self._page(items, before, lease)
+        except LeaseLost:
+            return None
+        finally:
+            with suppress(HoldfastError):
+                await store.release(workspace, SESSION, lease.fence)
+        return done
+
+    async def _page(self, items: Sequence[FeedItem], before: int, lease: LeaseRow) -> int:
+        store, workspace, done = self._journal.store, self._journal.workspace, 0
+        for item in items:
+            if item.record.type in _TRIGGERS and item.session != SESSION:
+                now = self._journal.clock.now()
+                await store.renew(workspace, SESSION, lease.fence, now, now + _LEASE)
+                await self._try(_Turn(item.session, item.record.position), lease.fence)
+                done += 1
+        reach("writeback.done")
+        await store.advance(workspace, _OUTLET, before, items[-1].cursor)
+        return done
+
+    async def _try(self, turn: _Turn, fence: int) -> None:
+        """Write a turn back. What fails is tried again at the next look, and given up after some of them."""
+        try:
+            await self.write_back(turn.session, turn.position, fence)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self._tried[turn] = self._tried.get(turn, 0) + 1
+            passes = isinstance(error, HoldfastError) and not isinstance(error, JournalDamaged)
+            if self._tried[turn] < _TRIES and passes:
+                raise
+            note = {"turn": f"{turn.session}#{turn.position}", "error": f"{type(error).__name__}: {error}"[:500]}
+            await self._journal.append(SESSION, [Draft(GIVEN_UP, note, "holdfast")], fence=fence)
+        self._tried.pop(turn, None)
+
+    async def write_back(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
+        """Write back what the last turn of a session up to a position left, unless that was done."""
+        taken = await last_turns(self._journal, session, position)
+        if not taken.turns:
+            return []
+        key = _key(session, taken.turns[-1].position)
+        if await self._journal.store.find(self._journal.workspace, SESSION, key) is not None:
+            return []
+        await self._propose(session, taken)
+        found = harvest(taken.turns)
+        for one in found:
+            await self._learn(one, session, taken.subject, key)
+        if found:
+            await self._keep(found, session, taken, key, fence)
+            self._indexing.wake()
+        return found
+
+    async def _propose(self, session: str, taken: Taken) -> None:
+        """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
+        last = taken.turns[-1]
+        for one in consider(last.user):
+            if one.keep:
+                details = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
+                source = f"{session}#{last.position}"
+                wanted = Wanted(one.content, one.kind, details, one.said, one.reason, source)
+                await self._proposals.make(wanted, taken.subject, "holdfast")
+
+    async def _learn(self, one: Finding, session: str, subject: str | None, key: str) -> None:
+        """Save a procedure that worked; note whether one that is known worked again."""
+        if one.kind != PROCEDURE or not one.name or one.worked is None:
+            return
+        cause = f"{session}#{one.position}"
+        if one.keep:
+            edit = Edit(one.steps, note=one.evidence if len(one.steps) == 1 else None)
+            known = await self._procedures.get(one.name, subject=subject)
+            if known is None or known.steps != one.steps:
+                await self._procedures.save(one.name, edit, subject, "holdfast", cause)
+        with suppress(UnknownProcedure):
+            about: dict[str, Any] = {"version": None, "subject": subject, "actor": "holdfast", "cause": cause}
+            await self._procedures.note(one.name, one.worked, reason=one.reason, key=key, **about)
+
+    async def _keep(self, found: list[Finding], session: str, taken: Taken, key: str, fence: int | None) -> None:
+        """Append what is kept, and what was decided about the rest, at once and once."""
+        decided = [
+            {"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found
+        ]
+        where = f"{session}#{taken.turns[-1].position}"
+        drafts = [Draft(DONE, {"turn": where, "decided": decided}, "holdfast", where)]
+        for one in found:
+            if one.keep and one.kind != PROCEDURE:
+                details = {"confidence": _CONFIDENCE.get(one.kind, 0.8), "metadata": {"evidence": one.evidence[:300]}}
+                cause = f"{session}#{one.position}"
+                drafts.append(Draft(ADDED, remembered(one.content, one.kind, details), "holdfast", cause))
+        owner = await self._journal.owner(taken.subject)
+        prepared = [self._journal.prepare(draft, owner) for draft in drafts]
+        rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
+        try:
+            await self._journal.append_prepared(
+                SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
+            )
+        except SubjectGone:
+            self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
+
+
+def _key(session: str, position: int) -> str:
+    """What a turn is written back under, once; the name of a session may be as long as a key."""
+    return f"turn:{blake2b(f'{session}#{position}'.encode(), digest_size=16).hexdigest()}"
