@@ -49,6 +49,11 @@ HoldfastError
 │   ├── WeightsUnavailable  the model's weights are not installed and could not be fetched
 │   ├── WeightsDamaged      a file of the model does not match its checksum
 │   └── EmbedderMismatch    the vectors in the store were made by another embedder
+├── FileError               a memory file, or the folder they live in, said no
+│   ├── BoundaryRefused     a path that leads, or may lead, out of where memory files are
+│   ├── FileMalformed       a file that cannot be understood, with its line
+│   ├── FileChanged         somebody edited the file since the writer last looked
+│   └── CommitFailed        git, or one of its hooks, did not take the commit
 └── SuspendedInSync         a blocking call tried to wait on an event loop (a bug in a store)
 
 Each carries its facts as attributes and, where there is something to do about it, a hint.
@@ -510,6 +515,54 @@ class EmbedderMismatch(EmbedderFailed):
         )
         self.stored = stored
         self.given = given
+
+
+class FileError(HoldfastError):
+    """A memory file, or the folder they live in, said no. What is journaled is safe."""
+
+
+class BoundaryRefused(FileError):
+    """A path that leads, or may lead, out of where memory files are. Nothing was read or written there.
+
+    ``path`` is the path as it was given, ``reason`` says what is wrong with it in a few words.
+    """
+
+    def __init__(self, path: str, reason: str, *, hint: str = "") -> None:
+        super().__init__(
+            f"{path!r} is refused: {reason}",
+            hint=hint or "give a path of the layout, such as workspace/<id>/knowledge/facts/<name>.md",
+        )
+        self.path = path
+        self.reason = reason
+
+
+class FileMalformed(FileError):
+    """A file that cannot be understood; it was left alone. ``line`` counts from 1."""
+
+    def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"{path}, line {line}: {reason}", hint=hint or "mend that line, and sync again")
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+
+class FileChanged(FileError):
+    """Somebody edited the file since the writer last looked. Nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path} was edited meanwhile", hint="read it again, and decide anew")
+        self.path = path
+
+
+class CommitFailed(FileError):
+    """Git, or one of its hooks, did not take the commit. ``output`` is what it said. The files stay as they are."""
+
+    def __init__(self, what: str, output: str, *, hint: str = "") -> None:
+        super().__init__(
+            f"git could not {what}: {output}",
+            hint=hint or "this is what git, or a hook, said; the files stay, and the next commit takes them along",
+        )
+        self.output = output
 
 
 class SuspendedInSync(HoldfastError):

@@ -1,0 +1,64 @@
+"""Names of files and folders from what they are about: the same on every system, and for the same thing for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+MAX_SLUG = 60
+"""Letters of a title that go into a file's name."""
+_SAFE_FOLDER = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?", re.ASCII)
+_HASHED = re.compile(r".*-x[0-9a-f]{16}", re.ASCII)
+_DEVICE = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]", re.ASCII)
+_OTHERS = re.compile(r"[^a-z0-9]+", re.ASCII)
+_SPELLED = str.maketrans(
+    {
+        "ä": "ae",
+        "ö": "oe",
+        "ü": "ue",
+        "ß": "ss",
+        "æ": "ae",
+        "œ": "oe",
+        "ø": "o",
+        "đ": "d",
+        "ð": "d",
+        "þ": "th",
+        "ł": "l",
+    }
+)
+
+
+def fold(name: str) -> str:
+    """What is left of a name on a system that does not tell letters apart by case or by how accents are stored."""
+    once = unicodedata.normalize("NFKC", name).casefold()
+    return unicodedata.normalize("NFKC", once)
+
+
+def folder_name(workspace: str) -> str:
+    """The folder of a workspace: its id where that is a safe name, else a readable part of it and a hash. Two
+    workspaces never share one, also where case does not count."""
+    if _SAFE_FOLDER.fullmatch(workspace) and not (_HASHED.fullmatch(workspace) or _DEVICE.fullmatch(workspace)):
+        return workspace
+    return f"{slug(workspace)[:40].strip('-')}-x{_digest(workspace, 16)}"
+
+
+def leaf_name(title: str, id: str) -> str:
+    """The file's name for a memory: words of its title, and enough of its id's hash that no two are alike.
+
+    It depends on nothing else, so that it is the same after a rebuild. It is in lower case and plain ASCII.
+    """
+    return f"{slug(title)}-{_digest(id, 10)}.md"
+
+
+def slug(title: str) -> str:
+    """The words of a title in lower case ASCII with hyphens; "note" where there are none."""
+    plain = unicodedata.normalize("NFKD", unicodedata.normalize("NFC", title).casefold().translate(_SPELLED))
+    words = _OTHERS.sub("-", plain.encode("ascii", "ignore").decode()).strip("-")
+    if len(words) > MAX_SLUG:
+        words = words[: MAX_SLUG + 1].rpartition("-")[0] or words[:MAX_SLUG]
+    return words.strip("-") or "note"
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
