@@ -141,7 +141,7 @@ def test_the_documents_name_only_what_is_there() -> None:
 @pytest.mark.parametrize("module", ["holdfast", "holdfast.errors"])
 def test_importing_costs_nothing(module: str) -> None:
     heavy = ["apsw", "psycopg", "psycopg_pool", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
-    heavy += ["numpy", "onnxruntime", "openai"]
+    heavy += ["numpy", "onnxruntime", "openai", "yaml"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

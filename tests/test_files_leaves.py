@@ -1,0 +1,342 @@
+"""Leaves: what is rendered is read back exactly, what people write is understood, and nothing of a text is lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import FileMalformed, InvalidInput
+from holdfast.files import items
+from holdfast.files.frontmatter import split, written
+from holdfast.files.leaves import Leaf, parse, render
+
+pytestmark = pytest.mark.promise("F1", "F2")
+
+TIME = dt.datetime(2026, 3, 2, 8, 15, tzinfo=dt.UTC)
+WHOLE = Leaf(
+    id="01J9ZK",
+    kind="procedure",
+    title="Book the ferry",
+    content="Book early in summer.\n\nThe site is slow on Mondays.",
+    steps=("Open the site", "Choose 8:00\nor 9:30 on Sundays"),
+    evidence=("trip-456#12: booked",),
+    tags=("ferry", "travel"),
+    policy="check before use",
+    observed=TIME,
+    verified=TIME,
+    source="trip-456#12",
+)
+TEXT = """\
+---
+id: "01J9ZK"
+kind: procedure
+tags: [ferry, travel]
+policy: check before use
+observed: 2026-03-02T08:15:00Z
+verified: 2026-03-02T08:15:00Z
+source: trip-456#12
+---
+# Book the ferry
+
+Book early in summer.
+
+The site is slow on Mondays.
+
+## Steps
+
+1. Open the site
+2. Choose 8:00
+   or 9:30 on Sundays
+
+## Evidence
+
+- trip-456#12: booked
+"""
+
+
+def test_a_leaf_reads_like_this() -> None:
+    assert render(WHOLE) == TEXT
+    assert parse(TEXT, "p.md") == WHOLE
+
+
+def test_a_short_memory_stands_there_once() -> None:
+    text = render(
+        Leaf(id="a", kind="fact", title="Ferry", summary="The ferry leaves at 8.", content="The ferry leaves at 8.")
+    )
+    assert text.count("The ferry leaves at 8.") == 1
+    assert text.endswith("---\n# Ferry\n\nThe ferry leaves at 8.\n")
+    leaf = parse(text, "p.md")
+    assert (leaf.summary, leaf.gist) == (None, "The ferry leaves at 8.")
+    other = Leaf(title="Ferry", summary="Early", content="It leaves at 8.\n\nOn Sundays at 9.")
+    assert parse(render(other), "p.md").gist == "Early"
+    assert parse("One\ntwo\n\nthree", "p.md").gist == "One\ntwo"
+
+
+# -- what people write
+
+
+def test_a_person_needs_nothing_but_a_text() -> None:
+    assert parse("Ships are slow.", "p.md") == Leaf("Ships are slow.")
+    assert parse("", "p.md") == Leaf("")
+    assert parse("\n\n# Ships  \n\nThey are slow.\n\n\n", "p.md") == Leaf("They are slow.", title="Ships")
+    assert parse("\ufeff# Ships\r\n\r\nThey\r\nare slow.\r\n", "p.md") == Leaf("They\nare slow.", title="Ships")
+    assert parse("#Ships\n## Two\ntext", "p.md") == Leaf("#Ships\n## Two\ntext")
+
+
+def test_lists_as_people_write_them() -> None:
+    text = """# Deploy
+Do it at night.
+## STEPS:
+* Build
+  the image
++ Push
+3) Restart,
+and wait
+
+   then look
+
+## Notes
+These are kept.
+## Evidence
+
+Seen in the log.
+
+- run 7
+-
+"""
+    leaf = parse(text, "p.md")
+    assert leaf.content == "Do it at night.\n## Notes\nThese are kept."
+    assert leaf.steps == ("Build\nthe image", "Push", "Restart,\nand wait\n\nthen look")
+    assert leaf.evidence == ("Seen in the log.", "run 7", "")
+
+
+def test_front_matter_as_people_write_it() -> None:
+    text = """---
+id: 007
+kind: no
+title: null
+summary: 2024-01-01
+tags:
+  - 1e3
+  - yes
+  - 2024-01-01
+policy: ~
+observed: 2026-03-02
+verified: 2026-03-02 09:15:00+01:00
+source: "null"
+colour: {a: [1, 2.5, true, null, no], b: 0123}
+rating: 5
+day: 2024-01-01
+---
+text
+"""
+    leaf = parse(text, "p.md")
+    assert (leaf.id, leaf.kind, leaf.title, leaf.summary) == ("007", "no", None, "2024-01-01")
+    assert leaf.tags == ("1e3", "yes", "2024-01-01")
+    assert (leaf.policy, leaf.source) == (None, "null")
+    assert leaf.observed == dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
+    assert leaf.verified == TIME
+    assert leaf.extra == {
+        "colour": {"a": [1, 2.5, True, None, "no"], "b": "0123"},
+        "rating": 5,
+        "day": "2024-01-01",
+    }
+    assert parse(render(leaf), "p.md") == leaf
+    assert parse("---\ntags: ferry, travel\n---\n", "p.md").tags == ("ferry", "travel")
+    assert parse("---\n# only a remark\n---\nx", "p.md") == Leaf("x")
+
+
+MALFORMED = {
+    "---\nid: a\n": (1, "not closed"),
+    "---\nid: a\nkind: b\nid: c\n---\n": (4, "twice"),
+    "---\nid: a\nx: {a: 1, a: 2}\n---\n": (3, "twice"),
+    "---\nid: a: b\n---\n": (2, "mapping values"),
+    "---\nid: [a\n---\n": (3, ""),
+    "---\nid: a\n\tkind: b\n---\n": (3, ""),
+    "---\nid: [a, b]\n---\n": (2, "id is a text"),
+    "---\nid: a\ntags: {a: b}\n---\n": (3, "tags"),
+    "---\ntags: [[a]]\n---\n": (2, "tags"),
+    "---\nid: a\nobserved: yesterday\n---\n": (3, "observed is a time"),
+    "---\njust text\n---\n": (2, "no fields"),
+    "---\n- a\n---\n": (2, "no fields"),
+    "---\na: &x [1]\nb: *x\n---\n": (2, "anchors"),
+    "---\nid: a\nb: *x\n---\n": (3, "anchors"),
+    "---\nx: !!python/object/apply:os.system [ls]\n---\n": (2, "tags are not read"),
+    "---\nx: !!binary aGk=\n---\n": (2, "tags are not read"),
+    "---\n? [a]\n: b\n---\n": (2, "name is a text"),
+    "---\na: 1\n...\nb: 2\n---\n": (4, ""),
+    "---\nid: a\nx: " + "[" * 40 + "]" * 40 + "\n---\n": (3, "deep"),
+    "---\nid: a\nx: a\x00b\n---\n": (3, "character"),
+    "---\nid: a\nx: " + "y" * 300_000 + "\n---\n": (1, "letters"),
+    "# T\n\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n": (3, "conflict"),
+    "---\nid: a\n---\n# T\n\na\n>>>>>>> other\n": (7, "conflict"),
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_file_is_reported_with_its_line(text: str) -> None:
+    line, reason = MALFORMED[text]
+    with pytest.raises(FileMalformed, match=re.escape(reason) or None) as malformed:
+        parse(text, "preference/seat.md")
+    assert (malformed.value.path, malformed.value.line) == ("preference/seat.md", line)
+    assert malformed.value.hint
+
+
+def test_what_a_leaf_cannot_be() -> None:
+    with pytest.raises(InvalidInput, match="own field"):
+        Leaf("x", extra={"kind": "fact"})
+    with pytest.raises(InvalidInput, match="time zone"):
+        Leaf("x", observed=dt.datetime(2026, 1, 1))
+    with pytest.raises(InvalidInput, match="bytes"):
+        render(Leaf("x", extra={"a": b"x"}))
+
+
+# -- any leaf
+
+LINES = st.sampled_from(
+    [
+        "",
+        "## Steps",
+        "## Evidence",
+        "## steps: ",
+        "# Title",
+        "#",
+        "---",
+        "...",
+        "- a",
+        "1. a",
+        "\\",
+        "\\\\",
+        "\\## Steps",
+        "\\# Title",
+        "  ",
+        " a",
+        "\t",
+        "a: b",
+        "```",
+        "    code",
+        "> quote",
+        "<<<<<<< HEAD",
+        ">>>>>>> x",
+        "=======",
+        "\\<<<<<<< a",
+        "a\r",
+        "\r",
+        "\ufeff",
+        "## \u017fteps",
+        "{a",
+        "\u2028",
+        "\x85",
+        "\x0b",
+        "\x1c",
+        "\x00",
+        "text",
+        "1.",
+        "-",
+        "10) x",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=30), st.lists(LINES | st.text(max_size=6), max_size=8).map("\n".join))
+SCALARS = st.sampled_from(
+    [
+        "no",
+        "1e3",
+        "2024-01-01",
+        "null",
+        "~",
+        "",
+        " ",
+        "a: b",
+        "a #b",
+        "#",
+        "- a",
+        "[a",
+        "0x1f",
+        "1:20",
+        "a, b",
+        "é",
+        "a(b)",
+    ]
+)
+WORDS = SCALARS | st.text(max_size=12)
+TIMES = st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9998, 1, 1), timezones=st.timezones() | st.just(dt.UTC))
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+MAYBE = st.none() | WORDS
+LEAVES = st.builds(
+    Leaf,
+    content=TEXTS,
+    title=st.none() | TEXTS,
+    summary=st.none() | TEXTS,
+    steps=st.lists(TEXTS, max_size=3).map(tuple),
+    evidence=st.lists(TEXTS, max_size=3).map(tuple),
+    id=MAYBE,
+    kind=MAYBE,
+    tags=st.lists(WORDS, max_size=4).map(tuple),
+    policy=MAYBE,
+    observed=st.none() | TIMES,
+    verified=st.none() | TIMES,
+    source=MAYBE,
+    key=MAYBE,
+    subject=MAYBE,
+    scope=MAYBE,
+    extra=st.dictionaries(WORDS.map("x{}".format) | SCALARS, DATA, max_size=3),
+)
+BARE = st.builds(Leaf, content=TEXTS, title=st.none() | TEXTS, steps=st.lists(TEXTS, max_size=3).map(tuple))
+
+
+@settings(max_examples=600, deadline=None)
+@given(LEAVES | BARE)
+@example(Leaf("a\r\nb\r"))
+@example(Leaf("---\nid: a\n---\n# x"))
+@example(Leaf("\ufeffx"))
+@example(Leaf("", steps=("",), evidence=("\n", "\\", " \n ")))
+def test_what_is_rendered_is_read_back_exactly(leaf: Leaf) -> None:
+    text = render(leaf)
+    assert parse(text, "p.md") == leaf
+    assert render(parse(text, "p.md")) == text
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS | st.tuples(TEXTS, TEXTS).map("\n## Steps\n".join))
+def test_whatever_somebody_writes_is_read_the_same_after_we_wrote_it(text: str) -> None:
+    try:
+        leaf = parse(text, "p.md")
+    except FileMalformed:
+        return
+    assert parse(render(leaf), "p.md") == leaf
+    kept = re.sub(r"[\s\\]", "", "".join([leaf.title or "", leaf.content, *leaf.steps, *leaf.evidence]))
+    for word in re.findall(r"[a-zA-Z]{4,}", text):
+        assert word in kept or word.lower() in ("steps", "evidence") or "---" in text
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TEXTS, max_size=5), st.booleans())
+def test_lists_are_read_back_exactly(texts: list[str], numbered: bool) -> None:
+    text = items.listed(texts, numbered=numbered)
+    assert items.read(text.split("\n") if texts else []) == tuple(texts)
+    assert all(line[:1] in ("", " ", "-") or line[0].isdigit() for line in text.split("\n"))
+
+
+@settings(max_examples=500, deadline=None)
+@given(DATA)
+@example("a:b")
+@example({"a, b": "c, d", "e:f": "(g"})
+def test_other_readers_of_yaml_read_the_same(value: object) -> None:
+    text = f"---\nx: {written(value)}\n---\n"
+    assert split(text, "p.md")[0]["x"].value == value
+    for loader in (yaml.SafeLoader, yaml.CSafeLoader):
+        assert yaml.load(f"x: {written(value)}", Loader=loader) == {"x": value}
+
+
+def test_a_long_leaf_is_read_back_too() -> None:
+    leaf = Leaf("## Steps\n" * 50_000, title="T", steps=("a\n\nb",) * 20_000)
+    assert parse(render(leaf), "p.md") == leaf
