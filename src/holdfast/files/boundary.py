@@ -109,7 +109,7 @@ class Folder:
 
         Whoever gives the signature that they have `seen` (None: no file) gets `FileChanged` if it is another by now.
         """
-        where, data = self._writable(path), _encoded(path, text)
+        where, data = self._writable(path), encoded(path, text)
         with _trouble(path, "write"), ExitStack() as open_files:
             folders = _Folders(self, open_files)
             draft = self._drafted(folders, where, data, seen)
@@ -123,7 +123,7 @@ class Folder:
     def write_all(self, texts: Mapping[str, str]) -> Written:
         """Write many files, each all at once, and durable together when this returns. A file that cannot be written
         for the boundary's sake is reported and the rest goes on; a path that is none of the layout's raises first."""
-        wanted = [(self._writable(path), _encoded(path, text)) for path, text in texts.items()]
+        wanted = [(self._writable(path), encoded(path, text)) for path, text in texts.items()]
         changed: list[str] = []
         refused: list[Refusal] = []
         with ExitStack() as open_folders:
@@ -227,7 +227,7 @@ class Folder:
         handle = os.dup(self._handle())
         try:
             for name in folders:
-                below = _stepped_into(handle, name, path, make=make)
+                below = step_into(handle, name, path, make=make)
                 if below is None:
                     os.close(handle)
                     return None
@@ -304,7 +304,8 @@ class _Folders:
             os.fsync(handle)
 
 
-def _stepped_into(above: int, name: str, path: str, *, make: bool) -> int | None:
+def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
+    """A folder beside an open one, never through a link; made if it is to be, else None if it is not there."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(_TRIES):
         try:
@@ -368,7 +369,8 @@ def _expect(where: Place, found: os.stat_result | None, seen: _Seen) -> None:
         raise FileChanged(where.path)
 
 
-def _encoded(path: str, text: str) -> bytes:
+def encoded(path: str, text: str) -> bytes:
+    """The text's bytes. Raises `InvalidInput` for what no file may hold."""
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:
