@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.context import commits
-from holdfast.context.commits import commit, initialise, scrubbed
+from holdfast.context.commits import commit, initialise
 from holdfast.context.progress import Progress
 from holdfast.context.progressfile import create_file, parse, read_file, render
 from holdfast.errors import HoldfastError, InvalidInput
+from holdfast.files import git as git_commands
+from holdfast.files.git import scrubbed
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 STARTED = Progress("Ship the invoice export", (), None, "Read the API docs")
@@ -167,7 +168,7 @@ def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
 ) -> None:
     left = repository / "left"
     hook(repository, "post-commit", f"sleep 60 & echo $! > {left}")
-    monkeypatch.setattr(commits, "TIMEOUT", 20.0)
+    monkeypatch.setattr(git_commands, "TIMEOUT", 20.0)
     try:
         assert commit(path, "x")
     finally:
@@ -176,7 +177,7 @@ def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
 
 def test_a_hook_that_hangs_is_ended(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook(repository, "pre-commit", "sleep 60")
-    monkeypatch.setattr(commits, "TIMEOUT", 0.3)
+    monkeypatch.setattr(git_commands, "TIMEOUT", 0.3)
     with pytest.raises(HoldfastError, match=r"longer than 0\.3 s") as failure:
         commit(path, "x")
     assert failure.value.hint
@@ -187,11 +188,11 @@ def test_a_hook_that_hangs_is_ended(path: Path, repository: Path, monkeypatch: p
 def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = repository / ".git" / "index.lock"
     lock.touch()
-    monkeypatch.setattr(commits, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
     with pytest.raises(HoldfastError, match=r"index\.lock") as failure:
         commit(path, "x")
     assert "another git process" in failure.value.hint
-    monkeypatch.setattr(commits, "PAUSES", (0.05,) * 100)
+    monkeypatch.setattr(git_commands, "PAUSES", (0.05,) * 100)
     release = threading.Timer(0.2, lock.unlink)
     release.start()
     assert commit(path, "x")

@@ -238,7 +238,7 @@ MADE: dict[str, HoldfastError] = {
     "BoundaryRefused": errors.BoundaryRefused("../x.md", "it has '..' for a name"),
     "FileMalformed": errors.FileMalformed("preference/seat.md", 3, "this is not UTF-8"),
     "FileChanged": errors.FileChanged("preference/seat.md"),
-    "CommitFailed": errors.CommitFailed("commit 2 files", "the hook said no"),
+    "CommitFailed": errors.CommitFailed("git could not commit 2 files: no", output="no"),
     "UnknownType": errors.UnknownType("app.Thing", path="$.a[3]", hint="register it"),
     "PayloadTooLarge": errors.PayloadTooLarge(10, 5),
     "PositionConflict": errors.PositionConflict("s", 3, 5),

@@ -555,12 +555,15 @@ class FileChanged(FileError):
 
 
 class CommitFailed(FileError):
-    """Git, or one of its hooks, did not take the commit. ``output`` is what it said. The files stay as they are."""
+    """Git, or one of its hooks, did not take the commit, or there is no git. The files stay as they are.
 
-    def __init__(self, what: str, output: str, *, hint: str = "") -> None:
+    ``output`` is what git or the hook said, if they said something.
+    """
+
+    def __init__(self, message: str, *, output: str = "", hint: str = "") -> None:
         super().__init__(
-            f"git could not {what}: {output}",
-            hint=hint or "this is what git, or a hook, said; the files stay, and the next commit takes them along",
+            message,
+            hint=hint or "this is what git, or a hook, said; the file stays, and the next commit takes it along",
         )
         self.output = output
 
