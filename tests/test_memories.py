@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -169,6 +170,25 @@ def test_what_ended_a_memory_was_not_known_before_it_was_said(mind: holdfast.Hol
 
 
 @pytest.mark.promise("S5")
+def test_what_begins_later_hides_nothing_until_then(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    mind.memory.remember("Ada lives in Rome", key="home")
+    plan = mind.memory.remember("Ada lives in Oslo", key="home", valid_from=after(100))
+    assert plan.valid_from == after(100)
+    assert contents(mind.memory.list()) == ["Ada lives in Rome", "Ada lives in Oslo"], "both are known"
+    clock.advance(99)
+    assert contents(mind.memory.recall("Where does Ada live?")) == ["Ada lives in Rome"]
+    clock.advance(1)
+    assert contents(mind.memory.recall("Where does Ada live?")) == ["Ada lives in Oslo"]
+    clock.advance(100)
+    mind.memory.remember("Ada lives in Bonn", key="home")
+    clock.advance(100)
+    for seconds, city in ((50, "Rome"), (99, "Rome"), (100, "Oslo"), (199, "Oslo"), (200, "Bonn"), (300, "Bonn")):
+        then = mind.memory.as_of(after(seconds))
+        assert contents(then.recall("Where does Ada live?")) == [f"Ada lives in {city}"], seconds
+    assert contents(mind.memory.list()) == ["Ada lives in Bonn"]
+
+
+@pytest.mark.promise("S5")
 def test_a_clock_that_goes_back_hides_nothing(mind: holdfast.Holdfast, clock: FakeClock) -> None:
     mind.session("a").remember("Ada lives in Rome", key="home")
     mind.session("a").remember("The cat is grey")
@@ -290,11 +310,17 @@ SAYINGS = st.lists(
         st.sampled_from(["a", "b", "c"]),
         st.sampled_from([None, "k", "l"]),
         st.sampled_from([None, "ada"]),
-        st.sampled_from([None, -30, -5, 0]),
+        st.sampled_from([None, -30, -5, 0, 4, 25]),
         st.sampled_from([0, 1, 10, -3]),
     ),
     max_size=10,
 )
+
+
+def holds(one: Memory, now: dt.datetime) -> bool:
+    """Whether a memory holds at a time. What was not said ahead holds at once, whatever the clocks."""
+    begun = one.valid_from <= max(now, one.recorded)
+    return begun and (one.valid_to is None or one.valid_to > now)
 
 
 @pytest.mark.promise("S4", "S5")
@@ -309,12 +335,17 @@ def test_one_of_a_key_and_one_of_an_id_is_current(sayings: list[Any]) -> None:
             clock.advance(wait)
         current = list(hf.memory.list(everyone=True))
         assert len({one.id for one in current}) == len(current)
-        keyed = [(one.subject, one.key) for one in current if one.key is not None]
-        assert len(set(keyed)) == len(keyed)
+        for one, other in combinations([one for one in current if one.key is not None], 2):
+            if (one.subject, one.key) == (other.subject, other.key):
+                first, second = sorted((one, other), key=lambda memory: memory.valid_from)
+                assert first.valid_to is not None
+                assert first.valid_to <= second.valid_from
+                assert second.valid_from > second.recorded, "only what was said ahead of its time stands beside another"
         assert {(key, subject) for _, key, subject, *_ in sayings} == {(one.key, one.subject) for one in current}
         said: dict[str, Memory] = {}
         for one in current:
             said |= {found.source: found for found in hf.memory.history(one.id)}
         assert len(said) == len(sayings), "every event is in somebody's history"
         recalled = {hit.memory.source for hit in hf.memory.recall("a b c", everyone=True, limit=50)}
-        assert recalled == {one.source for one in current}
+        now = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
+        assert recalled == {one.source for one in current if holds(one, now)}

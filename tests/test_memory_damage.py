@@ -108,6 +108,18 @@ def test_a_damaged_trace_is_left_out_and_damaged_recalls_are_not_added_to(addres
         assert len(hf.verify().problems) == 4
 
 
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize(("begins", "sound"), [(0, False), (2**60, False), (7, False), (9, True)])
+def test_two_of_a_key_that_hold_at_once_are_found(
+    address: str, monkeypatch: pytest.MonkeyPatch, begins: int, sound: bool
+) -> None:
+    with holdfast.open(address) as hf:
+        drive(enter(hf._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
+        monkeypatch.setattr("holdfast.stores.memoryrows.settled", lambda row, same, keyed: [row])
+        drive(enter(hf._core, memory("b", key="k", begins=begins)))
+        assert hf.verify().ok == sound
+
+
 SPOILED = {
     "a lost memory": "DELETE FROM holdfast.memories WHERE id = 'b'",
     "a lost event": "DELETE FROM holdfast.events WHERE position = 1",

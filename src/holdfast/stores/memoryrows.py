@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 from ..errors import StoreDamaged
@@ -32,36 +33,82 @@ def entering(beside: Beside, records: Sequence[Record]) -> Iterable[MemoryRow]:
 
 
 def settled(
-    row: MemoryRow, same: Callable[[str], MemoryRow | None], keyed: Callable[[str], MemoryRow | None]
+    row: MemoryRow, same: Callable[[str], MemoryRow | None], keyed: Callable[[str], Sequence[MemoryRow]]
 ) -> list[MemoryRow]:
-    """The rows to write for a new memory: itself, and the one whose place it takes or that it confirms.
+    """The rows to write for a new memory: itself, and those whose place it takes or that it confirms.
 
-    `same` and `keyed` give the current row of an id and of a key in its pool. A new row has no number. One that only
+    `same` gives the current row of an id in its pool, `keyed` those of a key. A new row has no number. One that only
     says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too.
     """
+    over, others = _lapsed(keyed(row.key) if row.key is not None else (), row.recorded)
     known = same(row.id)
-    if known is not None:
-        importance = max(known.importance, row.importance)
-        confidence = max(known.confidence, row.confidence)
-        return [
-            known._replace(
-                confirmed=max(known.confirmed, row.confirmed),
-                times=known.times + 1,
-                expires=row.expires,
-                importance=importance,
-                confidence=confidence,
-                ends=_said_to_end(known, row),
-            ),
-            row._replace(closed=row.recorded, successor=row.id),
-        ]
-    older = keyed(row.key) if row.key is not None else None
-    if older is None:
-        return [row]
+    if known is None or any(one.number == known.number for one in over):
+        return [*over, *_placed(row, others)]
+    if _to_come(known, row.recorded) and known.begins != row.begins:
+        others = [_freed(one, known) for one in others if one.number != known.number]
+        return [*over, _replaced(known, row), *_placed(_confirming(row, known), others)]
+    ends = _said_to_end(known, row)
+    following = next((one for one in others if one.begins > known.begins), None)
+    confirmed = known._replace(
+        confirmed=max(known.confirmed, row.confirmed),
+        times=known.times + 1,
+        expires=row.expires,
+        importance=max(known.importance, row.importance),
+        confidence=max(known.confidence, row.confidence),
+        ends=ends if following is None else _earlier(ends, following.begins),
+    )
+    return [*over, confirmed, row._replace(closed=row.recorded, successor=row.id)]
+
+
+def _lapsed(keyed: Sequence[MemoryRow], now: int) -> tuple[list[MemoryRow], list[MemoryRow]]:
+    """Of the rows of a key those that another one has followed by now, closed when it did; and the others, by when they
+    begin: at most one that has begun, and those that were said ahead of their time."""
+    ordered = sorted(keyed, key=lambda one: (one.begins, one.number))
+    begun = [one for one in ordered if not _to_come(one, now)]
+    over = [one._replace(closed=follower.begins, successor=follower.id) for one, follower in pairwise(begun)]
+    gone = {one.number for one in over}
+    return over, [one for one in ordered if one.number not in gone]
+
+
+def _placed(row: MemoryRow, others: Sequence[MemoryRow]) -> list[MemoryRow]:
+    """A new row among those of its key, which are in the order in which they begin."""
+    if row.begins > row.recorded:
+        # What holds until then keeps its place, and gets an end. What was to begin later was said before: it goes.
+        before = [one for one in others if one.begins < row.begins][-1:]
+        ending = [one._replace(ends=_earlier(one.ends, row.begins)) for one in before]
+        return [*ending, *(_replaced(one, row) for one in others if one.begins >= row.begins), row]
     # News of the past: what is known now is not touched. What holds from now on is none, whatever their clocks.
-    if row.begins < older.begins and row.begins != row.recorded:
-        return [row._replace(ends=_earlier(row.ends, older.begins), closed=row.recorded, successor=older.id)]
-    ended = older._replace(ends=_earlier(older.ends, row.begins), closed=row.recorded, successor=row.id)
-    return [ended, row]
+    if others and row.begins < others[0].begins and row.begins != row.recorded:
+        told = row._replace(ends=_earlier(row.ends, others[0].begins))
+        if _to_come(others[0], row.recorded):
+            return [told]
+        return [told._replace(closed=row.recorded, successor=others[0].id)]
+    return [*(_replaced(one, row) for one in others), row]
+
+
+def _replaced(older: MemoryRow, row: MemoryRow) -> MemoryRow:
+    """A row whose place another one takes. One that was only to begin later never held."""
+    ends = older.begins if _to_come(older, row.recorded) else _earlier(older.ends, row.begins)
+    return older._replace(ends=ends, closed=row.recorded, successor=row.id)
+
+
+def _to_come(row: MemoryRow, now: int) -> bool:
+    """Whether a row was said ahead of its time, which has not come. Others hold at once, whatever the clocks."""
+    return row.begins > max(now, row.recorded)
+
+
+def _freed(row: MemoryRow, follower: MemoryRow) -> MemoryRow:
+    """A row that was to end where another one begins, which now does not."""
+    return row._replace(ends=None) if row.ends == follower.begins else row
+
+
+def _confirming(row: MemoryRow, known: MemoryRow) -> MemoryRow:
+    """A row that says again what is known, and takes its place."""
+    return row._replace(
+        times=known.times + 1,
+        importance=max(known.importance, row.importance),
+        confidence=max(known.confidence, row.confidence),
+    )
 
 
 def _said_to_end(known: MemoryRow, row: MemoryRow) -> int | None:
@@ -103,8 +150,8 @@ class Rows(Protocol):
         """The current row of an id."""
         ...
 
-    def keyed(self, key: str) -> MemoryRow | None:
-        """The current row of a key."""
+    def keyed(self, key: str) -> Sequence[MemoryRow]:
+        """The current rows of a key, in any order: more than one if some are still to begin."""
         ...
 
 
@@ -119,7 +166,8 @@ class Ledger:
     def __init__(self, rows: Rows, changes: int) -> None:
         self._rows = rows
         self._ids: dict[str, MemoryRow | None] = {}
-        self._keys: dict[str, MemoryRow | None] = {}
+        self._keys: dict[str, dict[int, MemoryRow]] = {}
+        self._put_under: dict[str, dict[int, MemoryRow]] = {}
         self.changes = changes
         self.changed: dict[int, MemoryRow] = {}
         self.forgotten: list[int] = []
@@ -141,12 +189,18 @@ class Ledger:
         if row.closed is None:
             self.put(row._replace(importance=float(importance)))
 
-    def forget(self, row: MemoryRow) -> None:
-        """Leave nothing of a memory but that it was. It may be damaged."""
+    def forget(self, row: MemoryRow, now: int | None = None) -> None:
+        """Leave nothing of a memory but that it was. It may be damaged. If it was only to begin after `now`, what holds
+        until then goes on."""
         row = self.changed.get(row.number, row)
-        if row.id or not row.intact:
-            self.put(gone(row))
-            self.forgotten.append(row.number)
+        if not (row.id or not row.intact):
+            return
+        if now is not None and row.intact and row.key is not None and row.closed is None and _to_come(row, now):
+            for other in self._keyed(row.key):
+                if other.number != row.number and _freed(other, row) != other:
+                    self.put(_freed(other, row))
+        self.put(gone(row))
+        self.forgotten.append(row.number)
 
     def put(self, row: MemoryRow) -> None:
         """A row to write: it counts as a change."""
@@ -158,7 +212,7 @@ class Ledger:
         if row.closed is None:
             self._ids[row.id] = row
             if row.key is not None:
-                self._keys[row.key] = row
+                self._put_under.setdefault(row.key, {})[number] = row
 
     def numbered(self, number: Callable[[], int]) -> list[MemoryRow]:
         """The rows to write, in the order in which to write them; new ones get their numbers now."""
@@ -170,10 +224,12 @@ class Ledger:
             self._ids[id] = self._rows.current(id)
         return self._latest(self._ids[id])
 
-    def _keyed(self, key: str) -> MemoryRow | None:
+    def _keyed(self, key: str) -> list[MemoryRow]:
         if key not in self._keys:
-            self._keys[key] = self._rows.keyed(key)
-        return self._latest(self._keys[key])
+            self._keys[key] = {row.number: row for row in self._rows.keyed(key)}
+        rows = self._keys[key] | self._put_under.get(key, {})
+        latest = (self._latest(row) for row in rows.values())
+        return [row for row in latest if row is not None]
 
     def _latest(self, row: MemoryRow | None) -> MemoryRow | None:
         if row is None:
@@ -210,7 +266,7 @@ def settle_all(
     for number in beside.forgotten:
         found = find(number)
         if found is not None:
-            ledger(found.pool).forget(found)
+            ledger(found.pool).forget(found, records[-1].time)
 
 
 def traced_upto(generations: Iterable[int], there: Container[int]) -> int:

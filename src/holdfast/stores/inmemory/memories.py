@@ -107,8 +107,8 @@ class _Pool:
     def current(self, id: str) -> MemoryRow | None:
         return next((row for row in self._rows() if row.id == id and row.closed is None), None)
 
-    def keyed(self, key: str) -> MemoryRow | None:
-        return next((row for row in self._rows() if row.key == key and row.closed is None), None)
+    def keyed(self, key: str) -> list[MemoryRow]:
+        return [row for row in self._rows() if row.key == key and row.closed is None]
 
 
 class _Ledgers(dict[bytes, Ledger]):

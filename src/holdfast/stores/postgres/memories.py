@@ -45,9 +45,9 @@ class Pool:
         """The current row of an id."""
         return next(iter(self._read(M.find_current, (*self.place, id))), None)
 
-    def keyed(self, key: str) -> MemoryRow | None:
-        """The current row of a key."""
-        return next(iter(self._read(M.find_keyed, (*self.place, key))), None)
+    def keyed(self, key: str) -> list[MemoryRow]:
+        """The current rows of a key."""
+        return self._read(M.find_keyed, (*self.place, key))
 
     def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
         return [self.taken(row) for row in self._connection.execute(query.encode(), values, binary=True).fetchall()]

@@ -35,7 +35,7 @@ SELECT DISTINCT pool FROM holdfast.memories WHERE workspace = %s AND owner = %s;
 SELECT * FROM holdfast.memories WHERE workspace = %s AND pool = %s AND id = %s AND closed IS NULL AND id <> '';
 
 -- name: find_keyed
--- The current memory of a key.
+-- The current memories of a key.
 SELECT * FROM holdfast.memories WHERE workspace = %s AND pool = %s AND key = %s AND closed IS NULL;
 
 -- name: find_numbers
@@ -222,12 +222,14 @@ UNION ALL SELECT 1 FROM holdfast.recalls r WHERE NOT EXISTS (
     WHERE m.workspace = r.workspace AND m.pool = r.pool AND m.number = r.number AND m.id <> '') LIMIT 1;
 
 -- name: miscounted_pools
--- Pools of which a change is missing, and memories that say the same or stand under one key and are both current.
+-- Pools of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
 (SELECT 1 FROM holdfast.pools p WHERE p.changes <> (
     SELECT coalesce(max(m.changed), 0) FROM holdfast.memories m WHERE m.workspace = p.workspace AND m.pool = p.pool))
 UNION ALL
 (SELECT 1 FROM holdfast.memories WHERE closed IS NULL GROUP BY workspace, pool, id HAVING count(*) > 1)
 UNION ALL
-(SELECT 1 FROM holdfast.memories WHERE closed IS NULL AND key IS NOT NULL
- GROUP BY workspace, pool, key HAVING count(*) > 1)
+(SELECT 1 FROM holdfast.memories one JOIN holdfast.memories other
+    ON other.workspace = one.workspace AND other.pool = one.pool AND other.key = one.key AND other.number <> one.number
+ WHERE one.key IS NOT NULL AND one.closed IS NULL AND other.closed IS NULL
+   AND one.begins <= other.begins AND coalesce(one.ends, other.begins + 1) > other.begins)
 LIMIT 1;

@@ -37,9 +37,9 @@ class Pool:
         """The current row of an id."""
         return next(iter(self._read(M.find_current, (id, self.pid))), None)
 
-    def keyed(self, key: str) -> MemoryRow | None:
-        """The current row of a key."""
-        return next(iter(self._read(M.find_keyed, (self.pid, key))), None)
+    def keyed(self, key: str) -> list[MemoryRow]:
+        """The current rows of a key."""
+        return self._read(M.find_keyed, (self.pid, key))
 
     def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
         rows: Any = () if self.pid is None else self._connection.execute(query, values).fetchall()

@@ -19,7 +19,7 @@ UPDATE holdfast_pools SET changes = ?, checksum = ? WHERE pid = ?;
 SELECT * FROM holdfast_memories WHERE id = ? AND pid = ? AND closed IS NULL AND id <> '';
 
 -- name: find_keyed
--- The current memory of a key.
+-- The current memories of a key.
 SELECT * FROM holdfast_memories WHERE pid = ? AND key = ? AND closed IS NULL AND key IS NOT NULL;
 
 -- name: find_number
@@ -196,11 +196,14 @@ UNION ALL SELECT 1 FROM holdfast_recalls r
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = r.number AND m.id <> '') LIMIT 1;
 
 -- name: miscounted_pools
--- Pools of which a change is missing, and memories that say the same or stand under one key and are both current.
+-- Pools of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
 SELECT 1 FROM holdfast_pools p
 WHERE p.changes <> (SELECT coalesce(max(m.changed), 0) FROM holdfast_memories m WHERE m.pid = p.pid)
 UNION ALL SELECT * FROM (
     SELECT 1 FROM holdfast_memories WHERE closed IS NULL GROUP BY pid, id HAVING count(*) > 1)
 UNION ALL SELECT * FROM (
-    SELECT 1 FROM holdfast_memories WHERE closed IS NULL AND key IS NOT NULL GROUP BY pid, key HAVING count(*) > 1)
+    SELECT 1 FROM holdfast_memories one JOIN holdfast_memories other
+        ON other.pid = one.pid AND other.key = one.key AND other.number <> one.number AND other.closed IS NULL
+    WHERE one.key IS NOT NULL AND one.closed IS NULL AND other.key IS NOT NULL
+      AND one.begins <= other.begins AND coalesce(one.ends, other.begins + 1) > other.begins)
 LIMIT 1;

@@ -1,0 +1,120 @@
+"""What every store must do for memories that are said ahead of their time."""
+
+from __future__ import annotations
+
+from ..aio import AsyncHoldfast
+from ..ports import Beside, MemoryRow
+from .faces import Opener, both_faces
+from .part_contract import store_beside
+from .trace_contract import TraceContract, enter, known, memory
+
+DAY = 24 * 3600
+_MICROS = DAY * 1_000_000
+
+
+class AheadContract(TraceContract):
+    """The part of the contract that is about memories of one key that begin after they are said."""
+
+    @both_faces
+    async def test_what_begins_later_leaves_what_holds_until_then(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS), session="t")
+        await enter(handle, memory("bern", key="home", begins=now + 60 * _MICROS))
+        assert await _told(handle, now) == [("rome", 0, 30, None), ("oslo", 30, 60, None), ("bern", 60, None, None)]
+        await enter(handle, memory("bonn", key="home", begins=now + 40 * _MICROS))
+        later = [("rome", 0, 30, None), ("oslo", 30, 40, None), ("bern", 60, 60, "bonn"), ("bonn", 40, None, None)]
+        assert await _told(handle, now) == later, "what was to come after it was said before"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_holds_from_now_on_ends_what_was_to_come(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(10 * DAY)
+        await enter(handle, memory("bonn", key="home"))
+        assert await _told(handle, now) == [("rome", 0, 10, "bonn"), ("oslo", 30, 30, "bonn"), ("bonn", 10, None, None)]
+        await enter(handle, memory("kyiv", key="home", begins=now - 5 * _MICROS))
+        assert (await _told(handle, now))[-1] == ("kyiv", -5, 10, "bonn"), "news of the past"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_was_followed_is_history_when_the_key_is_next_written(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(40 * DAY)
+        await enter(handle, memory("rome", key="home"))  # back again: that is no confirmation of the time before
+        rome, oslo, back = await known(handle, history=True)
+        assert (rome.closed, rome.successor, rome.times) == (now + 30 * _MICROS, "oslo", 1)
+        assert (oslo.closed, oslo.ends, oslo.successor) == (now + 40 * _MICROS, now + 40 * _MICROS, "rome")
+        assert (back.id, back.begins, back.ends, back.times) == ("rome", now + 40 * _MICROS, None, 1)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_was_to_come_may_come_earlier_or_later(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS, importance=0.9))
+        await enter(handle, memory("oslo", key="home", begins=now + 50 * _MICROS))
+        assert await _told(handle, now) == [("rome", 0, 50, None), ("oslo", 30, 30, "oslo"), ("oslo", 50, None, None)]
+        open.clock.advance(10 * DAY)
+        await enter(handle, memory("oslo", key="home"))
+        (oslo,) = await known(handle)
+        assert (oslo.id, oslo.begins, oslo.times, oslo.importance) == ("oslo", now + 10 * _MICROS, 3, 0.9)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_is_said_again_ends_where_the_next_begins(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        await enter(handle, memory("rome", key="home", ends=now + 90 * _MICROS), memory("rome", key="home"))
+        rome, oslo = await known(handle)
+        assert (rome.times, rome.ends, oslo.begins) == (3, oslo.begins, now + 30 * _MICROS)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_is_not_to_come_any_more_ends_nothing(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        for _ in range(2):
+            await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+            (plan,) = await known(handle, id="oslo")
+            await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+            assert await _told(handle, now) == [("rome", 0, None, None)]
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(40 * DAY)
+        (plan,) = await known(handle, id="oslo")
+        await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+        assert await _told(handle, now) == [("rome", 0, 30, None)], "it had come"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_held_before_holds_until_the_next_begins(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        await enter(handle, memory("rome", key="home", begins=now - 5 * _MICROS))
+        assert await _told(handle, now) == [("oslo", 30, None, None), ("rome", -5, 30, None)]
+        assert (await handle.verify()).ok
+
+
+async def _told(handle: AsyncHoldfast, now: int) -> list[tuple[str, int, int | None, str | None]]:
+    """Each row that only says nothing again: its id, the days on which it begins and ends, and what took its place."""
+
+    def day(time: int) -> int:
+        return round((time - now) / _MICROS)
+
+    def told(row: MemoryRow) -> tuple[str, int, int | None, str | None]:
+        assert (row.closed is None) == (row.successor is None)
+        return row.id, day(row.begins), None if row.ends is None else day(row.ends), row.successor
+
+    return [told(row) for row in await known(handle, history=True)]
