@@ -85,6 +85,57 @@ def test_the_same_thing_said_twice_is_one(mind: holdfast.Holdfast, clock: FakeCl
 
 
 @pytest.mark.promise("S4")
+@pytest.mark.parametrize("key", [None, "cfg"])
+def test_what_is_told_of_something_said_again_is_what_is_stored(
+    mind: holdfast.Holdfast, clock: FakeClock, key: str | None
+) -> None:
+    first = mind.memory.remember("The port is 80", key=key)
+    clock.advance(5)
+    again = mind.session("s").remember("The port is 80", key=key, importance=0.9)
+    assert again == mind.memory.get(first.id)
+    assert (again.times, again.source, again.confirmed) == (2, first.source, after(5))
+
+
+@pytest.mark.promise("S4")
+def test_title_and_metadata_of_a_later_saying_count(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    first = mind.memory.remember("The port is 80", metadata={"v": 1}, importance=0.8)
+    clock.advance(5)
+    second = mind.memory.remember("The port is 80", metadata={"v": 2})
+    clock.advance(5)
+    third = mind.session("s").remember("The port is 80", title="Harbour", importance=0.3)
+    assert third == mind.memory.get(first.id)
+    assert (second.times, second.metadata, second.title, second.source) == (2, {"v": 2}, None, "@memory#2")
+    assert (third.times, third.metadata, third.title, third.source) == (3, {"v": 2}, "Harbour", "s#1")
+    assert (third.valid_from, third.recorded, third.importance) == (START, after(10), 0.8)
+    assert len(mind.memory.recall("port", metadata={"v": 2})) == len(mind.memory.recall("harbour", threshold=0.5)) == 1
+    assert len(mind.memory.recall("port", metadata={"v": 1})) == 0
+    assert [one.metadata for one in mind.memory.as_of(after(4)).list()] == [{"v": 1}]
+    assert [(one.metadata["v"], one.current) for one in mind.memory.history(first.id)] == [
+        (1, False), (2, False), (2, True),
+    ]  # fmt: skip
+    same = mind.memory.remember("The port is 80", metadata={"v": 2}, title="Harbour")
+    assert (same.times, same.source) == (4, third.source), "nothing new: it is confirmed"
+    mind.memory.forget(first.id)
+    assert list(mind.memory.list()) == []
+
+
+@pytest.mark.promise("S4", "X11")
+def test_a_step_that_tells_more_of_what_is_known_is_heard(mind: holdfast.Holdfast) -> None:
+    @holdfast.step
+    def tell() -> None:
+        holdfast.remember("The port is 80", metadata={"v": 2})
+
+    @holdfast.task
+    def told() -> None:
+        tell()
+
+    mind.memory.remember("The port is 80", metadata={"v": 1})
+    mind.run(told, id="run")
+    (known,) = mind.memory.list()
+    assert (known.times, known.metadata) == (2, {"v": 2})
+
+
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize(
     "other",
     [{"kind": "preference"}, {"key": "k"}, {"subject": "ada"}, {"scope": "session"}, {"speaker": "Bob"}],

@@ -115,7 +115,7 @@ def test_two_of_a_key_that_hold_at_once_are_found(
 ) -> None:
     with holdfast.open(address) as hf:
         drive(enter(hf._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
-        monkeypatch.setattr("holdfast.stores.memoryrows.settled", lambda row, same, keyed: [row])
+        monkeypatch.setattr("holdfast.stores.memoryrows.settled", lambda row, *_: [row])
         drive(enter(hf._core, memory("b", key="k", begins=begins)))
         assert hf.verify().ok == sound
 

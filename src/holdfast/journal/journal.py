@@ -104,7 +104,7 @@ class Journal:
         place = self._preparing.placing_plain(session, prepared, now)
         reach("append.encoded")
         request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
-        ((position, kind, _, actor, cause, _, _, _, _, stored),), _ = await self.store.append(request)
+        ((position, kind, _, actor, cause, _, _, _, _, stored),), _, _ = await self.store.append(request)
         return Event(session, position, kind, now, actor, cause, None, None, prepared.data, stored)
 
     async def append(
@@ -157,7 +157,7 @@ class Journal:
                 beside=beside,
             )
             try:
-                records, repeated_here = await self.store.append(request)
+                records, repeated_here, _ = await self.store.append(request)
             except SubjectGone:
                 self._owners.forget_all()  # erased by another process since: the name begins anew
                 continue

@@ -194,7 +194,14 @@ def projected(session: str, prepared: Sequence[Prepared], owner: Owner, beside: 
     ]
     if not rows:
         return beside
-    return (beside or Beside())._replace(memories=rows)
+    telling = [row.position for row in rows if tells_more(prepared[row.position].data)]
+    return (beside or Beside())._replace(memories=rows, renewing=telling)
+
+
+def tells_more(data: Mapping[str, Any]) -> bool:
+    """Whether an event says of a memory what is in no row and in no other event: it must not be lost if the same was
+    said before without."""
+    return bool(data.get("title") or data.get("metadata"))
 
 
 def is_memory(data: dict[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from ..errors import UnknownMemory
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered
+from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
 from ..ports import Beside, MemoryQuery, MemoryRow, SubjectGone
 from .items import Memory, memory_of
 from .texts import Texts
@@ -47,19 +47,33 @@ class Catalog:
             owner = await self._journal.owner(subject)
             prepared = self._journal.prepare(draft, owner)
             row = memory_row(session, 0, prepared.data, owner)
+            beside = Beside(memories=(row,))
+            if tells_more(prepared.data):
+                whole = await self._completed(row, prepared.data)
+                if whole is not None:
+                    beside = beside._replace(renewing=(0,))
+                    prepared = self._journal.prepare(Draft(ADDED, whole, actor, cause), owner)
             try:
-                done = await self._journal.append_prepared(
-                    session, [prepared], owner, key=key, beside=Beside(memories=(row,))
-                )
+                done = await self._journal.append_prepared(session, [prepared], owner, key=key, beside=beside)
             except SubjectGone:
                 self._journal.forget_owners()
                 continue
-            if done.repeated or row.key is not None:
+            if done.repeated or done.touched.met:
                 return await self._stored(session, done.records[0].position)
             event = done.records[0]
             placed = row._replace(position=event.position, recorded=event.time, confirmed=event.time)
             ttl = None if row.expires is None else event.time + row.expires
             return memory_of(placed._replace(begins=row.begins or event.time, expires=ttl), prepared.data, subject)
+
+    async def _completed(self, row: MemoryRow, data: dict[str, Any]) -> dict[str, Any] | None:
+        """What an event says of a memory, with the title and metadata that were said before where it has none; None if
+        that is no news: then the memory is only confirmed, and its vector is not made again."""
+        known = await self.current(row.id, row.pool)
+        if known is None:
+            return None
+        before = {"title": known.title, "metadata": dict(known.metadata)}
+        whole = data | {name: value for name, value in before.items() if value and not data.get(name)}
+        return None if all((whole.get(name) or None) == (before[name] or None) for name in before) else whole
 
     async def _stored(self, session: str, position: int) -> Memory:
         """The memory of an event."""

@@ -90,6 +90,9 @@ from .records import (
 from .records import (
     SubjectRow as SubjectRow,
 )
+from .records import (
+    Touched as Touched,
+)
 from .store import (
     Store as Store,
 )

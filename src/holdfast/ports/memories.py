@@ -12,11 +12,11 @@ class MemoryRow(NamedTuple):
     `pool` says who may see it: b"" everybody in the workspace, else one subject or one session. `id` is the hash of
     what it says; in a pool one row of an id is current. Of a `key` so is one that has begun, and each that was said
     ahead of its time: no two of them hold at once. A row that is `closed` is history: since that time something else is
-    known (`successor`), or nothing. `begins` and `ends` say when it holds in the
-    world, `recorded` and `closed` when it was known here. `times` counts how often it was said, `confirmed` is when
-    last. `changed` is the pool's count of changes at the last one of this row. One that was forgotten is closed and has
-    no `id`: only that it is gone is left. `number` is the store's own, and grows. One that is read and not `intact`
-    does not match its checksum: nothing of it can be relied on but its number.
+    known (`successor`), or nothing. `begins` and `ends` say when it holds in the world, `recorded` and `closed` when it
+    was known here. `times` counts how often it was said, `confirmed` is when last. `changed` is the pool's count of
+    changes at the last one of this row. One that was forgotten is closed and has no `id`: only that it is gone is left.
+    `number` is the store's own, and grows. One that is read and not `intact` does not match its checksum: nothing of it
+    can be relied on but its number.
     """
 
     pool: bytes
@@ -88,11 +88,12 @@ class MemoryStore(Protocol):
     """The part of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
 
     a memory that is current already is confirmed, and what said it again is history at once, with the same id as
-    `successor`; one that was over by then holds again. One with the key of another takes its place, and that of those
-    which were to follow, unless it is said to begin earlier: then it is history, which the other one ended; what begins
-    with its event never is, as clocks differ. One that begins after its event leaves what holds until then, which ends
-    with its beginning, and takes the place of what was to begin later. What was followed in this way is closed when the
-    key is next written. Every change counts in its pool, in the order of commits.
+    `successor`; the other way round if the new one is renewing. One that was over by then holds again. One with the key
+    of another takes its place, and that of those which were to follow, unless it is said to begin earlier: then it is
+    history, which the other one ended; what begins with its event never is, as clocks differ. One that begins after its
+    event leaves what holds until then, which ends with its beginning, and takes the place of what was to begin later.
+    What was followed in this way is closed when the key is next written. Every change counts in its pool, in the order
+    of commits.
     """
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:

@@ -151,8 +151,9 @@ class Beside(NamedTuple):
     session, or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on
     there. Then come the things that go: landmarks by name and id; all strands but some; payloads, replaced by their
     digests. `memories` enter the catalog, their positions counted as those of landmarks, their `expires` from the time
-    of the event; those `ended`, by number, are closed at a time; those `weighed` get another importance while they are
-    current; those `forgotten` leave nothing behind but that they were.
+    of the event; if they are known already, those `renewing` (by the same count) take the place of what said it before,
+    as their events tell more. Those `ended`, by number, are closed at a time; those `weighed` get another importance
+    while they are current; those `forgotten` leave nothing behind but that they were.
     """
 
     landmarks: Sequence[Landmark] = ()
@@ -167,6 +168,7 @@ class Beside(NamedTuple):
     forgotten: Sequence[int] = ()
     ended: Sequence[tuple[int, int]] = ()
     weighed: Sequence[tuple[int, float]] = ()
+    renewing: Sequence[int] = ()
 
 
 class Append(NamedTuple):
@@ -192,12 +194,22 @@ class Append(NamedTuple):
     beside: Beside | None = None
 
 
+class Touched(NamedTuple):
+    """What an append did to memories that were there: whether a new one `met` any (it was known, or its key was, or
+    nobody can tell), and how many `words` and `vectors` to be searched went with those that were forgotten."""
+
+    met: bool = False
+    words: int = 0
+    vectors: int = 0
+
+
 class Appended(NamedTuple):
-    """What an append left: its records, and whether an earlier append with the same key had
-    stored them already."""
+    """What an append left: its records, whether an earlier append with the same key had
+    stored them already, and what became of memories that were there."""
 
     records: list[Record]
     repeated: bool
+    touched: Touched = Touched()
 
 
 class SessionRow(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import StoreDamaged
-from ..ports import Beside, MemoryRow, Record
+from ..ports import Beside, MemoryRow, Record, Touched
 
 DROPPED = -1
 """What is stored of a generation that was dropped, in place of whether it is active."""
@@ -33,12 +33,16 @@ def entering(beside: Beside, records: Sequence[Record]) -> Iterable[MemoryRow]:
 
 
 def settled(
-    row: MemoryRow, same: Callable[[str], MemoryRow | None], keyed: Callable[[str], Sequence[MemoryRow]]
+    row: MemoryRow,
+    same: Callable[[str], MemoryRow | None],
+    keyed: Callable[[str], Sequence[MemoryRow]],
+    renewing: bool = False,
 ) -> list[MemoryRow]:
     """The rows to write for a new memory: itself, and those whose place it takes or that it confirms.
 
     `same` gives the current row of an id in its pool, `keyed` those of a key. A new row has no number. One that only
-    says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too.
+    says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too. If
+    it is `renewing`, the one before becomes that.
     """
     over, others = _lapsed(keyed(row.key) if row.key is not None else (), row.recorded)
     known = same(row.id)
@@ -49,13 +53,12 @@ def settled(
         return [*over, _replaced(known, row), *_placed(_confirming(row, known), others)]
     ends = _said_to_end(known, row)
     following = next((one for one in others if one.begins > known.begins), None)
-    confirmed = known._replace(
-        confirmed=max(known.confirmed, row.confirmed),
-        times=known.times + 1,
-        expires=row.expires,
-        importance=max(known.importance, row.importance),
-        confidence=max(known.confidence, row.confidence),
-        ends=ends if following is None else _earlier(ends, following.begins),
+    ends = ends if following is None else _earlier(ends, following.begins)
+    if renewing:
+        said = known._replace(closed=row.recorded, successor=row.id)
+        return [*over, said, _confirming(row, known)._replace(begins=known.begins, ends=ends)]
+    confirmed = _confirming(known, row)._replace(
+        confirmed=max(known.confirmed, row.confirmed), expires=row.expires, ends=ends
     )
     return [*over, confirmed, row._replace(closed=row.recorded, successor=row.id)]
 
@@ -102,12 +105,12 @@ def _freed(row: MemoryRow, follower: MemoryRow) -> MemoryRow:
     return row._replace(ends=None) if row.ends == follower.begins else row
 
 
-def _confirming(row: MemoryRow, known: MemoryRow) -> MemoryRow:
-    """A row that says again what is known, and takes its place."""
+def _confirming(row: MemoryRow, other: MemoryRow) -> MemoryRow:
+    """A row that stands for another one, too, which says the same."""
     return row._replace(
-        times=known.times + 1,
-        importance=max(known.importance, row.importance),
-        confidence=max(known.confidence, row.confidence),
+        times=row.times + other.times,
+        importance=max(row.importance, other.importance),
+        confidence=max(row.confidence, other.confidence),
     )
 
 
@@ -171,10 +174,14 @@ class Ledger:
         self.changes = changes
         self.changed: dict[int, MemoryRow] = {}
         self.forgotten: list[int] = []
+        self.met = False
+        """Whether a new memory met one that was there."""
 
-    def enter(self, row: MemoryRow) -> None:
+    def enter(self, row: MemoryRow, renewing: bool = False) -> None:
         """A memory that was said."""
-        for change in settled(row, self._current, self._keyed):
+        changes = settled(row, self._current, self._keyed, renewing)
+        self.met = self.met or changes != [row]
+        for change in changes:
             self.put(change)
 
     def end(self, row: MemoryRow, time: int) -> None:
@@ -253,8 +260,8 @@ def settle_all(
     find: Callable[[int], MemoryRow | None],
 ) -> None:
     """Enter, end, weigh and forget memories with an append. `ledger` gives a pool's, `find` a row of this workspace."""
-    for row in entering(beside, records):
-        ledger(row.pool).enter(row)
+    for given, row in zip(beside.memories, entering(beside, records), strict=True):
+        ledger(row.pool).enter(row, given.position in beside.renewing)
     for number, time in beside.ended:
         found = find(number)
         if found is not None:
@@ -267,6 +274,11 @@ def settle_all(
         found = find(number)
         if found is not None:
             ledger(found.pool).forget(found, records[-1].time)
+
+
+def touched(ledgers: Iterable[Ledger], dropped: Sequence[Sequence[Any]]) -> Touched:
+    """What an append did to memories. Of each trace that went it is said last whether there was a vector."""
+    return Touched(any(ledger.met for ledger in ledgers), len(dropped), sum(1 for one in dropped if one[-1]))
 
 
 def traced_upto(generations: Iterable[int], there: Container[int]) -> int:

@@ -1,19 +1,19 @@
-"""What every store must do for memories that are said ahead of their time."""
+"""What every store must do for memories that are said ahead of their time, or said again with more to tell."""
 
 from __future__ import annotations
 
 from ..aio import AsyncHoldfast
-from ..ports import Beside, MemoryRow
+from ..ports import Beside, MemoryRow, Touched, Trace
 from .faces import Opener, both_faces
 from .part_contract import store_beside
-from .trace_contract import TraceContract, enter, known, memory
+from .trace_contract import TraceContract, enter, keeper, known, memory
 
 DAY = 24 * 3600
 _MICROS = DAY * 1_000_000
 
 
 class AheadContract(TraceContract):
-    """The part of the contract that is about memories of one key that begin after they are said."""
+    """The part of the contract that is about memories that meet others, of one key or of one id."""
 
     @both_faces
     async def test_what_begins_later_leaves_what_holds_until_then(self, open: Opener) -> None:
@@ -105,6 +105,45 @@ class AheadContract(TraceContract):
         await enter(handle, memory("rome", key="home", begins=now - 5 * _MICROS))
         assert await _told(handle, now) == [("oslo", 30, None, None), ("rome", -5, 30, None)]
         assert (await handle.verify()).ok
+
+    # -- said again with more to tell
+
+    @both_faces
+    async def test_what_is_renewing_takes_the_place_of_what_said_the_same(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, kind="first"))
+        (before,) = await known(handle)
+        open.clock.advance(10)
+        now = open.clock.now()
+        again = memory("m", importance=0.4, confidence=0.9, expires=9, kind="first")
+        done = await store_beside(handle, "t", Beside(memories=[again], renewing=[0]))
+        said, current = await known(handle, history=True)
+        assert said == before._replace(closed=now, successor="m", changed=2)
+        assert current == before._replace(
+            session="t", recorded=now, confirmed=now, expires=now + 9, confidence=0.9, times=2, changed=3,
+            number=current.number,
+        )  # fmt: skip
+        assert done.touched == Touched(met=True)
+        new = await store_beside(handle, "t", Beside(memories=[memory("n")], renewing=[0]))
+        assert new.touched == Touched()
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_an_append_tells_what_it_did_to_memories(self, open: Opener) -> None:
+        handle = await open()
+        store, workspace = keeper(handle), handle.workspace
+        made = await store.add_generation(workspace, b"model", active=True)
+        met = [
+            (await store_beside(handle, "s", Beside(memories=rows))).touched.met
+            for rows in ([memory("a"), memory("b", key="k")], [memory("a")], [memory("c"), memory("d", key="k")])
+        ]
+        assert met == [False, True, True]
+        rows = await known(handle, history=True)
+        traces = [Trace(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"]
+        await store.put_traces(workspace, made.number, traces)
+        done = await store_beside(handle, "s", Beside(forgotten=[row.number for row in rows]))
+        assert done.touched == Touched(words=4, vectors=3)
+        assert (await store_beside(handle, "s", Beside(forgotten=[rows[0].number]))).touched == Touched()
 
 
 async def _told(handle: AsyncHoldfast, now: int) -> list[tuple[str, int, int | None, str | None]]:

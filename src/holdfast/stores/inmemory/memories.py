@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Trace
-from ..memoryrows import Ledger, settle_all, traced_upto
+from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
+from ..memoryrows import Ledger, settle_all, touched, traced_upto
 
 T = TypeVar("T")
 
@@ -28,11 +28,11 @@ class Memories:
     numbers: count[int] = field(default_factory=lambda: count(1))
     generation_numbers: count[int] = field(default_factory=lambda: count(1))
 
-    def write(self, session: str, beside: Beside, records: Sequence[Record]) -> None:
-        """Enter, end and forget memories with an append."""
+    def write(self, session: str, beside: Beside, records: Sequence[Record]) -> Touched:
+        """Enter, end and forget memories with an append; what that did."""
         ledgers = _Ledgers(self)
         settle_all(beside, records, ledgers.__getitem__, self.rows.get)
-        ledgers.write(session)
+        return touched(ledgers.values(), ledgers.write(session))
 
     def forget_owned(self, ref: bytes) -> tuple[int, int, int]:
         """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""

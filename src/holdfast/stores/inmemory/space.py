@@ -26,6 +26,7 @@ from ...ports import (
     SessionRow,
     SubjectGone,
     SubjectRow,
+    Touched,
 )
 from ..landmarkrows import placed, refuse_second
 from .memories import Memories
@@ -125,10 +126,11 @@ def append(space: Workspace, request: Append) -> Appended:
         space.blobs.setdefault(blob.address, blob)
     for record in records:
         space.add(request.session, record)
+    done = Touched()
     if request.beside is not None:
         _write_beside(space, request.session, request.beside, records)
-        space.memories.write(request.session, request.beside, records)
-    return Appended(records, False)
+        done = space.memories.write(request.session, request.beside, records)
+    return Appended(records, False, done)
 
 
 def _check_beside(space: Workspace, session: str, beside: Beside) -> None:

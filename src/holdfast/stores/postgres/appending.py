@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...crashpoints import reach
 from ...errors import JournalDamaged, PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone
+from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone, Touched
 from ..group import Ticket
 from ..rowcheck import checksum, expect_intact
 from .connection import Connection
@@ -102,7 +102,7 @@ class Appender:
         if head is not None and tried:
             stored = read_records(connection, place, tried[0].position, tried[-1].position)
             if [record.hash for record in stored] == [record.hash for record in tried]:
-                return Appended(tried, False)
+                return Appended(tried, False, Touched(met=True))  # what it did then was not told
         if request.key is not None and head is not None:
             found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
             if found is not None:
@@ -131,11 +131,12 @@ class Appender:
             connection.execute(Q.tell_runs)
         for blob in request.blobs:
             connection.execute(Q.add_blob, (workspace, *blob))
+        done = Touched()
         if request.beside is not None:
             write_beside(connection, place, request.beside, records)
-            write_memories(connection, place, request.beside, records)
+            done = write_memories(connection, place, request.beside, records)
         add_records(connection, place, records)
-        return Appended(records, False)
+        return Appended(records, False, done)
 
     def remember(self, place: Place, last: Record) -> None:
         """Where a session stands now."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...ports import Beside, Change, Generation, MemoryRow, Record, Trace
-from ..memoryrows import DROPPED, Ledger, settle_all, traced_upto
+from ...ports import Beside, Change, Generation, MemoryRow, Record, Touched, Trace
+from ..memoryrows import DROPPED, Ledger, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
 from .connection import Connection
@@ -140,16 +140,16 @@ def locked_rows(
     return pools, {row[2]: pools[row[1]].taken(row) for row in rows}
 
 
-def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> None:
-    """Enter, end and forget memories with an append. The session's row is locked."""
+def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> Touched:
+    """Enter, end and forget memories with an append; what that did. The session's row is locked."""
     if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
-        return
+        return Touched()
     numbers = [*(number for number, _ in (*beside.ended, *beside.weighed)), *beside.forgotten]
     entered = {row.pool for row in beside.memories}
     pools, rows = locked_rows(connection, place[0], numbers, entered)
     settle_all(beside, records, lambda pool: pools[pool].ledger, rows.get)
-    for pool in pools.values():
-        pool.write(place[1])
+    dropped = [row for pool in pools.values() for row in pool.write(place[1])]
+    return touched((pool.ledger for pool in pools.values()), dropped)
 
 
 def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:

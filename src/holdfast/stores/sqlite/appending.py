@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from ...errors import PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone
+from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone, Touched
 from ..rowcheck import checksum, expect_intact
 from .landmarks import check_beside, write_beside
 from .leases import check_fence, release_lease
@@ -107,15 +107,14 @@ class Appender:
             self._connection.execute(Q.add_blob, (workspace, *blob))
         if beside is not None:
             write_beside(self._connection, sid, beside, records)
-        if memories is not None:
-            memories.write(sid)
+        done = Touched() if memories is None else memories.written(sid)
         for record in records:
             self._staged += (sid, *record)
         if request.key is not None:
             self._staged_keys[sid, request.key] = records
         last = records[-1]
         self._heads[sid] = Head(last.position, last.hash)
-        return Appended(records, False)
+        return Appended(records, False, done)
 
     def quickly(self, requests: list[Append]) -> list[Appended] | None:
         """Append plain requests in a single statement, which is its own transaction; None if that cannot be.

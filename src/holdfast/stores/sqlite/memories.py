@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Trace
-from ..memoryrows import DROPPED, Ledger, settle_all, traced_upto
+from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
+from ..memoryrows import DROPPED, Ledger, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
 
@@ -102,6 +102,11 @@ class Pools(dict[bytes, Pool]):
     def write(self, sid: int = 0) -> list[tuple[int, int]]:
         """Store all changes, as `Pool.write` does."""
         return [dropped for pool in self.values() for dropped in pool.write(sid)]
+
+    def written(self, sid: int) -> Touched:
+        """Store all changes of an append; what they did."""
+        dropped = self.write(sid)
+        return touched((pool.ledger for pool in self.values()), dropped)
 
 
 def _one(connection: apsw.Connection, query: str, values: Sequence[Any]) -> Any:
