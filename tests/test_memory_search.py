@@ -302,10 +302,14 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
         assert "connection refused" in missing
         with pytest.raises(EmbedderFailed):
             hf.memory.catch_up()
+        with pytest.raises(EmbedderFailed) as failed:
+            hf.memory.remember("a cat mews", fresh=True)
+        assert "is stored" in "".join(failed.value.__notes__)
         down.clear()
         hf.memory.catch_up()
         found = hf.memory.recall("dog", threshold=0.4)
         assert (sorted(contents(found)), found.waiting, found.missing) == (["a dog barks", "a hound barks"], 0, ())
+        assert contents(hf.memory.recall("mews", threshold=0.4)) == ["a cat mews"]
 
 
 @pytest.mark.promise("R9")

@@ -109,6 +109,20 @@ def test_what_no_schema_has_is_left_alone(hf: holdfast.Holdfast) -> None:
     assert (memory.subject, memory.scope, memory.key) == (None, "workspace", None)
 
 
+@pytest.mark.promise("R4")
+@pytest.mark.parametrize(
+    "name", ["two  blanks", "a line\nbreak", " at the ends ", '"quoted" & <b>', "50%20", "\u2003wide"]
+)
+def test_a_reference_leads_back_whatever_the_name_of_the_session(hf: holdfast.Holdfast, name: str) -> None:
+    hf.session(name).remember("The code is 4711")
+    session = hf.session("other")
+    text = session.use_memory_tool("recall", {"query": "code"})
+    found = re.search(r'ref="([^"]+)"', text)
+    assert found is not None
+    assert session.use_memory_tool("forget", {"ref": found[1]}) == f"Forgotten: {found[1]}."
+    assert list(hf.memory.list()) == []
+
+
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", ["system", "user"])
 def test_the_text_goes_into_requests(memory_in: str) -> None:

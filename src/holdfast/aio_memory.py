@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from .aio_procedures import AsyncProcedures
 from .aio_proposals import AsyncProposals
 from .errors import InvalidInput
-from .journal.events import Event, check_name
+from .journal.events import Event, check_name, micros
 from .journal.journal import Journal
 from .journal.remembered import MemoryDetails
 from .ports import Embedder, MemoryQuery
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .memory.neighbours import Relation
     from .memory.policies import KindPolicy
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 ALL = 2**31
 
 
@@ -203,12 +202,12 @@ class AsyncMemories:
     ) -> int:
         """Forget what was last said before a time. Returns how many memories there were."""
         _check_options(whose, Whose)
-        before, chosen = _moment("time", time), _kinds(kinds)
+        before, chosen = micros("time", time), _kinds(kinds)
         return await self.mind.catalog.forget_before(before, chosen, await self._pools(whose), actor=actor)
 
     def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
         """What was known at a time, or when an event happened."""
-        return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else _moment("when", when))
+        return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else micros("when", when))
 
     async def consolidate(self, **whose: Unpack[Whose]) -> Sequence[Merged]:
         """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. Run it
@@ -273,11 +272,6 @@ class AsyncMemoriesThen:
             yield memory
 
 
-def moment(time: int) -> dt.datetime:
-    """A time in microseconds as a datetime in UTC."""
-    return _EPOCH + dt.timedelta(microseconds=time)
-
-
 def _check_options(given: Mapping[str, Any], known: type) -> None:
     names = known.__annotations__
     unknown = given.keys() - names.keys()
@@ -286,13 +280,7 @@ def _check_options(given: Mapping[str, Any], known: type) -> None:
 
 
 def _time(what: str, value: object) -> int | None:
-    return None if value is None else _moment(what, value)
-
-
-def _moment(what: str, value: object) -> int:
-    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a datetime with a time zone")
-    return (value - _EPOCH) // dt.timedelta(microseconds=1)
+    return None if value is None else micros(what, value)
 
 
 def _share(what: str, value: object) -> float:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .aio_memory import AsyncMemories, moment
+from .aio_memory import AsyncMemories
 from .context.blocks import text_of
 from .context.counting import counter_for
 from .context.faculties import Faculties, fetch_tool
 from .errors import HoldfastError, InvalidInput
-from .journal.events import check_name
+from .journal.events import check_name, moment
 from .journal.journal import Journal
 from .journal.remembered import MemoryDetails
 
@@ -88,6 +88,7 @@ class AsyncRecall:
     async def use_memory_tool(self, name: str, arguments: dict[str, Any], *, subject: str | None = None) -> str:
         """What a call of a memory tool gives back, as text for the model. What cannot be done is said in the text, so
         that the model can do better."""
+        from .memory.guarding import reference, referred
         from .memory.tools import arguments_of
 
         try:
@@ -107,12 +108,13 @@ class AsyncRecall:
                 memory = await self.remember(
                     given.pop("content"), kind=given.pop("kind", "fact"), subject=subject, actor="assistant", **given
                 )
-                return f"Remembered as {memory.source}."
-            memory = await self._memory.mind.catalog.by_source(check_name("ref", given["ref"]), self.id, subject)
+                return f"Remembered as {reference(memory.source)}."
+            source = referred(check_name("ref", given["ref"]))
+            memory = await self._memory.mind.catalog.by_source(source, self.id, subject)
             await self._memory.forget(memory.id, actor="assistant")
         except HoldfastError as error:
             return f"That did not work: {error}"
-        return f"Forgotten: {memory.source}."
+        return f"Forgotten: {reference(memory.source)}."
 
     async def _propose(self, given: dict[str, Any], subject: str | None) -> str:
         proposal = await self._memory.proposals.make(

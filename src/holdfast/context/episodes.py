@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import InvalidInput
-from ..journal.events import Event
+from ..journal.events import Event, moment
 from ..journal.journal import Journal
 from ..ports import RunQuery
 from .blocks import as_json, text_of
@@ -23,7 +23,6 @@ from .progresslog import ProgressLog
 from .talk import Kind, Priority, Unit, units
 from .trimming import plain
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LONGEST = 400
 """Characters of one episode; the whole is in the journal, under its reference."""
 _LOOK_BACK = 4
@@ -125,7 +124,7 @@ class Episodes:
 
 def _episode(session: str, unit: Unit, times: dict[int, int]) -> Episode:
     data, answer = unit.data, unit.answer
-    at = _EPOCH + dt.timedelta(microseconds=times[unit.position])
+    at = moment(times[unit.position])
     rest: dict[str, Any] = {"priority": unit.priority.name.lower()}
     where = unit.position
     if unit.kind is Kind.MESSAGE:

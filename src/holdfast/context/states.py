@@ -9,14 +9,13 @@ from typing import Any
 
 from ..errors import CheckpointDamaged, InvalidInput
 from ..journal.codec import Codec
-from ..journal.events import check_name
+from ..journal.events import check_name, micros, moment
 from ..journal.forms import Fields, Items, Leaf
 from ..journal.journal import Journal
 from ..ports import RunQuery
 from .checkpoints import ANYTHING, Checkpoints, Saved
 
 STATE = "state"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DEEPEST = 8
 """Levels of mappings that are looked into; below, a value is stored as one."""
 _WIDE = 32
@@ -49,7 +48,7 @@ class Checkpoint:
     @property
     def at(self) -> dt.datetime:
         """When it was made, in UTC."""
-        return _EPOCH + dt.timedelta(microseconds=self.time)
+        return moment(self.time)
 
 
 class Shapes:
@@ -162,9 +161,7 @@ class States:
         """The newest state, at or before a position or a time, or the one with an id."""
         position, until = None, None
         if isinstance(at, dt.datetime):
-            if at.tzinfo is None:
-                raise InvalidInput(f"{at!r} has no time zone", hint="give a datetime with tzinfo")
-            until = (at - _EPOCH) // dt.timedelta(microseconds=1)
+            until = micros("at", at)
         elif at is not None:
             if not isinstance(at, int) or isinstance(at, bool) or at < 0:
                 raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with tzinfo")

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..journal.events import moment
 from ..ports import LeaseRow, RunChange, RunRow
 from .history import History, StepRecord
 from .owner import is_held
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class RunStatus(enum.StrEnum):
@@ -72,9 +71,9 @@ def info_of(row: RunRow, lease: LeaseRow | None, now: int, history: History | No
         row.version,
         status,
         row.waiting if status in (RunStatus.WAITING, RunStatus.SLEEPING) else None,
-        _time(row.created),
+        moment(row.created),
         _time_or_none(row.started),
-        _time(row.updated),
+        moment(row.updated),
         _time_or_none(row.ended),
         _time_or_none(row.wake),
         row.parent,
@@ -101,12 +100,8 @@ def status_of(row: RunRow, held: bool, now: int) -> RunStatus:
     return RunStatus.QUEUED if row.started is None or row.waiting is not None else RunStatus.CRASHED
 
 
-def _time(micros: int) -> dt.datetime:
-    return _EPOCH + dt.timedelta(microseconds=micros)
-
-
 def _time_or_none(micros: int | None) -> dt.datetime | None:
-    return None if micros is None else _time(micros)
+    return None if micros is None else moment(micros)
 
 
 # -- changes of the row, each in the transaction of the event that it comes from

@@ -15,6 +15,21 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MAX_NAME = 512
 
 
+def moment(time: int) -> dt.datetime:
+    """A time in microseconds as a datetime in UTC; the nearest that a calendar has."""
+    try:
+        return _EPOCH + dt.timedelta(microseconds=time)
+    except OverflowError:
+        return (dt.datetime.max if time > 0 else dt.datetime.min).replace(tzinfo=dt.UTC)
+
+
+def micros(what: str, value: object) -> int:
+    """A datetime in microseconds. Raises `InvalidInput` for what is none, or has no time zone."""
+    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a datetime with a time zone")
+    return (value - _EPOCH) // dt.timedelta(microseconds=1)
+
+
 class Event(msgspec.Struct, frozen=True, gc=False):
     """What happened, when, by whom and why. `position` counts from 1 in its session.
 
@@ -37,7 +52,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     @property
     def at(self) -> dt.datetime:
         """When it was journaled, in UTC."""
-        return _EPOCH + dt.timedelta(microseconds=self.time)
+        return moment(self.time)
 
 
 class Draft(msgspec.Struct, frozen=True):

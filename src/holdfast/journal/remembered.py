@@ -13,13 +13,12 @@ import msgspec
 
 from ..errors import InvalidInput
 from ..ports import Beside, MemoryRow
-from .events import check_name
+from .events import check_name, micros, moment
 from .owners import Owner
 from .writing import Prepared
 
 ADDED = "memory.added"
 SCOPES = ("workspace", "subject", "session")
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -73,7 +72,7 @@ def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str,
             data[name] = value
     for name in ("valid_from", "valid_to"):
         if details.get(name) is not None:
-            data[name] = _moment(name, details[name])
+            data[name] = micros(name, details[name])
     if data.get("valid_to", _LONGEST * 99) <= data.get("valid_from", -_LONGEST * 99):
         raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
     if details.get("ttl") is not None:
@@ -96,12 +95,6 @@ def _share(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number from 0 to 1")
     return float(value)
-
-
-def _moment(name: str, value: object) -> int:
-    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
-        raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a datetime with a time zone")
-    return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
 def _duration(value: object) -> int:
@@ -211,7 +204,7 @@ def is_memory(data: dict[str, Any]) -> bool:
     details = {name: value for name, value in said.items() if name not in ("content", "kind")}
     try:
         for name in {"valid_from", "valid_to"} & details.keys():
-            details[name] = _EPOCH + dt.timedelta(microseconds=details[name])
+            details[name] = moment(details[name])
         if "ttl" in details:
             details["ttl"] = dt.timedelta(microseconds=details["ttl"])
         return remembered(data["content"], data["kind"], details) == said

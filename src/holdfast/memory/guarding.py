@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from html import escape
+from urllib.parse import quote, unquote
 
 _SIGNS: tuple[tuple[str, str], ...] = (
     (
@@ -53,6 +54,18 @@ def attribute(value: str) -> str:
     return escape(" ".join(value.split()), quote=True)
 
 
+def reference(source: str) -> str:
+    """The source of a memory as a model is shown it: blanks that would not come back as they are, and what would be
+    taken for them, are told by their numbers."""
+    return _FRAGILE.sub(lambda found: quote(found[0], safe=""), source)
+
+
+def referred(reference: str) -> str:
+    """The source that a reference stands for."""
+    return unquote(reference)
+
+
+_FRAGILE = re.compile(r"""[%&<>"']|[^\S ]| (?= )|^ | $""")
 _DELIMITER = re.compile(r"<(?=[^\w<>]*(?:memory|recalled))", re.IGNORECASE)
 """What a reader could take for the beginning or the end of an element, blanks and invisible characters included."""
 

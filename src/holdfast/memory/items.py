@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..journal.events import moment
 from ..ports import MemoryRow
-from .traces import EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,6 @@ class Recalled:
 
     def __len__(self) -> int:
         return len(self.hits)
-
-
-def moment(time: int) -> dt.datetime:
-    """A time in microseconds as a datetime in UTC."""
-    try:
-        return EPOCH + dt.timedelta(microseconds=time)
-    except OverflowError:
-        return dt.datetime.max.replace(tzinfo=dt.UTC) if time > 0 else dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
 def _maybe(time: int | None) -> dt.datetime | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..errors import EmbedderFailed
 from ..journal.journal import Journal
 from .catalog import HOME, Catalog
 from .consolidating import Consolidating
@@ -58,10 +59,17 @@ class Mind:
             session or HOME, content, kind, details, subject=subject, actor=actor, cause=cause
         )
         if fresh:
-            await self.indexing.catch_up()
+            await self._caught_up()
         else:
             self.indexing.wake()
         return memory
+
+    async def _caught_up(self) -> None:
+        try:
+            await self.indexing.catch_up()
+        except EmbedderFailed as failure:
+            failure.add_note("The memory is stored, and found by its words; its vector follows.")
+            raise
 
     async def search(
         self, query: str, pools: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any

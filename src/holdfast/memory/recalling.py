@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ports import TokenCounter
-from .guarding import attribute, enclosed, suspicions
+from .guarding import attribute, enclosed, reference, suspicions
 from .items import Hit, Memory, Recalled
 from .policies import Policies
 from .procedures import PROCEDURE
@@ -62,7 +62,7 @@ def shown(hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standin
     memory = hit.memory
     facts = {
         "kind": memory.kind,
-        "ref": memory.source,
+        "ref": reference(memory.source),
         "on": f"{memory.valid_from:%Y-%m-%d}",
         "said_by": memory.speaker or "",
         "match": "" if standing else f"{hit.likeness:.2f}",

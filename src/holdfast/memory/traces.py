@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ..journal.events import moment
 from .times import MONTHS, Span, spans
 from .words import content_words, number_of, terms
 
 Vector = NDArray[np.float32]
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 READ_UPTO = 20_000
 """Characters of a text that are searched; what lies behind them is kept, but not found."""
 SUBSTANCE_CAP = 30
@@ -43,10 +43,7 @@ _decode = msgspec.msgpack.Decoder(Gist).decode
 
 def day_of(time: int) -> dt.date:
     """The day (in UTC) of a time in microseconds; the nearest that a calendar has."""
-    try:
-        return (EPOCH + dt.timedelta(microseconds=time)).date()
-    except OverflowError:
-        return dt.date.max if time > 0 else dt.date.min
+    return moment(time).date()
 
 
 def read_gist(data: Mapping[str, Any], time: int) -> Gist:
