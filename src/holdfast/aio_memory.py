@@ -18,6 +18,7 @@ from .ports import Embedder, MemoryQuery
 if TYPE_CHECKING:
     from .execution.distilling import Lesson
     from .memory.consolidating import Merged
+    from .memory.contradictions import Contradiction
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
     from .memory.neighbours import Relation
@@ -225,6 +226,14 @@ class AsyncMemories:
             head = await self._journal.reading.head(check_name("session", session))
             done += bool(await writing.write_back(session, head.position))
         return done
+
+    async def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:
+        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
+        is nearly always one, and not all of them are listed."""
+        _check_options(whose, Whose)
+        most, pools = _count("limit", limit), await self._pools(whose)
+        return (await self.mind.contradicting.listed(pools))[:most]
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""

@@ -15,6 +15,7 @@ from .sync_proposals import Proposals
 
 if TYPE_CHECKING:
     from .memory.consolidating import Merged
+    from .memory.contradictions import Contradiction
     from .memory.items import Memory, Recalled
     from .memory.neighbours import Relation
 
@@ -110,6 +111,12 @@ class Memories:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
         session also what its last turn left, which may go on. Returns how many turns were looked at."""
         return drive(self._core.write_back(session))
+
+    def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:
+        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
+        is nearly always one, and not all of them are listed."""
+        return drive(self._core.contradictions(limit=limit, **whose))
 
     def waiting(self) -> int:
         """How many memories have no vector yet."""

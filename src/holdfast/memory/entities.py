@@ -118,7 +118,7 @@ _ADJECTIVES_WORDS = """
     greek turkish egyptian african asian european swiss austrian czech hungarian catholic christian jewish muslim
     hindu buddhist democrat republican
 """
-_ADJECTIVES = frozenset(_ADJECTIVES_WORDS.split())
+ADJECTIVES = frozenset(_ADJECTIVES_WORDS.split())
 _NO_OBJECT = re.compile(
     r"(?:it|him|her|them|this|that|me|you|us|himself|herself|themselves|nothing|something|everything|everyone|one|"
     r"a (?:bit|little|lot|while|few|pain)|(?:an?|the) (?:[\w-]+ ){0,2}(?:same|way|idea|fact|part|role|thing|one|reason|"
@@ -172,13 +172,18 @@ def links(text: str, speaker: str | None = None) -> tuple[Link, ...]:
     """The relations that a text states, in its order, each once. "I" is the speaker, if that is a name."""
     known = named_speaker(speaker)
     found: dict[Link, None] = {}
+    for sentence in sentences(text):
+        said = _INSIDE.sub(r"\1 ", sentence)
+        found |= dict.fromkeys(link for link in _stated(said, known) if _is_sound(link))
+    return tuple(found)
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text that may state something: no questions, and none that are too long to be plain."""
     for sentence in _SENTENCE.split(text):
         if 0 < len(sentence) <= _LONGEST and not sentence.rstrip('"\u201d) ').endswith("?"):
             said = " ".join(sentence.replace("\u2019", "'").split()).strip('"\u201c ')
-            said = said.replace("I'm ", "I am ").replace("I've ", "I have ")
-            said = _INSIDE.sub(r"\1 ", said)
-            found |= dict.fromkeys(link for link in _stated(said, known) if _is_sound(link))
-    return tuple(found)
+            yield said.replace("I'm ", "I am ").replace("I've ", "I have ")
 
 
 def named_speaker(speaker: str | None) -> str | None:
@@ -286,7 +291,7 @@ def _kindred(sentence: str, speaker: str | None) -> Iterator[Link]:
     for match in _THEIRS.finditer(sentence):
         whose = speaker if match["of"] in ("My", "my") else (names(f"by {match['of'][:-2]}") or ("",))[0]
         name = match["who"]
-        if match["is"] and (name.lower() in _ADJECTIVES or not re.compile(_AFTER).match(sentence, match.end())):
+        if match["is"] and (name.lower() in ADJECTIVES or not re.compile(_AFTER).match(sentence, match.end())):
             continue
         if whose and not _UNSURE.search(_STATEMENT.split(sentence[: match.start()])[-1]):
             yield Link(name, f"{match['role']} of", whose)

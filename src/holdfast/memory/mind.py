@@ -10,6 +10,7 @@ from ..errors import EmbedderFailed
 from ..journal.journal import Journal
 from .catalog import HOME, Catalog
 from .consolidating import Consolidating
+from .contradictions import Contradicting
 from .embedding import Embedding, Load
 from .indexing import Indexing
 from .items import Memory, Recalled, moment
@@ -42,6 +43,7 @@ class Mind:
         self.proposals = Proposals(journal, self.catalog, self.persona)
         self.policies = policies
         self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing)
+        self.contradicting = Contradicting(journal, self.catalog)
 
     async def remember(
         self,

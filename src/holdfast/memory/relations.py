@@ -63,7 +63,7 @@ VERBS = (
     Verb("runs on", "runs on", "run on"),
     Verb("belongs to", "belongs to", "belong to"),
     _being("from", "(?:originally )?from"),
-    _being("located in", "(?:located|based|situated) in"),
+    _being("located in", "(?:located|based|situated|headquartered) in"),
     _being("part of", "(?:a )?part of"),
     _being("member of", "a member of|members of"),
     _being("allergic to", "(?:severely |highly )?allergic to", named=False),
