@@ -13,12 +13,14 @@ from .errors import InvalidInput
 from .journal.events import Event, check_name, micros
 from .journal.journal import Journal
 from .journal.remembered import MemoryDetails
-from .ports import Embedder, MemoryQuery
+from .models import load as load_model
+from .ports import Embedder, MemoryQuery, Model
 
 if TYPE_CHECKING:
     from .execution.distilling import Lesson
     from .memory.consolidating import Merged
     from .memory.contradictions import Contradiction
+    from .memory.extracting import Extracted
     from .memory.items import Memory, Recalled
     from .memory.mind import Mind
     from .memory.neighbours import Relation
@@ -210,12 +212,28 @@ class AsyncMemories:
         """What was known at a time, or when an event happened."""
         return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else micros("when", when))
 
-    async def consolidate(self, **whose: Unpack[Whose]) -> Sequence[Merged]:
-        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. Run it
-        now and then; it may be stopped anywhere."""
+    async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extracted:
+        """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
+        stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
+        skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""
+        from .memory.extracting import extract
+
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput("there is no text to read", hint="give text")
+        if speaker is not None:
+            check_name("speaker", speaker)
+        return await extract(text, _model(model), speaker, self.suspicious)
+
+    async def consolidate(
+        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Whose]
+    ) -> Sequence[Merged]:
+        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
+        model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
+        older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
+        and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
         _check_options(whose, Whose)
-        pools = await self._pools(whose)
-        return [merged async for merged in self.mind.consolidating.merge(pools)]
+        most, asked = _count("limit", limit), _model(model)
+        return await self.mind.consolidate(await self._pools(whose), asked, most)
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
@@ -279,6 +297,14 @@ class AsyncMemoriesThen:
         """What was known then."""
         async for memory in self._memories._list(self._time, kinds, limit, whose):
             yield memory
+
+
+def _model(model: Model | str | None) -> Model | None:
+    if isinstance(model, str):
+        return load_model(model)
+    if model is not None and not hasattr(model, "complete"):
+        raise InvalidInput(f"{model!r} is no model", hint="give a model, or a name such as openai:NAME@URL")
+    return model
 
 
 def _check_options(given: Mapping[str, Any], known: type) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from .aio_memory import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Whose
 from .journal.events import Event
 from .journal.remembered import MemoryDetails
+from .ports import Model
 from .runtime import drive, drive_each
 from .sync_procedures import Procedures
 from .sync_proposals import Proposals
@@ -16,6 +17,7 @@ from .sync_proposals import Proposals
 if TYPE_CHECKING:
     from .memory.consolidating import Merged
     from .memory.contradictions import Contradiction
+    from .memory.extracting import Extracted
     from .memory.items import Memory, Recalled
     from .memory.neighbours import Relation
 
@@ -103,9 +105,20 @@ class Memories:
         """What was known at a time, or when an event happened."""
         return MemoriesThen(self._core.as_of(when))
 
-    def consolidate(self, **whose: Unpack[Whose]) -> Sequence[Merged]:
-        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends."""
-        return drive(self._core.consolidate(**whose))
+    def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extracted:
+        """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
+        stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
+        skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""
+        return drive(self._core.extract(text, model=model, speaker=speaker))
+
+    def consolidate(
+        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Whose]
+    ) -> Sequence[Merged]:
+        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
+        model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
+        older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
+        and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
+        return drive(self._core.consolidate(model=model, limit=limit, **whose))
 
     def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a

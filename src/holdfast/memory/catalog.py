@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ..crashpoints import reach
@@ -23,9 +23,10 @@ _PAGE = 500
 class Catalog:
     """Remembers, lists and forgets."""
 
-    def __init__(self, journal: Journal, texts: Texts) -> None:
+    def __init__(self, journal: Journal, texts: Texts, forget_decisions: Callable[[str], Awaitable[None]]) -> None:
         self._journal = journal
         self._texts = texts
+        self._forget_decisions = forget_decisions
 
     async def remember(
         self,
@@ -195,6 +196,7 @@ class Catalog:
         while rows:
             stripped += await self._forget(rows, actor)
             done |= {row.number for row in rows}
+            await self._forget_decisions(id)
             rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
         await self._journal.purge()
         return stripped
@@ -209,7 +211,10 @@ class Catalog:
             said[row.pool, row.id] = max(row.confirmed, said.get((row.pool, row.id), row.confirmed))
         old = [row for row in rows if said[row.pool, row.id] < time]
         for first in range(0, len(old), _PAGE):
-            await self._forget(old[first : first + _PAGE], actor)
+            gone = old[first : first + _PAGE]
+            await self._forget(gone, actor)
+            for id in sorted({row.id for row in gone}):
+                await self._forget_decisions(id)
         if old:
             await self._journal.purge()
         return sum(last < time for last in said.values())

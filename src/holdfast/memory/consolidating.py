@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..ports import Beside, MemoryQuery, MemoryRow
+from .contradictions import Contradiction
 from .items import Memory
 from .names import names
 from .pools import EPISODE, Pool
@@ -21,6 +22,9 @@ from .words import STOP_WORDS, terms
 
 ALIKE = 0.9
 """Cosine from which two memories are looked at."""
+NEAR = 0.8
+"""Cosine from which a model is asked about two memories."""
+_MOST_NEAR = 1_000
 SHARED = 0.75
 """Part of their words, both together, that two of them must share; all of them, where there are no vectors."""
 _BLOCK = 512
@@ -33,10 +37,13 @@ _KEPT_APART = frozenset((EPISODE, "procedure"))
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Two memories that became one: the one that stays, and the one that ended."""
+    """What became of two memories: the one that stays, and the one that ended, if any. `decision` is "same" for what
+    says the same; where a model was asked, "newer", "older", "merge", "both" or "undecided", with its `reason`."""
 
     kept: Memory
-    ended: Memory
+    ended: Memory | None
+    decision: str = "same"
+    reason: str = ""
 
 
 class Consolidating:
@@ -62,6 +69,19 @@ class Consolidating:
                     await self._end(older[0], newer[0])
                     ended.add(older[0].number)
                     yield Merged(newer[1], older[1])
+
+    async def near(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
+        """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
+        found: list[Contradiction] = []
+        for pool in await self._searching.held(pools):
+            for pair in _alike(pool, NEAR) if pool.dims else ():
+                memories = await self._searching.read(pair)
+                if len(memories) == 2 and memories[0].kind == memories[1].kind:
+                    older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
+                    found.append(Contradiction(older, newer, "they are near in meaning"))
+                if len(found) == _MOST_NEAR:
+                    return found
+        return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
 
     async def _of_the_same_words(self, pool: Pool) -> list[tuple[int, int]]:
         """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
@@ -93,13 +113,13 @@ def _candidates(pool: Pool) -> NDArray[np.intp]:
     return np.nonzero(pool.column("alive") & ~np.isin(pool.column("kind"), apart))[0]
 
 
-def _alike(pool: Pool) -> Iterator[tuple[int, int]]:
+def _alike(pool: Pool, least: float = ALIKE) -> Iterator[tuple[int, int]]:
     """The numbers of memories that are near in meaning."""
     chosen = _candidates(pool)
     numbers, vectors = pool.column("number")[chosen].tolist(), pool.vectors[chosen]
     for start in range(0, len(chosen), _BLOCK):
         likeness = vectors[start : start + _BLOCK] @ vectors.T
-        for row, column in zip(*np.nonzero(likeness >= ALIKE), strict=True):
+        for row, column in zip(*np.nonzero(likeness >= least), strict=True):
             if column > start + row:
                 yield numbers[start + row], numbers[column]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..journal.events import moment
@@ -35,12 +35,13 @@ class Contradiction:
 class Contradicting:
     """Finds contradictions among what is known now."""
 
-    def __init__(self, journal: Journal, catalog: Catalog) -> None:
+    def __init__(self, journal: Journal, catalog: Catalog, decided: Callable[[str, str], Awaitable[bool]]) -> None:
         self._journal = journal
         self._catalog = catalog
+        self._decided = decided
 
     async def listed(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
-        """All of them, the newest first, each pair once."""
+        """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
         now = moment(self._journal.clock.now())
         told: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
         async for memory in self._catalog.listed(MemoryQuery(pools, limit=2**31)):
@@ -51,7 +52,8 @@ class Contradicting:
         for claimed in told.values():
             for one in _disagreeing(claimed):
                 found.setdefault((one.older.source, one.newer.source), one)
-        return sorted(found.values(), key=lambda one: _age(one.newer), reverse=True)
+        ordered = sorted(found.values(), key=lambda one: _age(one.newer), reverse=True)
+        return [one for one in ordered if not await self._decided(one.older.id, one.newer.id)]
 
 
 def _holds(memory: Memory, now: dt.datetime) -> bool:

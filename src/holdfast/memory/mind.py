@@ -8,8 +8,9 @@ from typing import Any
 
 from ..errors import EmbedderFailed
 from ..journal.journal import Journal
+from ..ports import Model
 from .catalog import HOME, Catalog
-from .consolidating import Consolidating
+from .consolidating import Consolidating, Merged
 from .contradictions import Contradicting
 from .embedding import Embedding, Load
 from .indexing import Indexing
@@ -19,6 +20,7 @@ from .policies import Policies
 from .procedures import PROCEDURE, Procedures
 from .proposals import SESSION as PROPOSALS
 from .proposals import Proposals
+from .resolving import Decisions, Resolving
 from .searching import Searching, Wanted
 from .texts import Texts
 from .writeback import WriteBack
@@ -34,7 +36,8 @@ class Mind:
         texts = Texts(journal)
         self._journal = journal
         self.embedding = Embedding(journal.store, journal.workspace, load)
-        self.catalog = Catalog(journal, texts)
+        decisions = Decisions(journal)
+        self.catalog = Catalog(journal, texts, decisions.forget)
         self.indexing = Indexing(journal, texts, self.embedding)
         self.searching = Searching(journal, texts, self.embedding, self.indexing)
         self.procedures = Procedures(journal, texts, self.catalog)
@@ -43,7 +46,8 @@ class Mind:
         self.proposals = Proposals(journal, self.catalog, self.persona)
         self.policies = policies
         self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing)
-        self.contradicting = Contradicting(journal, self.catalog)
+        self.contradicting = Contradicting(journal, self.catalog, decisions.made)
+        self.resolving = Resolving(journal, texts, decisions)
 
     async def remember(
         self,
@@ -72,6 +76,15 @@ class Mind:
         except EmbedderFailed as failure:
             failure.add_note("The memory is stored, and found by its words; its vector follows.")
             raise
+
+    async def consolidate(self, pools: tuple[bytes, ...] | None, model: Model | None, most: int) -> list[Merged]:
+        """Merge what says the same; with a model, resolve what disagrees, too."""
+        done = [merged async for merged in self.consolidating.merge(pools)]
+        if model is not None:
+            found = [*await self.contradicting.listed(pools), *await self.consolidating.near(pools)]
+            done += [merged async for merged in self.resolving.resolve(found, model, most)]
+            self.indexing.wake()
+        return done
 
     async def search(
         self, query: str, pools: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any
