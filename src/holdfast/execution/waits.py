@@ -213,14 +213,15 @@ def emit(value: Any) -> None:
 def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetails]) -> None:
     """Keep something beyond this run, for `hf.memory.recall`. Inside a step it is stored with the step's outcome:
     exactly once, if and only if the step is done. What a run about a person remembers is about that person."""
-    data = remembered(content, kind, details)
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()
+        data = remembered(content, kind, details, scope.run.now())
         _check_scope(data, scope.run)
         scope.attached.append(Draft("memory.added", data, cause=scope.run.position or None))
         return
     run = _run("remember()")
+    data = remembered(content, kind, details, run.now())
     _check_scope(data, run)
     identity = run.identify("@remember")
     record, stopped = run.look(identity)

@@ -14,11 +14,14 @@ import msgspec
 from ..errors import InvalidInput
 from ..ports import Beside, MemoryRow
 from .events import check_name, micros, moment
+from .fading import holds_until
 from .owners import Owner
 from .writing import Prepared
 
 ADDED = "memory.added"
 SCOPES = ("workspace", "subject", "session")
+_LASTING = frozenset(["episode", "procedure"])
+"""Kinds of what was said or is done, whatever its words."""
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -34,6 +37,7 @@ class MemoryDetails(TypedDict, total=False):
     confidence      from 0 to 1; 1 if not given
     valid_from, valid_to    when it holds in the world; from now on and for ever if not given
     ttl             seconds after which it is no longer recalled; saying it again starts them anew
+    lasting         whether it holds on although it says "today", "this week" or "until Friday" (False: it ends then)
     scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
     speaker         who said it
     """
@@ -46,6 +50,7 @@ class MemoryDetails(TypedDict, total=False):
     valid_from: dt.datetime | None
     valid_to: dt.datetime | None
     ttl: float | dt.timedelta | None
+    lasting: bool
     scope: str | None
     speaker: str | None
 
@@ -53,8 +58,9 @@ class MemoryDetails(TypedDict, total=False):
 _KNOWN = sorted(MemoryDetails.__annotations__)
 
 
-def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of a memory's event. Raises `InvalidInput` for what cannot be remembered."""
+def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
+    """The data of a memory's event. What says itself how long it holds ends then, if it is told when it is said. Raises
+    `InvalidInput` for what cannot be remembered."""
     unknown = details.keys() - MemoryDetails.__annotations__.keys()
     if unknown:
         raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
@@ -77,6 +83,13 @@ def remembered(content: str, kind: str, details: Mapping[str, Any]) -> dict[str,
         raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
     if details.get("ttl") is not None:
         data["ttl"] = _duration(details["ttl"])
+    lasting = details.get("lasting", False)
+    if not isinstance(lasting, bool):
+        raise InvalidInput(f"{lasting!r} cannot be `lasting`", hint="say True or False")
+    if now is not None and not lasting and not {"valid_to", "ttl"} & data.keys() and kind not in _LASTING:
+        end = holds_until(content, data.get("valid_from", now))
+        if end is not None:
+            data["valid_to"] = end
     if details.get("scope") is not None:
         data["scope"] = _scope(details["scope"])
     if details.get("metadata"):

@@ -43,7 +43,7 @@ class Catalog:
         """Store a memory at the end of a session; durable, and found by words, on return."""
         if subject is not None:
             check_name("subject", subject)
-        draft = Draft(ADDED, remembered(content, kind, details), actor, cause)
+        draft = Draft(ADDED, remembered(content, kind, details, self._journal.clock.now()), actor, cause)
         while True:
             owner = await self._journal.owner(subject)
             prepared = self._journal.prepare(draft, owner)
@@ -194,9 +194,9 @@ class Catalog:
             raise UnknownMemory(id)
         stripped, done = 0, set[int]()
         while rows:
+            await self._forget_decisions(id)
             stripped += await self._forget(rows, actor)
             done |= {row.number for row in rows}
-            await self._forget_decisions(id)
             rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
         await self._journal.purge()
         return stripped
@@ -212,9 +212,9 @@ class Catalog:
         old = [row for row in rows if said[row.pool, row.id] < time]
         for first in range(0, len(old), _PAGE):
             gone = old[first : first + _PAGE]
-            await self._forget(gone, actor)
             for id in sorted({row.id for row in gone}):
                 await self._forget_decisions(id)
+            await self._forget(gone, actor)
         if old:
             await self._journal.purge()
         return sum(last < time for last in said.values())
