@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import EmbedderFailed
+from ..journal.events import moment
 from ..journal.journal import Journal
 from ..ports import Model
 from .catalog import HOME, Catalog
@@ -14,7 +15,7 @@ from .consolidating import Consolidating, Merged
 from .contradictions import Contradicting
 from .embedding import Embedding, Load
 from .indexing import Indexing
-from .items import Memory, Recalled, moment
+from .items import Memory, Recalled
 from .persona import Persona
 from .policies import Policies
 from .procedures import PROCEDURE, Procedures

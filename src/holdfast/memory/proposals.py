@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput, PositionConflict, ProposalDecided, UnknownProposal
-from ..journal.events import Draft, Event, check_name
+from ..journal.events import Draft, Event, check_name, moment
 from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.reading import PAGE
 from ..journal.remembered import ADDED, identity, memory_row, remembered, usual_scope
 from ..ports import Beside, Landmark, LandmarkQuery, MemoryRow, SubjectGone
 from .catalog import Catalog
-from .items import moment
 from .persona import Persona
 
 SESSION = "@proposals"
