@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
 from holdfast.files.boundary import MAX_BYTES, Folder
+from holdfast.files.drafts import Draft
 from holdfast.files.naming import fold, folder_name, leaf_name, slug
 from holdfast.files.paths import Area, place
 
@@ -291,8 +292,30 @@ def test_a_batch_reports_what_is_in_its_way_and_goes_on(folder: Folder, outside:
     done = folder.write_all({**texts, "identity/seat.md": "x"})
     assert set(done.changed) == set(texts) - {"preference/p200.md"}
     assert [path for path, _ in done.refused] == ["preference/p200.md", "identity/seat.md"]
-    assert folder.write_all({path: text for path, text in texts.items() if "p200" not in path}) == ((), ())
+    assert folder.write_all({path: text for path, text in texts.items() if "p200" not in path}) == ((), (), ())
     assert (outside / "seat.md").read_text() == "SECRET"
+    assert litter(folder) == []
+
+
+def test_a_batch_leaves_alone_what_somebody_edited_meanwhile(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = dict.fromkeys(("preference/a.md", "preference/b.md", "preference/c.md"), "old")
+    folder.write_all(texts)
+    seen = dict(folder.walk().files)
+    Path(folder.root, "preference/a.md").write_text("by hand")
+    synced = Draft.sync
+
+    def slowly(draft: Draft) -> None:
+        Path(folder.root, "preference/b.md").write_text("while we wrote")
+        synced(draft)
+
+    monkeypatch.setattr(Draft, "sync", slowly)
+    done = folder.write_all(
+        {**dict.fromkeys(texts, "new"), "preference/d.md": "new"}, seen={**seen, "preference/d.md": None}
+    )
+    assert done == (("preference/c.md", "preference/d.md"), (), ("preference/a.md", "preference/b.md"))
+    assert folder.read("preference/b.md") == "while we wrote"
+    with pytest.raises(FileChanged):
+        folder.write("preference/b.md", "x", seen=folder.signature("preference/b.md"))
     assert litter(folder) == []
 
 

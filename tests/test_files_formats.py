@@ -246,6 +246,13 @@ def test_an_openclaw_file_loses_nothing(text: str) -> None:
     assert format_named("openclaw").write(read.notes) == {"MEMORY.md": text}
 
 
+def test_a_long_file_of_one_section_and_long_blanks() -> None:
+    text = "## Log\n" + "line\n" * 300_000 + "# x" + " " * 300_000 + "y\n## a" + " " * 300_000 + "b"
+    read = format_named("openclaw").read({"MEMORY.md": text})
+    assert len(read.notes) == 2
+    assert format_named("openclaw").write(read.notes) == {"MEMORY.md": text}
+
+
 # -- bad files
 
 

@@ -318,6 +318,34 @@ def test_whatever_somebody_writes_is_read_the_same_after_we_wrote_it(text: str) 
         assert word in kept or word.lower() in ("steps", "evidence") or "---" in text
 
 
+YAMLISH = st.lists(
+    st.sampled_from(
+        ["id: ", "tags: ", "observed: ", "x: ", "- ", "  ", "\n", "[", "]", "{", "}", "&a ", "*a", "!!str ", "? ", ": "]
+    )
+    | st.sampled_from(
+        ["|\n", ">-\n", "#", "'", '"', "%YAML 1.1\n", "...\n", "<<", "2026-01-01", "0001-01-01T00:00+23:59", "1e9999"]
+    )
+    | st.text(st.characters(), max_size=3),
+    max_size=14,
+).map("".join)
+
+
+@settings(max_examples=600, deadline=None)
+@given(YAMLISH, TEXTS)
+@example("x: \ud800", "")
+def test_any_front_matter_is_read_or_refused_with_a_line(block: str, body: str) -> None:
+    text = f"---\n{block}\n---\n{body}"
+    problem = None
+    try:
+        leaf = parse(text, "p.md")
+    except FileMalformed as malformed:
+        problem = malformed
+    if problem is None:
+        assert parse(render(leaf), "p.md") == leaf or "nan" in block.lower()
+    else:
+        assert 1 <= problem.line <= text.count("\n") + 2
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(TEXTS, max_size=5), st.booleans())
 def test_lists_are_read_back_exactly(texts: list[str], numbered: bool) -> None:

@@ -7,7 +7,6 @@ or a file for a link in the middle of an operation gains nothing: what is open s
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -15,20 +14,17 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from ..errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
+from ..errors import BoundaryRefused, FileChanged, FileError, FileMalformed
 from .drafts import Draft, draft_beside, is_draft, sweep_folder
+from .guarding import MAX_BYTES, TRIES, content_of, encoded, look_at, step_into
 from .naming import fold, folder_name
 from .paths import Place, place
 from .walking import Refusal, Signature, Walked, signature_of, walk
 
 __all__ = ["MAX_BYTES", "UNSEEN", "Folder", "Refusal", "Signature", "Walked", "Written"]
 
-MAX_BYTES = 8 * 1024 * 1024
-"""More than this is no memory file."""
 _AT_ONCE = 128
 """Files of a batch that are open at a time."""
-_TRIES = 20
-_LINK = "a symbolic link, or something else than a folder, is in the way"
 
 
 class _Unseen:
@@ -42,10 +38,12 @@ _Seen = Signature | _Unseen | None
 
 
 class Written(NamedTuple):
-    """What a batch did: the paths whose content is new, and those that could not be written for the boundary's sake."""
+    """What a batch did: the paths whose content is new, those that could not be written for the boundary's sake, and
+    those that were left alone because somebody edited them meanwhile."""
 
     changed: tuple[str, ...]
     refused: tuple[Refusal, ...]
+    edited: tuple[str, ...] = ()
 
 
 class Folder:
@@ -95,13 +93,13 @@ class Folder:
         """The file's bytes; None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as beside:
-            return None if beside is None else _content(beside, where)
+            return None if beside is None else content_of(beside, where)
 
     def signature(self, path: str) -> Signature | None:
         """What tells whether the file was changed since; None if there is no file."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as beside:
-            found = None if beside is None else _looked_at(beside, where)
+            found = None if beside is None else look_at(beside, where)
         return found and signature_of(found)
 
     def write(self, path: str, text: str, *, seen: _Seen = UNSEEN) -> bool:
@@ -116,29 +114,32 @@ class Folder:
             if draft is None:
                 return False
             draft.sync()
+            _expect(where, look_at(draft.beside, where), seen)  # that took a while
             draft.publish()
             os.fsync(draft.beside)
         return True
 
-    def write_all(self, texts: Mapping[str, str]) -> Written:
-        """Write many files, each all at once, and durable together when this returns. A file that cannot be written
-        for the boundary's sake is reported and the rest goes on; a path that is none of the layout's raises first."""
+    def write_all(self, texts: Mapping[str, str], *, seen: Mapping[str, Signature | None] | None = None) -> Written:
+        """Write many files, each all at once, and durable together when this returns.
+
+        A file that cannot be written for the boundary's sake, or that is not as it was `seen` any more, is reported and
+        the rest goes on; a path that is none of the layout's raises first.
+        """
         wanted = [(self._writable(path), encoded(path, text)) for path, text in texts.items()]
-        changed: list[str] = []
-        refused: list[Refusal] = []
+        batch = _Batch(seen or {})
         with ExitStack() as open_folders:
             folders = _Folders(self, open_folders)
             for start in range(0, len(wanted), _AT_ONCE):
-                self._write_some(folders, wanted[start : start + _AT_ONCE], changed, refused)
+                self._write_some(folders, wanted[start : start + _AT_ONCE], batch)
             with _trouble(self.root, "write"):
                 folders.sync()
-        return Written(tuple(changed), tuple(refused))
+        return Written(tuple(batch.changed), tuple(batch.refused), tuple(batch.edited))
 
     def remove(self, path: str, *, seen: _Seen = UNSEEN) -> bool:
         """Remove the file, durably, and the folders that are empty then; False if there was none."""
         where = self._writable(path)
         with _trouble(path, "remove"), self._open(where, make=False) as beside:
-            found = None if beside is None else _looked_at(beside, where)
+            found = None if beside is None else look_at(beside, where)
             _expect(where, found, seen)
             if beside is None or found is None:
                 return False
@@ -171,36 +172,32 @@ class Folder:
             raise BoundaryRefused(path, "it is read, never written", hint="edit AGENTS.md yourself")
         return where
 
-    def _write_some(
-        self, folders: _Folders, wanted: list[tuple[Place, bytes]], changed: list[str], refused: list[Refusal]
-    ) -> None:
+    def _write_some(self, folders: _Folders, wanted: list[tuple[Place, bytes]], batch: _Batch) -> None:
         with ExitStack() as open_files:
-            drafts: list[Draft] = []
+            drafts: list[tuple[Place, Draft]] = []
             for where, data in wanted:
-                try:
-                    with _trouble(where.path, "write"):
-                        draft = self._drafted(folders.sharing(open_files), where, data, UNSEEN)
-                except BoundaryRefused as error:
-                    refused.append(Refusal(error.path, error.reason))
-                    continue
-                if draft is not None:
-                    drafts.append(draft)
-                    changed.append(where.path)
+                with batch.reporting(where), _trouble(where.path, "write"):
+                    draft = self._drafted(folders.sharing(open_files), where, data, batch.seen(where))
+                    if draft is not None:
+                        drafts.append((where, draft))
             with _trouble(self.root, "write"):
-                for draft in drafts:
+                for _, draft in drafts:
                     draft.sync()
-                for draft in drafts:
-                    draft.publish()
+                for where, draft in drafts:
+                    with batch.reporting(where):
+                        _expect(where, look_at(draft.beside, where), batch.seen(where))
+                        draft.publish()
+                        batch.changed.append(where.path)
 
     def _drafted(self, folders: _Folders, where: Place, data: bytes, seen: _Seen) -> Draft | None:
         """The data in a draft beside the file; None if the file says so already."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             beside = folders.of(where)
-            old = _looked_at(beside, where)
+            old = look_at(beside, where)
             _expect(where, old, seen)
             if old is None:
                 folders.expect_free(where)
-            elif old.st_size == len(data) and _content(beside, where) == data:
+            elif old.st_size == len(data) and content_of(beside, where) == data:
                 return None
             mode = 0o600 if old is None else stat.S_IMODE(old.st_mode)
             try:
@@ -251,6 +248,30 @@ class Folder:
                 return
             finally:
                 os.close(above)
+
+
+class _Batch:
+    """What became of the files of a batch."""
+
+    def __init__(self, seen: Mapping[str, Signature | None]) -> None:
+        self._seen = seen
+        self.changed: list[str] = []
+        self.refused: list[Refusal] = []
+        self.edited: list[str] = []
+
+    def seen(self, where: Place) -> _Seen:
+        """How the writer has seen the file."""
+        return self._seen.get(where.path, UNSEEN)
+
+    @contextmanager
+    def reporting(self, where: Place) -> Iterator[None]:
+        """A file that is refused does not stop the others."""
+        try:
+            yield
+        except BoundaryRefused as error:
+            self.refused.append(Refusal(error.path, error.reason))
+        except FileChanged:
+            self.edited.append(where.path)
 
 
 class _Folders:
@@ -304,82 +325,9 @@ class _Folders:
             os.fsync(handle)
 
 
-def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
-    """A folder beside an open one, never through a link; made if it is to be, else None if it is not there."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    for _ in range(_TRIES):
-        try:
-            return os.open(name, flags, dir_fd=above)
-        except FileNotFoundError:
-            if not make:
-                return None
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
-                raise BoundaryRefused(path, f"{name}: {_LINK}", hint="put a real folder there") from None
-            raise
-        try:
-            os.mkdir(name, 0o700, dir_fd=above)
-            os.fsync(above)
-        except FileExistsError:
-            continue
-    raise BoundaryRefused(path, f"{name}: it comes and goes", hint="see who removes it")
-
-
-def _looked_at(beside: int, where: Place) -> os.stat_result | None:
-    """What is at the place; None if nothing is. Raises for links and for what is not a file."""
-    try:
-        found = os.stat(where.name, dir_fd=beside, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return _expect_own(found, where)
-
-
-def _expect_own(found: os.stat_result, where: Place) -> os.stat_result:
-    if stat.S_ISLNK(found.st_mode):
-        raise BoundaryRefused(where.path, "it is a symbolic link", hint="put a real file there")
-    if not stat.S_ISREG(found.st_mode):
-        raise BoundaryRefused(where.path, "it is not a file", hint="move it away")
-    if found.st_nlink > 1:
-        raise BoundaryRefused(where.path, "it is a hard link: the same file has another name", hint="put a copy there")
-    return found
-
-
-def _content(beside: int, where: Place) -> bytes | None:
-    if _looked_at(beside, where) is None:
-        return None
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    try:
-        handle = os.open(where.name, flags, dir_fd=beside)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):
-            raise BoundaryRefused(where.path, "it became a link, or no file", hint="put a real file there") from None
-        raise
-    with open(handle, "rb") as file:
-        _expect_own(os.fstat(handle), where)
-        data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise BoundaryRefused(where.path, f"it has more than {MAX_BYTES:,} bytes", hint="keep long texts elsewhere")
-    return data
-
-
 def _expect(where: Place, found: os.stat_result | None, seen: _Seen) -> None:
     if not isinstance(seen, _Unseen) and seen != (found and signature_of(found)):
         raise FileChanged(where.path)
-
-
-def encoded(path: str, text: str) -> bytes:
-    """The text's bytes. Raises `InvalidInput` for what no file may hold."""
-    try:
-        data = text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{path}: half a surrogate pair cannot be written", hint="replace it") from error
-    if len(data) > MAX_BYTES:
-        raise InvalidInput(
-            f"{path}: a memory file has {MAX_BYTES:,} bytes at most", hint="keep long texts elsewhere and say where"
-        )
-    return data
 
 
 @contextmanager

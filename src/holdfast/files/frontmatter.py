@@ -90,7 +90,7 @@ def _read(block: str, path: str) -> dict[str, Node]:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or error.context or "this is not YAML"
         raise FileMalformed(path, (mark.line if mark else 0) + 2, problem, hint=_QUOTE) from error
-    except yaml.YAMLError as error:  # a character that YAML does not have
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML does not have
         line = block.count("\n", 0, getattr(error, "position", 0) or 0) + 2
         raise FileMalformed(path, line, "YAML does not have this character", hint=_QUOTE) from error
     if node is None:

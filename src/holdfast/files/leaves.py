@@ -199,9 +199,9 @@ def _moment(name: str, node: Node, path: str) -> dt.datetime | None:
         return None
     try:
         time = dt.datetime.fromisoformat(text)
-    except ValueError as error:
+        return time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError) as error:
         raise FileMalformed(path, node.line, f"{name} is a time", hint="such as 2026-03-02T08:15:00Z") from error
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 def tags_of(node: Node, path: str) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ _SPELLED = str.maketrans(
 
 def fold(name: str) -> str:
     """What is left of a name on a system that does not tell letters apart by case or by how accents are stored."""
+    if name.isascii():
+        return name.lower()
     once = unicodedata.normalize("NFKC", name).casefold()
     return unicodedata.normalize("NFKC", once)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ...errors import BoundaryRefused, FileError, FileMalformed, InvalidInput
-from ..boundary import MAX_BYTES, encoded, step_into
 from ..drafts import draft_beside
+from ..guarding import MAX_BYTES, encoded, step_into
 from .notes import Format, Imported, Note, is_safe
 
 _SUFFIXES = (".md", ".jsonl", ".ndjson")

@@ -14,9 +14,9 @@ from .notes import Imported, Note, Role, is_safe, trimmed, worth_writing
 LASTING = "MEMORY.md"
 _LAST = 1_000_000
 _DAILY = re.compile(r"memory/([0-9]{4}-[0-9]{2}-[0-9]{2})(?:-[^/]*)?\.md", re.ASCII)
-_SECTION = re.compile(r"##[ \t]+(\S.*?)\s*")
+_SECTION = re.compile(r"##[ \t]+(\S.*)")
 _ESCAPED = re.compile(r"\\*##[ \t]+\S.*", re.DOTALL)
-_TITLE = re.compile(r"#[ \t]+(\S.*?)\s*")
+_TITLE = re.compile(r"#[ \t]+(\S.*)")
 _TIME = re.compile(r"\[?([01]?[0-9]|2[0-3]):([0-5][0-9])\b", re.ASCII)
 
 
@@ -45,7 +45,7 @@ def _notes(text: str, path: str) -> Iterable[Note]:
     day = _day(path)
     for order, (heading, rest) in enumerate(_split(text)):
         before, inner, after = trimmed(rest)
-        found = (_SECTION if heading else _TITLE).fullmatch(heading or inner.split("\n")[0])
+        found = (_SECTION if heading else _TITLE).fullmatch((heading or inner.split("\n", 1)[0]).rstrip())
         if found and not heading:
             first, _, under = inner.partition("\n")
             more, inner, _ = trimmed(under)
@@ -65,14 +65,14 @@ def _notes(text: str, path: str) -> Iterable[Note]:
 
 def _split(text: str) -> list[tuple[str, str]]:
     """The headings of the sections, each with the rest up to the next; what comes before the first has none."""
-    sections: list[tuple[str, str]] = [("", "")]
-    for number, line in enumerate(text.split("\n")):
-        if _SECTION.fullmatch(line):
-            sections.append((line, ""))
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for line in text.split("\n"):
+        if _SECTION.fullmatch(line.rstrip()):
+            sections.append((line, [""]))  # so that the rest begins with the end of the heading's line
         else:
-            heading, rest = sections[-1]
-            sections[-1] = heading, line if number == 0 else f"{rest}\n{line}"
-    return sections[1:] if _SECTION.fullmatch(text.split("\n")[0]) else sections
+            sections[-1][1].append(line)
+    found = [(heading, "\n".join(lines)) for heading, lines in sections]
+    return found if sections[0][1] else found[1:]
 
 
 def _section(note: Note, own: bool) -> str:
