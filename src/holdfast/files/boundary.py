@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from ..errors import BoundaryRefused, FileChanged, FileError, FileMalformed
-from .drafts import Draft, draft_beside, is_draft, sweep_folder
+from .drafts import Draft, draft_beside, is_draft, sweep_folder, sync_all
 from .guarding import MAX_BYTES, TRIES, content_of, encoded, look_at, step_into
 from .naming import fold, folder_name
 from .paths import Place, place
@@ -181,8 +181,7 @@ class Folder:
                     if draft is not None:
                         drafts.append((where, draft))
             with _trouble(self.root, "write"):
-                for _, draft in drafts:
-                    draft.sync()
+                sync_all([draft for _, draft in drafts])
                 for where, draft in drafts:
                     with batch.reporting(where):
                         _expect(where, look_at(draft.beside, where), batch.seen(where))

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -23,6 +23,7 @@ except ImportError:  # this system has no such locks, nor folders that files can
 
 _DRAFT = re.compile(r"\..{1,120}\.[0-9a-f]{8}\.holdfast-draft", re.DOTALL)
 _SHOWN = 40
+_SYNCERS = 8
 
 
 def is_draft(name: str) -> bool:
@@ -54,6 +55,19 @@ class Draft:
         """Give it the real name. A link that lies there is replaced, not followed. Durable once the folder is."""
         os.rename(self.name, self.target, src_dir_fd=self.beside, dst_dir_fd=self.beside)
         self.published = True
+
+
+def sync_all(drafts: Sequence[Draft]) -> None:
+    """Make the content of all of them durable. Some at a time: file systems share one write of their journal among
+    those who wait for it."""
+    if len(drafts) <= _SYNCERS:
+        for draft in drafts:
+            draft.sync()
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_SYNCERS) as pool:
+        list(pool.map(lambda draft: draft.sync(), drafts))
 
 
 @contextmanager
