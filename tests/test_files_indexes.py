@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.files.indexes import Entry, Index, brief, line, linked, order, parse, read_line, render
 
-pytestmark = pytest.mark.promise("F1", "F3")
+pytestmark = pytest.mark.promise("F1")
 
 FERRY = Entry(
     "Book the ferry", "knowledge/procedures/book.md", "procedure", "check before use", ("ferry", "travel"), "Early."

@@ -15,7 +15,7 @@ from holdfast.files import items
 from holdfast.files.frontmatter import split, written
 from holdfast.files.leaves import Leaf, parse, render
 
-pytestmark = pytest.mark.promise("F1", "F2")
+pytestmark = pytest.mark.promise("F1")
 
 TIME = dt.datetime(2026, 3, 2, 8, 15, tzinfo=dt.UTC)
 WHOLE = Leaf(
