@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import errors as errors
     from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, aopen
+    from .aio_files import AsyncFiles
     from .aio_memory import AsyncMemories
     from .aio_runs import AsyncRunHandle
     from .aio_talk import AsyncProgress
@@ -70,13 +71,16 @@ if TYPE_CHECKING:
     from .memory.proposals import Proposal
     from .memory.recalling import Recollection
     from .sync import Holdfast, Lease, Session, SessionView, open
+    from .sync_files import Files
     from .sync_memory import Memories
     from .sync_runs import RunHandle, SharedState
     from .sync_talk import SessionProgress
+    from .syncing.report import FilesSynced
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "AsyncFiles": "aio_files",
     "AsyncHoldfast": "aio",
     "AsyncLease": "aio",
     "AsyncMemories": "aio_memory",
@@ -93,6 +97,8 @@ _HOME = {
     "EpisodePolicy": "context.episodes",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
+    "Files": "sync_files",
+    "FilesSynced": "syncing.report",
     "Handoff": "context.handoff",
     "Happened": "execution.definitions",
     "Hit": "memory.items",
@@ -149,6 +155,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AsyncFiles",
     "AsyncHoldfast",
     "AsyncLease",
     "AsyncMemories",
@@ -165,6 +172,8 @@ __all__ = [
     "EpisodePolicy",
     "ErasureReport",
     "Event",
+    "Files",
+    "FilesSynced",
     "Handoff",
     "Happened",
     "Hit",

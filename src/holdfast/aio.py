@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
+from .aio_files import AsyncFiles
 from .aio_memory import AsyncMemories
 from .aio_recall import AsyncRecall
 from .aio_runs import OPEN, AsyncRuns
@@ -125,6 +127,11 @@ class AsyncHoldfast(AsyncRuns):
     async def fork(self, session: str, new: str, *, at: int | None = None) -> AsyncSession:
         """A new session that shares another's events up to `at`: journal, state, context and progress as of then."""
         return await self.session(session).fork(new, at=at)
+
+    def files(self, root: str | PathLike[str], *, git: bool = False) -> AsyncFiles:
+        """The memories of this workspace as files in a folder, for people to read and edit. With `git` each change
+        gets a commit there."""
+        return AsyncFiles(self._journal, lambda: self.memory.mind, root, git)
 
     def sessions(self) -> AsyncGenerator[SessionRow, None]:
         """All sessions of the workspace, by id."""

@@ -32,6 +32,8 @@ POINTS: tuple[str, ...] = (
     "memory.reindexed",
     "memory.forgetting",
     "writeback.done",
+    "files.taken",
+    "files.written",
     "outlet.applied",
     "outlet.advanced",
 )

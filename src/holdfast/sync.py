@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -17,6 +18,7 @@ from .journal.verifying import Verification
 from .opening import Address, Settings
 from .ports import Head, Outlet, SessionRow
 from .runtime import Blocking, drive, drive_each
+from .sync_files import Files
 from .sync_memory import Memories
 from .sync_recall import Recall
 from .sync_runs import Runs
@@ -49,6 +51,11 @@ class Holdfast(Runs):
     def fork(self, session: str, new: str, *, at: int | None = None) -> Session:
         """A new session that shares another's events up to `at`: journal, state, context and progress as of then."""
         return Session(drive(self._core.fork(session, new, at=at)))
+
+    def files(self, root: str | PathLike[str], *, git: bool = False) -> Files:
+        """The memories of this workspace as files in a folder, for people to read and edit. With `git` each change
+        gets a commit there."""
+        return Files(self._core.files(root, git=git))
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions of the workspace, by id."""

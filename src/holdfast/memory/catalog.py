@@ -182,6 +182,38 @@ class Catalog:
             raise UnknownMemory(id)
         return found
 
+    # -- changing
+
+    async def revise(
+        self,
+        row: MemoryRow,
+        content: str,
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+    ) -> Memory:
+        """Put other words in the place of a memory: the new ones hold and the old ones are history, at once."""
+        data = remembered(content, kind, details, self._journal.clock.now())
+        draft = Draft(ADDED, data, actor, f"{row.session}#{row.position}")
+        owner = await self._journal.owner(subject)
+        prepared = self._journal.prepare(draft, owner)
+        new = memory_row(HOME, 0, prepared.data, owner)
+        if (new.id, new.pool) == (row.id, row.pool):  # the words are the same: only what is said about them is new
+            return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
+        beside = Beside(memories=(new,), ended=((row.number, self._journal.clock.now()),))
+        done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
+        return await self._stored(HOME, done.records[0].position)
+
+    async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> None:
+        """A memory holds no longer; it stays in the history. `successor` is what holds instead."""
+        said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
+        owner = await self._journal.owner(None)
+        note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
+        beside = Beside(ended=((row.number, self._journal.clock.now()),))
+        await self._journal.append_prepared(HOME, [note], owner, beside=beside)
+
     # -- forgetting
 
     async def forget(self, id: str, *, actor: str | None = None) -> int:

@@ -36,6 +36,7 @@ class Mind:
     def __init__(self, journal: Journal, load: Load, policies: Policies) -> None:
         texts = Texts(journal)
         self._journal = journal
+        self.texts = texts
         self.embedding = Embedding(journal.store, journal.workspace, load)
         decisions = Decisions(journal)
         self.catalog = Catalog(journal, texts, decisions.forget)

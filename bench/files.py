@@ -1,0 +1,79 @@
+"""Memories as files: how long a sync takes from nothing, with nothing to do, and after one change.
+
+    python bench/files.py [--memories 10000] [--rounds 5] [--json]
+
+The store is SQLite in a temporary folder, the files lie beside it; every file is synced to disk. Figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import holdfast
+
+
+def fill(path: Path, count: int) -> None:
+    """Memories of all kinds."""
+    kinds = ("fact", "fact", "fact", "reference", "blocker", "preference")
+    with holdfast.open(path, embedder="none") as hf:
+        for number in range(count):
+            text = f"The depot of route {number} closes at {number % 24}:30 on weekdays, and the key lies with post {number}."
+            hf.memory.remember(text, kind=kinds[number % len(kinds)], metadata={"tags": [f"route-{number % 50}"]})
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def measure(count: int, rounds: int) -> dict[str, float]:
+    """The figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "agent.db"
+        fill(store, count)
+        with holdfast.open(store, embedder="none") as hf:
+            from_nothing = []
+            for number in range(max(1, rounds // 2)):
+                with hf.files(Path(folder) / f"files-{number}") as files:
+                    from_nothing.append(seconds(files.sync))
+            with hf.files(Path(folder) / "files-0") as files:
+                idle = [seconds(files.sync) for _ in range(rounds)]
+                changed, edited = [], []
+                for number in range(rounds):
+                    hf.memory.remember(f"The new rule number {number} holds from May on")
+                    changed.append(seconds(files.sync))
+                    leaf = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
+                        number
+                    ]
+                    leaf.write_text(leaf.read_text().replace("closes at", "shuts at"))
+                    edited.append(seconds(files.sync))
+    return {
+        "sync_10k_s": round(statistics.median(from_nothing), 2),
+        "noop_sync_s": round(statistics.median(idle), 3),
+        "one_change_ms": round(statistics.median(changed) * 1000, 1),
+        "one_edit_ms": round(statistics.median(edited) * 1000, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memories", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="the figures as JSON in the last line")
+    given = parser.parse_args()
+    found = measure(given.memories, given.rounds)
+    for name, value in found.items():
+        print(f"{name:16} {value:10}")
+    if given.json:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What a sync did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A change that a person made in the files and that is journaled now: `what` is "edited", "added", "deleted" or
+    "proposed"; `memory` is the id of what it became, or was."""
+
+    path: str
+    what: str
+    memory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A file that was left alone, and why; `line` is where to look, if that is known."""
+
+    path: str
+    reason: str
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilesSynced:
+    """What a sync did. `conflicts` are files that were edited while the memory changed: both are kept, the edit as a
+    memory of its own. `left` were not understood, or refused. `commits` are those of git."""
+
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    taken: tuple[Taken, ...] = ()
+    conflicts: tuple[Taken, ...] = ()
+    left: tuple[Left, ...] = ()
+    commits: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was different on either side."""
+        return bool(self.written or self.removed or self.taken or self.conflicts)

@@ -1,0 +1,502 @@
+"""Memories as files: written, edited by people, taken in, rebuilt."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Files
+from holdfast.crashpoints import listen
+from holdfast.errors import InvalidInput
+from holdfast.testing.clock import FakeClock
+
+OWN = "workspace/default"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def hf(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    with holdfast.open(any_address, embedder="none", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def files(hf: holdfast.Holdfast, tmp_path: Path) -> Iterator[Files]:
+    with hf.files(tmp_path / "memory") as opened:
+        yield opened
+
+
+def tree(files: Files) -> dict[str, str]:
+    root = Path(files.root)
+    found = {}
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if path.is_file() and not name.startswith((".holdfast", ".git")):
+            found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def leaves(files: Files, folder: str) -> list[Path]:
+    return sorted((Path(files.root) / folder).glob("*.md"))
+
+
+def contents(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
+    return sorted(one.content for one in hf.memory.list(**{"everyone": True, **whose}))
+
+
+def fill(hf: holdfast.Holdfast) -> None:
+    hf.memory.remember("The refund window is 30 days", metadata={"tags": ["shop", "returns"]})
+    hf.memory.remember("The staging host is db-7", title="Staging", key="staging host", importance=0.9)
+    hf.memory.remember("The manual is at example.org/manual", kind="reference")
+    hf.memory.remember("Deploys to prod are denied", kind="blocker")
+    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    hf.memory.remember("Ada is left-handed", kind="identity", subject="ada")
+    hf.memory.procedures.save("deploy", ["Build it", "Ship it"], title="How to deploy")
+
+
+@pytest.mark.promise("F1")
+def test_people_can_read_the_memory(hf: holdfast.Holdfast, files: Files) -> None:
+    fill(hf)
+    done = files.sync()
+    assert done.left == ()
+    found = tree(files)
+    assert sorted({re.sub(r"[^/]*-[0-9a-f]{10}\.md$", "*.md", path) for path in found}) == [
+        "MEMORY.md",
+        "identity/*.md",
+        f"memory/{_day(found)}",
+        "preference/*.md",
+        f"{OWN}/MEMORY.md",
+        f"{OWN}/knowledge/blockers/*.md",
+        f"{OWN}/knowledge/facts/*.md",
+        f"{OWN}/knowledge/procedures/*.md",
+        f"{OWN}/knowledge/reference/*.md",
+        f"{OWN}/runtime/proposals.md",
+        f"{OWN}/runtime/runs.md",
+    ]
+    index = found[f"{OWN}/MEMORY.md"]
+    lines = [line for line in index.splitlines() if line.startswith("- ")]
+    assert len(lines) == 5
+    assert "[fact] [verify: check before use] [shop, returns] - The refund window is 30 days" in index
+    assert "[reference] [verify: must be reconfirmed]" in index
+    for target in re.findall(r"\]\(([^)]+)\)", index):
+        assert (Path(files.root) / OWN / target).is_file()
+    assert f"({OWN}/MEMORY.md)" in found["MEMORY.md"]
+    assert "Ada prefers tea" in found["MEMORY.md"]
+    (way,) = leaves(files, f"{OWN}/knowledge/procedures")
+    text = way.read_text()
+    assert "# How to deploy" in text
+    assert "## Steps\n\n1. Build it\n2. Ship it" in text
+    (staging,) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "staging" in path.name]
+    assert "key: staging host" in staging.read_text()
+    assert 'source: "@memory#2"' in staging.read_text()
+    daily = found[f"memory/{_day(found)}"]
+    assert daily.count("\n- ") == 7
+
+
+def _day(found: dict[str, str]) -> str:
+    return next(path for path in found if path.startswith("memory/")).removeprefix("memory/")
+
+
+@pytest.mark.promise("F3", "F5")
+def test_only_what_changed_is_written(hf: holdfast.Holdfast, files: Files) -> None:
+    fill(hf)
+    files.sync()
+    before = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
+    assert not files.sync().changed
+    hf.memory.remember("Invoices go out on Mondays")
+    done = files.sync()
+    after = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
+    new = after.keys() - before.keys()
+    assert len(new) == 1
+    assert {path for path in before if before[path] != after[path]} == {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
+    assert set(done.written) == new | {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
+    hf.memory.remember("Ada prefers aisle seats", kind="preference", subject="ada")
+    assert "MEMORY.md" in files.sync().written
+    assert os.stat(Path(files.root) / OWN / "MEMORY.md").st_mtime_ns == after[f"{OWN}/MEMORY.md"]
+
+
+@pytest.mark.promise("F4")
+def test_files_are_projections(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
+    fill(hf)
+    files.sync()
+    (fact, *_) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+    fact.write_text(fact.read_text().replace("30 days", "45 days"))
+    (Path(files.root) / OWN / "knowledge/facts/my-note.md").write_text("# Parking\n\nThe lot closes at 20:00.\n")
+    clock.advance(86_400)
+    files.sync()
+    hf.memory.remember("The staging host is db-8", title="Staging", key="staging host")
+    files.sync()
+    before = tree(files)
+    for name in os.listdir(files.root):
+        if not name.startswith("."):
+            subprocess.run(["rm", "-rf", str(Path(files.root) / name)], check=True)
+    assert files.sync().taken == (), "nobody deleted a memory by that"
+    assert tree(files) == before
+    subprocess.run(["rm", "-rf", files.root], check=True)
+    with hf.files(files.root) as again:
+        again.sync()
+        assert tree(again) == before
+
+
+@pytest.mark.promise("F2")
+def test_an_edit_is_taken_in(hf: holdfast.Holdfast, files: Files) -> None:
+    old = hf.memory.remember("The refund window is 30 days", importance=0.8)
+    files.sync()
+    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    path.write_text(path.read_text().replace("30 days", "45 days"))
+    done = files.sync()
+    (taken,) = done.taken
+    assert (taken.what, taken.path) == ("edited", str(path.relative_to(files.root)))
+    (memory,) = hf.memory.list()
+    assert (memory.id, memory.content, memory.importance) == (taken.memory, "The refund window is 45 days", 0.8)
+    events = list(hf.session("@memory").events(types="memory.added"))
+    assert (events[-1].actor, events[-1].cause) == ("human", old.source)
+    assert [hit.memory.id for hit in hf.memory.recall("refund window")] == [memory.id]
+    assert leaves(files, f"{OWN}/knowledge/facts") == [path], "it stays where people found it"
+    assert memory.id in path.read_text()
+    assert not hf.memory.get(old.id).current
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize("kind", ["preference", "identity"])
+def test_an_edit_of_what_people_decide_is_an_accepted_proposal(hf: holdfast.Holdfast, files: Files, kind: str) -> None:
+    hf.memory.remember("Ada prefers tea", kind=kind, subject="ada")
+    files.sync()
+    (path,) = leaves(files, kind)
+    path.write_text(path.read_text().replace("prefers tea", "prefers coffee"))
+    files.sync()
+    assert contents(hf) == ["Ada prefers coffee"]
+    (accepted,) = hf.memory.proposals.list("accepted")
+    assert (accepted.decided_by, accepted.subject) == ("human", "ada")
+    assert leaves(files, kind) == [path]
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+def test_new_and_deleted_files_are_taken_in(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    folder = Path(files.root) / OWN / "knowledge"
+    (folder / "facts" / "parking.md").write_text("# Parking\n\nThe lot closes at 20:00.\n\n## Evidence\n\n- the sign\n")
+    (folder / "procedures").mkdir()
+    (folder / "procedures" / "x.md").write_text("# Close the till\n\n## Steps\n\n1. Count\n2. Sign\n")
+    (Path(files.root) / "preference").mkdir()
+    (Path(files.root) / "preference" / "tea.md").write_text("---\nsubject: ada\n---\nAda prefers tea\n")
+    done = files.sync()
+    assert sorted(one.what for one in done.taken) == ["added"] * 3
+    assert contents(hf, kinds="fact") == ["The lot closes at 20:00.", "The refund window is 30 days"]
+    assert [one.content for one in hf.memory.list(kinds="preference", subject="ada")] == ["Ada prefers tea"]
+    (way,) = hf.memory.procedures.list()
+    assert (way.name, way.steps) == ("Close the till", ("Count", "Sign"))
+    (parking,) = [one for one in hf.memory.list(kinds="fact") if "lot" in one.content]
+    assert parking.title == "Parking"
+    assert not files.sync().changed
+    (folder / "facts" / "parking.md").unlink()
+    done = files.sync()
+    assert [(one.what, one.memory) for one in done.taken] == [("deleted", parking.id)]
+    assert contents(hf, kinds="fact") == ["The refund window is 30 days"]
+    assert not hf.memory.get(parking.id).current, "it is in the history"
+    (retired,) = hf.session("@memory").events(types="memory.retired")
+    assert retired.actor == "human"
+
+
+@pytest.mark.promise("F2")
+def test_steps_title_and_tags_are_edited(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.procedures.save("deploy", ["Build it", "Ship it"])
+    fact = hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    (way,) = leaves(files, f"{OWN}/knowledge/procedures")
+    way.write_text(way.read_text().replace("2. Ship it", "2. Test it\n3. Ship it"))
+    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    path.write_text(
+        path.read_text().replace("# The refund window is 30 days", "# Refunds").replace("kind:", "tags: [shop]\nkind:")
+    )
+    files.sync()
+    (procedure,) = hf.memory.procedures.list()
+    assert (procedure.version, procedure.steps) == (2, ("Build it", "Test it", "Ship it"))
+    (memory,) = hf.memory.list(kinds="fact")
+    assert (memory.id, memory.title, memory.metadata["tags"]) == (fact.id, "Refunds", ["shop"])
+    assert leaves(files, f"{OWN}/knowledge/procedures") == [way]
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+def test_a_conflict_keeps_both_and_says_so(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The staging host is db-7", key="staging host")
+    files.sync()
+    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    hf.memory.remember("The staging host is db-8", key="staging host")
+    path.write_text(path.read_text().replace("db-7", "db-9"))
+    done = files.sync()
+    (conflict,) = done.conflicts
+    assert conflict.path == str(path.relative_to(files.root))
+    assert contents(hf) == ["The staging host is db-8", "The staging host is db-9"]
+    texts = [one.read_text() for one in leaves(files, f"{OWN}/knowledge/facts")]
+    assert sorted(re.findall(r"db-\d", "".join(texts))).count("db-7") == 0
+    assert len(texts) == 2
+    assert "db-8" in path.read_text()
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+def test_a_malformed_file_is_reported_with_its_line_and_left_alone(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The staging host is db-7", key="staging host")
+    files.sync()
+    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    broken = path.read_text().replace("kind: fact", "kind: [fact")
+    path.write_text(broken)
+    for _ in range(2):
+        (left,) = files.sync().left
+        assert left.path == str(path.relative_to(files.root))
+        assert left.line is not None
+        hf.memory.remember("The staging host is db-8", key="staging host")
+    assert path.read_text() == broken, "not even a newer memory writes over it"
+    assert contents(hf) == ["The staging host is db-8"]
+    path.unlink()
+    assert files.sync().left == ()
+    assert "db-8" in path.read_text(), "what could not be written is owed"
+
+
+@pytest.mark.promise("F2", "G3")
+def test_what_was_forgotten_goes_and_does_not_come_back(hf: holdfast.Holdfast, files: Files) -> None:
+    kept = hf.memory.remember("The refund window is 30 days")
+    hf.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
+    files.sync()
+    (path,) = leaves(files, "identity")
+    copy = path.read_text()
+    hf.erase("ada")
+    done = files.sync()
+    assert str(path.relative_to(files.root)) in done.removed
+    assert not any("Zanzibarella" in text for text in tree(files).values()), "nor in the daily log"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(copy)
+    (left,) = files.sync().left
+    assert "not known here" in left.reason
+    assert contents(hf) == [kept.content]
+    hf.memory.forget(kept.id)
+    files.sync()
+    assert leaves(files, f"{OWN}/knowledge/facts") == []
+
+
+@pytest.mark.promise("F6")
+def test_the_soul_is_changed_only_by_an_accepted_proposal(hf: holdfast.Holdfast, files: Files) -> None:
+    proposal = hf.memory.proposals.make("You are Harbour, calm and exact.", kind="soul")
+    assert proposal is not None
+    files.sync()
+    soul = Path(files.root) / "SOUL.md"
+    assert not soul.exists()
+    hf.memory.proposals.accept(proposal.id)
+    files.sync()
+    assert soul.read_text() == "You are Harbour, calm and exact.\n"
+    soul.write_text("You are Storm.\n")
+    assert [one.what for one in files.sync().taken] == ["proposed"]
+    assert hf.memory.soul() == "You are Harbour, calm and exact."
+    assert soul.read_text() == "You are Storm.\n", "what somebody wrote stands until it is decided"
+    (pending,) = hf.memory.proposals.list()
+    hf.memory.proposals.dismiss(pending.id)
+    files.sync()
+    assert soul.read_text() == "You are Harbour, calm and exact.\n"
+    soul.write_text("You are Breeze.\n")
+    files.sync()
+    (pending,) = hf.memory.proposals.list()
+    hf.memory.proposals.accept(pending.id, actor="ada")
+    files.sync()
+    assert hf.memory.soul() == "You are Breeze."
+    assert soul.read_text() == "You are Breeze.\n"
+
+
+@pytest.mark.promise("F6")
+def test_agents_is_read_and_never_written(hf: holdfast.Holdfast, files: Files) -> None:
+    fill(hf)
+    files.sync()
+    assert files.instructions() == ""
+    agents = Path(files.root) / "AGENTS.md"
+    assert not agents.exists()
+    agents.write_text("Be brief.\n")
+    files.sync()
+    assert files.instructions() == "Be brief."
+    assert agents.read_text() == "Be brief.\n"
+
+
+@pytest.mark.promise("F4")
+def test_runtime_is_never_knowledge(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.proposals.make("Ada prefers tea", subject="ada")
+    files.sync()
+    runtime = Path(files.root) / OWN / "runtime"
+    assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
+    (runtime / "note.md").write_text("# A fact\n\nThe lot closes at 20:00.\n")
+    (runtime / "proposals.md").write_text("# Mine\n\nThe lot closes at 20:00.\n")
+    assert files.sync().taken == ()
+    assert contents(hf) == []
+    assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
+
+
+@pytest.mark.promise("F7", "G4")
+def test_a_folder_is_one_workspace_s(any_address: str, tmp_path: Path) -> None:
+    with holdfast.open(any_address, embedder="none") as hf, hf.files(tmp_path / "m") as files:
+        hf.memory.remember("Secret of the first")
+        files.sync()
+    if any_address == "memory:":
+        return
+    with holdfast.open(any_address, embedder="none", workspace="other") as hf, hf.files(tmp_path / "m") as files:
+        with pytest.raises(InvalidInput, match="workspace 'default'"):
+            files.sync()
+        assert contents(hf) == []
+
+
+@pytest.mark.promise("F7")
+def test_links_are_neither_read_nor_written(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    outside = tmp_path / "outside.md"
+    outside.write_text("# Secret\n\nThe vault code is 1234.\n")
+    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    text = path.read_text()
+    path.unlink()
+    path.symlink_to(outside)
+    (path.parent / "other.md").symlink_to(outside)
+    done = files.sync()
+    assert len(done.left) == 2
+    assert contents(hf) == ["The refund window is 30 days"], "a link in its place is no deletion"
+    assert outside.read_text() == "# Secret\n\nThe vault code is 1234.\n"
+    path.unlink()
+    path.write_text(text)
+    assert "deleted" not in {one.what for one in files.sync().taken}
+
+
+@pytest.mark.promise("F5")
+@pytest.mark.parametrize("point", ["append.committed", "files.taken", "files.written"])
+def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    clock = FakeClock()
+    with holdfast.open(tmp_path / "a.db", embedder="none", clock=clock) as hf:
+        fill(hf)
+        with hf.files(tmp_path / "m") as files:
+            files.sync()
+            (fact,) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+            fact.write_text(fact.read_text().replace("30 days", "45 days"))
+            (fact.parent / "note.md").write_text("The lot closes at 20:00.\n")
+            (tea,) = leaves(files, "preference")
+            tea.write_text(tea.read_text().replace("tea", "coffee"))
+            (gone,) = leaves(files, f"{OWN}/knowledge/blockers")
+            gone.unlink()
+        for _ in range(8):
+            listen(die)
+            try:
+                with hf.files(tmp_path / "m") as files:
+                    files.sync()
+                    break
+            except Killed:
+                pass
+            finally:
+                listen(None)
+        with hf.files(tmp_path / "m") as files:
+            files.sync()
+            assert not files.sync().changed
+            left = tree(files)
+        assert contents(hf) == sorted(
+            [
+                "The refund window is 45 days",
+                "The lot closes at 20:00.",
+                "The staging host is db-7",
+                "The manual is at example.org/manual",
+                "Ada prefers coffee",
+                "Ada is left-handed",
+                "deploy, version 1\n1. Build it\n2. Ship it",
+            ]
+        )
+        subprocess.run(["rm", "-rf", str(tmp_path / "m")], check=True)
+        with hf.files(tmp_path / "m") as files:
+            files.sync()
+            assert {path: text for path, text in tree(files).items() if not path.startswith("memory/")} == {
+                path: text for path, text in left.items() if not path.startswith("memory/")
+            }
+
+
+@pytest.mark.promise("F5")
+def test_a_killed_sync_leaves_no_litter(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "a.db", embedder="none") as hf:
+        for number in range(400):
+            hf.memory.remember(f"The lot {number} closes at 20:00")
+    program = (
+        "import holdfast, sys\n"
+        "with holdfast.open(sys.argv[1], embedder='none') as hf, hf.files(sys.argv[2]) as files:\n"
+        "    print('go', flush=True)\n    files.sync()\n"
+    )
+    for pause in (0.02, 0.08, 0.2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "m")], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(pause)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
+        files.sync()
+        assert len(leaves(files, f"{OWN}/knowledge/facts")) == 400
+        assert contents(hf) == sorted(f"The lot {number} closes at 20:00" for number in range(400))
+        odd = [path.name for path in Path(files.root).rglob("*") if path.is_file() and path.suffix != ".md"]
+        assert sorted(odd) == ["lock", "manifest"]
+
+
+@pytest.mark.promise("F8")
+def test_each_change_is_a_commit(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    with hf.files(tmp_path / "m", git=True) as files:
+        memory = hf.memory.remember("The refund window is 30 days")
+        hf.memory.remember("The staging host is db-7")
+        done = files.sync()
+        assert done.left == ()
+        assert len(done.commits) == 3
+        log = _git(files, "log", "--format=%B")
+        assert f"Event: {memory.source}" in log
+        assert "fact: the-refund-window-is-30-days" in log
+        (path, _) = leaves(files, f"{OWN}/knowledge/facts")
+        path.write_text(path.read_text().replace("30 days", "45 days"))
+        files.sync()
+        assert "(human)" in _git(files, "log", "-3", "--format=%s")
+        assert _git(files, "status", "--porcelain", "--", "workspace/default/knowledge") == ""
+        assert files.sync().commits == ()
+
+
+def _git(files: Files, *command: str) -> str:
+    return subprocess.run(["git", "-C", files.root, *command], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.promise("F2", "K4")
+def test_the_walk_that_a_person_would_take(hf: holdfast.Holdfast, files: Files) -> None:
+    (proposal,) = (
+        hf.session("one").turn("I prefer aisle seats.", model=lambda context: "Noted.", subject="ada").proposed
+    )
+    files.sync()
+    assert leaves(files, "preference") == []
+    hf.memory.proposals.accept(proposal.id, actor="ada")
+    files.sync()
+    (path,) = leaves(files, "preference")
+    assert "The user prefers aisle seats" in path.read_text()
+    path.write_text(path.read_text().replace("aisle seats", "window seats, never over the wing"))
+    files.sync()
+    recalled = hf.session("two").recall("Which seats does the user want?", subject="ada")
+    assert "never over the wing" in recalled.text
+    assert "aisle" not in recalled.text
