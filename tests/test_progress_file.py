@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.context import progressfile
@@ -161,7 +161,7 @@ def test_texts_are_tidied_once() -> None:
 # -- changes
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # slow is what a busy machine is
 @given(before=records, after=records)
 def test_changes_lead_from_one_record_to_the_other(before: Progress, after: Progress) -> None:
     found = changes(before, after)

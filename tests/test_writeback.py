@@ -276,6 +276,31 @@ def test_an_erased_person_is_not_written_back(hf: holdfast.Holdfast) -> None:
     assert facts(hf) == []
 
 
+@pytest.mark.promise("G3")
+def test_an_erasure_in_the_middle_of_a_write_back_wins(any_address: str) -> None:
+    """The turn is read, then the person is erased: what was read must not come back under a new key."""
+    said = f"{FACT} Call me Bob. To publish: first build the docs, then push the branch, then tag it. That worked."
+    with open_one(any_address, write_back=False) as hf:
+        turn(hf, said, subject="bob")
+        made = {one.id for one in hf.memory.proposals.list(everyone=True)}
+        assert made, "the turn itself proposes"
+
+        def interfere(point: str) -> None:
+            if point == "writeback.read":
+                listen(None)
+                hf.erase("bob")
+
+        listen(interfere)
+        try:
+            hf.memory.write_back()
+        finally:
+            listen(None)
+        assert facts(hf) == []
+        assert list(hf.memory.proposals.list(everyone=True)) == []
+        assert list(hf.session("@writeback").events()) == []
+        assert hf.memory.write_back() == 0, "it is not tried again for ever"
+
+
 @pytest.mark.promise("K8")
 def test_knowledge_grows_slower_than_the_log(tmp_path: Path) -> None:
     """2,000 turns as they come: much talk, facts now and then, mostly ones that were said before."""

@@ -31,6 +31,7 @@ POINTS: tuple[str, ...] = (
     "memory.traced",
     "memory.reindexed",
     "memory.forgetting",
+    "writeback.read",
     "writeback.done",
     "files.taken",
     "files.written",

@@ -121,15 +121,17 @@ class Procedures:
         subject: str | None = None,
         actor: str | None = None,
         cause: int | str | None = None,
+        owner: Owner | None = None,
     ) -> Procedure:
-        """Save a procedure; durable, and found by words, on return. What changes nothing makes no new version."""
+        """Save a procedure; durable, and found by words, on return. What changes nothing makes no new version. With an
+        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
         check_name("name of a procedure", name)
         if subject is not None:
             check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reading.head(SESSION)
-            owner = await self._journal.owner(subject)
-            pool = pool_of(usual_scope(owner), owner.ref, SESSION)
+            whose = owner or await self._journal.owner(subject)
+            pool = pool_of(usual_scope(whose), whose.ref, SESSION)
             before = await self._versions(pool, name)
             current = next((one for one in before if one.row.closed is None), None)
             wanted = _completed(edit, current)
@@ -140,12 +142,14 @@ class Procedures:
             if current is not None and self._journal.clock.now() < current.row.begins:
                 data["valid_from"] = current.row.begins  # the other's clock is ahead; this is the newer one still
             try:
-                prepared = self._journal.prepare(Draft(ADDED, data, actor, cause), owner)
-                await self._journal.append_prepared(SESSION, [prepared], owner, expected=head.position)
+                prepared = self._journal.prepare(Draft(ADDED, data, actor, cause), whose)
+                await self._journal.append_prepared(SESSION, [prepared], whose, expected=head.position)
             except PositionConflict as conflict:
                 last: Exception = conflict
             except SubjectGone as gone:
                 self._journal.forget_owners()
+                if owner is not None:
+                    raise
                 last = gone
             else:
                 saved = next(one for one in await self._versions(pool, name) if one.own["version"] == number)

@@ -104,35 +104,43 @@ class Proposals:
     # -- making
 
     async def make(
-        self, wanted: Wanted, subject: str | None = None, actor: str | None = None, accepted: bool = False
+        self,
+        wanted: Wanted,
+        subject: str | None = None,
+        actor: str | None = None,
+        accepted: bool = False,
+        owner: Owner | None = None,
     ) -> Proposal | None:
         """Propose something; durable on return. What is pending or was dismissed is given as it stands, and nothing is
-        made of what is known already: then None. If it is `accepted`, the actor decides in the same breath."""
+        made of what is known already: then None. If it is `accepted`, the actor decides in the same breath. With an
+        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
         data = _checked(wanted)
         if subject is not None:
             check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reading.head(SESSION)
-            owner = await self._journal.owner(None if wanted.kind == SOUL else subject)
-            id = _identity(owner, data)
+            whose = owner or await self._journal.owner(None if wanted.kind == SOUL else subject)
+            id = _identity(whose, data)
             before = await self._standing(id)
             if before is not None and before.name != ProposalState.ACCEPTED and not accepted:
                 return await self._told(before)
-            if await self._is_known(data, owner):
+            if await self._is_known(data, whose):
                 return None
             drafts = [Draft(MADE, {"id": id, **data}, actor, wanted.source)]
             if accepted:
-                fields = await self._fields(data, owner)
-                decided = self._accepting(id, data, owner, actor, fields, of=head.position + 1, first=1)
+                fields = await self._fields(data, whose)
+                decided = self._accepting(id, data, whose, actor, fields, of=head.position + 1, first=1)
                 drafts += decided.drafts
                 beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
             else:
-                mark = Landmark(ProposalState.PENDING, id, 0, 0, owner=owner.ref)
+                mark = Landmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
                 beside = Beside(landmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])  # it is known no longer
             try:
-                await self._append(drafts, owner, head.position, beside)
+                await self._append(drafts, whose, head.position, beside)
             except (PositionConflict, SubjectGone) as error:
                 last = self._moved(error)
+                if owner is not None and isinstance(error, SubjectGone):
+                    raise
             else:
                 return await self.get(id)
         raise last

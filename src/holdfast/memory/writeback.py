@@ -17,6 +17,7 @@ from ..crashpoints import reach
 from ..errors import HoldfastError, JournalDamaged, LeaseLost, StoreReadOnly, UnknownProcedure
 from ..journal.events import Draft
 from ..journal.journal import Journal
+from ..journal.owners import Owner
 from ..journal.reading import PAGE
 from ..journal.remembered import ADDED, memory_row, remembered
 from ..ports import Beside, FeedItem, LeaseRow, SubjectGone
@@ -163,22 +164,43 @@ class WriteBack:
 
     async def write_back(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
         """Write back what the last turn of a session up to a position left, unless that was done."""
-        taken = await last_turns(self._journal, session, position)
-        if not taken.turns:
+        taken, owner = await self._read(session, position)
+        if owner is None or not taken.turns:
             return []
         key = _key(session, taken.turns[-1].position)
         if await self._journal.store.find(self._journal.workspace, SESSION, key) is not None:
             return []
-        await self._propose(session, taken)
+        reach("writeback.read")
+        try:
+            return await self._write(session, taken, owner, key, fence)
+        except SubjectGone:
+            self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
+            return []
+
+    async def _read(self, session: str, position: int) -> tuple[Taken, Owner | None]:
+        """The last turns, and whose they are; nobody's any more if that person was erased.
+
+        They are read again once the owner is known. An erasure before that leaves nothing to read, one after it makes
+        every append of this owner fail; somebody new of the same name is never given what the erased one said.
+        """
+        taken = await last_turns(self._journal, session, position)
+        if taken.subject is None:
+            return taken, await self._journal.owner(None)
+        row = await self._journal.store.subject(self._journal.workspace, taken.subject)
+        owner = None if row is None else await self._journal.landmarks.owner_of(row.ref)
+        return await last_turns(self._journal, session, position), owner
+
+    async def _write(self, session: str, taken: Taken, owner: Owner, key: str, fence: int | None) -> list[Finding]:
+        await self._propose(session, taken, owner)
         found = harvest(taken.turns)
         for one in found:
-            await self._learn(one, session, taken.subject, key)
+            await self._learn(one, session, owner, key)
         if found:
-            await self._keep(found, session, taken, key, fence)
+            await self._keep(found, session, taken, owner, key, fence)
             self._indexing.wake()
         return found
 
-    async def _propose(self, session: str, taken: Taken) -> None:
+    async def _propose(self, session: str, taken: Taken, owner: Owner) -> None:
         """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
         last = taken.turns[-1]
         for one in consider(last.user):
@@ -186,23 +208,25 @@ class WriteBack:
                 details = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
                 source = f"{session}#{last.position}"
                 wanted = Wanted(one.content, one.kind, details, one.said, one.reason, source)
-                await self._proposals.make(wanted, taken.subject, "holdfast")
+                await self._proposals.make(wanted, owner.name, "holdfast", owner=owner)
 
-    async def _learn(self, one: Finding, session: str, subject: str | None, key: str) -> None:
+    async def _learn(self, one: Finding, session: str, owner: Owner, key: str) -> None:
         """Save a procedure that worked; note whether one that is known worked again."""
         if one.kind != PROCEDURE or not one.name or one.worked is None:
             return
         cause = f"{session}#{one.position}"
         if one.keep:
             edit = Edit(one.steps, note=one.evidence if len(one.steps) == 1 else None)
-            known = await self._procedures.get(one.name, subject=subject)
+            known = await self._procedures.get(one.name, subject=owner.name)
             if known is None or known.steps != one.steps:
-                await self._procedures.save(one.name, edit, subject, "holdfast", cause)
+                await self._procedures.save(one.name, edit, owner.name, "holdfast", cause, owner=owner)
         with suppress(UnknownProcedure):
-            about: dict[str, Any] = {"version": None, "subject": subject, "actor": "holdfast", "cause": cause}
+            about: dict[str, Any] = {"version": None, "subject": owner.name, "actor": "holdfast", "cause": cause}
             await self._procedures.note(one.name, one.worked, reason=one.reason, key=key, **about)
 
-    async def _keep(self, found: list[Finding], session: str, taken: Taken, key: str, fence: int | None) -> None:
+    async def _keep(
+        self, found: list[Finding], session: str, taken: Taken, owner: Owner, key: str, fence: int | None
+    ) -> None:
         """Append what is kept, and what was decided about the rest, at once and once."""
         decided = [
             {"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found
@@ -214,15 +238,11 @@ class WriteBack:
                 details = {"confidence": _CONFIDENCE.get(one.kind, 0.8), "metadata": {"evidence": one.evidence[:300]}}
                 cause = f"{session}#{one.position}"
                 drafts.append(Draft(ADDED, remembered(one.content, one.kind, details), "holdfast", cause))
-        owner = await self._journal.owner(taken.subject)
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
-        try:
-            await self._journal.append_prepared(
-                SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
-            )
-        except SubjectGone:
-            self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
+        await self._journal.append_prepared(
+            SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
+        )
 
 
 def _key(session: str, position: int) -> str:
