@@ -53,6 +53,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python bench/execution.py
 	$(BIN)/python bench/context.py
 	$(BIN)/python bench/memory.py
+	$(BIN)/python bench/files.py
 	$(BIN)/python bench/embedding.py
 
 clean:

@@ -23,7 +23,7 @@ def fill(path: Path, count: int) -> None:
     kinds = ("fact", "fact", "fact", "reference", "blocker", "preference")
     with holdfast.open(path, embedder="none") as hf:
         for number in range(count):
-            text = f"The depot of route {number} closes at {number % 24}:30 on weekdays, and the key lies with post {number}."
+            text = f"The depot of route {number} closes at {number % 24}:30, and the key lies with post {number}."
             hf.memory.remember(text, kind=kinds[number % len(kinds)], metadata={"tags": [f"route-{number % 50}"]})
 
 
