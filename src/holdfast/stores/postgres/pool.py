@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from .connection import LOST, Connection, PostgresSettings, configure, connect
@@ -16,6 +17,7 @@ from .connection import LOST, Connection, PostgresSettings, configure, connect
 _PATIENCE = 1.0
 """Seconds without a connection after which it is asked whether the pool is to blame."""
 _LONGEST_PROBE = 5.0
+_BETWEEN = 1000
 
 
 class Pool:
@@ -32,6 +34,11 @@ class Pool:
         self._given: WeakKeyDictionary[Connection, ConnectionPool[Connection]] = WeakKeyDictionary()
         self._probing, self._replacing = threading.Lock(), threading.Lock()
         self._closed = False
+        self._spare: list[Connection] = []
+        """One that was given back and is in order: the next one to be given, without the ceremony of the pool."""
+        self._asking: list[None] = []
+        """One for each thread that asks the pool: what is given back then goes there."""
+        self._returns = 0
         self._pool = self._open()
 
     def _open(self) -> ConnectionPool[Connection]:
@@ -63,6 +70,19 @@ class Pool:
 
     def take(self) -> Connection:
         """A connection that must be given back."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            self._asking.append(None)
+        try:
+            # Say so first, then look again: whoever gives one back does the same in the other order.
+            return self._spare.pop() if self._spare else self._take_out()
+        except IndexError:
+            return self._take_out()
+        finally:
+            self._asking.pop()
+
+    def _take_out(self) -> Connection:
         until = time.monotonic() + self._settings.timeout
         patience, doubted = _PATIENCE, None
         while True:
@@ -85,6 +105,20 @@ class Pool:
                 return connection
 
     def give_back(self, connection: Connection) -> None:
+        """Let others have it. Now and then it goes back into the pool, which knows when a connection is too old."""
+        self._returns += 1
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if idle and not self._spare and not self._closed and self._returns % _BETWEEN:
+            self._spare.append(connection)
+            if not self._asking and not self._closed:
+                return
+            try:
+                connection = self._spare.pop()
+            except IndexError:
+                return  # somebody was faster
+        self._put_in(connection)
+
+    def _put_in(self, connection: Connection) -> None:
         self._given.pop(connection).putconn(connection)
 
     def _probe(self) -> float | None:
@@ -111,4 +145,6 @@ class Pool:
 
     def close(self) -> None:
         self._closed = True
+        while self._spare:
+            self._put_in(self._spare.pop())
         self._pool.close(timeout=5)
