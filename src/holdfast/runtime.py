@@ -82,10 +82,14 @@ class Bell:
 
     def ring(self) -> None:
         """Wake all who wait."""
+        # Without the lock, two that ring at once may count as one: what both did can be seen before the count moves.
+        # Whoever waits says so before looking at the count, so one of the two sees the other.
+        self.rings += 1
+        if self._sleepers or self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
         with self._lock:
-            self.rings += 1
-            if not self._sleepers and not self._waiting:
-                return
             waiting, self._waiting = self._waiting, []
             self._condition.notify_all()
         for loop, future in waiting:
@@ -105,12 +109,12 @@ class Bell:
         """Suspend until the count differs from `seen`; False if `timeout` passed first."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
+        entry = (loop, future)
         with self._condition:
-            if self.rings != seen:
-                return True
-            entry = (loop, future)
             self._waiting.append(entry)
         try:
+            if self.rings != seen:
+                return True
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
             return self.rings != seen

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
 from contextvars import copy_context
 from typing import Any
 
@@ -20,13 +19,13 @@ class Branch:
 
     def __init__(self, path: str = "") -> None:
         self.path = path
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
         self.branches = 0
 
     def number(self, name: str) -> str:
         """The number of the next call of a step."""
-        self.counts[name] += 1
-        return f"{self.path}{self.counts[name]}"
+        count = self.counts[name] = self.counts.get(name, 0) + 1
+        return f"{self.path}{count}"
 
     def fork(self) -> Branch:
         """A new line beside this one."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import RunFailed, StepsChanged
 from ..journal.events import Event
-from .context import RunContext, Suspend
+from .context import RunContext
 from .definitions import Task
 from .faults import from_data, to_data
+from .unwinding import Suspend
 
 if TYPE_CHECKING:
     from .engine import Started

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Coroutine, Sequence
 from hashlib import blake2b
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -19,29 +19,14 @@ from .branching import Branch, branch_of, count_branches
 from .definitions import Kind, Step, Task
 from .faults import from_data
 from .history import History, State, StepRecord
+from .stepping import perform
+from .straight import go_straight
+from .unwinding import Left, Stop, Suspend
 from .writing import RunJournal, settle
 
 if TYPE_CHECKING:
     from .engine import Engine
     from .workstate import WorkState
-
-
-class Suspend(BaseException):
-    """The run cannot go on now: unwind the task. `due`: when it can by itself; `outside`: it needs somebody."""
-
-    def __init__(self, due: int | None, waiting: str, outside: bool) -> None:
-        super().__init__(waiting)
-        self.due = due
-        self.waiting = waiting
-        self.outside = outside
-
-
-class Stop(BaseException):
-    """The run was cancelled: unwind the task, then undo."""
-
-
-class Left(BaseException):
-    """Whoever waited for the run has gone: unwind the task; it goes on another time."""
 
 
 class RunContext(RunJournal):
@@ -79,7 +64,7 @@ class RunContext(RunJournal):
 
     def enter(self) -> None:
         """The task begins, in this thread."""
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         if not self.plain:
             self.loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
             count_branches(self.loop)
@@ -88,21 +73,22 @@ class RunContext(RunJournal):
         """Work for the task's code: its result in a plain task, something to await in an async one."""
         return drive(work) if self.plain else work
 
-    def _expect_own_thread(self) -> None:
-        if threading.get_ident() != self._thread:
-            raise InvalidInput(
-                f"a step of run {self.row.run!r} was called from another thread",
-                hint="call steps from the task's own thread; in an async task, use asyncio.gather",
-            )
+    def _other_thread(self) -> InvalidInput:
+        return InvalidInput(
+            f"a step of run {self.row.run!r} was called from another thread",
+            hint="call steps from the task's own thread; in an async task, use asyncio.gather",
+        )
 
     # -- knowing steps again
 
     def identify(self, name: str, key: str | None = None) -> str:
         """What this call is known by: its name and number on its branch, or its name and the caller's key."""
-        self._expect_own_thread()
+        if get_ident() != self._thread:
+            raise self._other_thread()
         if key is not None:
             return f"{name}:{key}"
-        return f"{name}#{self.branch.number(name)}"
+        branch = self.trunk if self.plain else self.branch
+        return f"{name}#{branch.number(name)}"
 
     @property
     def branch(self) -> Branch:
@@ -151,7 +137,7 @@ class RunContext(RunJournal):
             and identity not in self.history.steps
             and self.broken is None
             and not self.readonly
-            and not self.gated
+            and not self.gated()
         )
 
     def forgotten(self) -> list[str]:
@@ -167,8 +153,6 @@ class RunContext(RunJournal):
 
     def call(self, step: Step[..., Any], key: str | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call of a step in the task's code."""
-        from .stepping import Performance, perform
-
         if step.kind is Kind.ASYNC and self.plain:
             raise InvalidInput(
                 f"the async step {step.name!r} was called in the plain task {self.task.name!r}",
@@ -178,7 +162,7 @@ class RunContext(RunJournal):
         if step.takes_key:
             kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
         if step.quick and key is None and self.plain and self.work is None and self.is_new(identity):
-            return Performance(self, step, identity, args, kwargs, keyed=False).go_quickly()
+            return go_straight(self, step, identity, args, kwargs)
         work = perform(self, step, identity, args, kwargs)
         if step.kind is Kind.PLAIN and not self.plain:
             return drive(work)  # a plain function in an async task blocks its loop, as any plain function does
@@ -204,7 +188,6 @@ class RunContext(RunJournal):
 
     # -- waiting and ending
 
-    @property
     def gated(self) -> bool:
         """Whether there may be a reason not to go on, for `gate` to look at."""
         return (

@@ -120,6 +120,8 @@ class Step(Generic[P, R]):
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
         self.costly = irreversible or self.in_doubt != "rerun"
         """Doubt about it would cost a person's time, so that its outcome is written at once."""
+        self.elaborate = self.costly or undo is not None
+        """There is more to its outcome than to note it."""
         self.quick = self.kind is Kind.PLAIN and timeout is None
         self._refuse_nonsense()
         update_wrapper(self, function)

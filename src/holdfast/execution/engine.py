@@ -15,7 +15,7 @@ from ..journal.journal import Journal
 from ..journal.reading import PAGE
 from ..ports import LeaseRow, Limits, Record, RunRow
 from ..runtime import Runtime
-from .context import RunContext, Suspend
+from .context import RunContext
 from .definitions import Task, known_task
 from .executing import Execution, Finished, invoke
 from .faults import from_data
@@ -23,6 +23,7 @@ from .history import History
 from .keeping import Keeper
 from .owner import is_dead, new_owner
 from .runs import created
+from .unwinding import Suspend
 
 
 class Engine:

@@ -15,12 +15,13 @@ from ..errors import HoldfastError, InvalidInput, RunError, StepsChanged, Unknow
 from ..ports import LeaseRow, RunChange, RunRow
 from ..runtime import Runtime, is_driven, on_a_loop
 from .ambient import BRANCH, RUN, STEP
-from .context import RunContext, Stop, Suspend
+from .context import RunContext
 from .definitions import Kind, Task, same_code
 from .faults import from_data, to_data
 from .history import History
 from .runs import ended, nudged, parked
 from .stepping import compensate
+from .unwinding import Stop, Suspend
 
 if TYPE_CHECKING:
     from .engine import Engine

@@ -7,12 +7,13 @@ from typing import Any, Literal
 from ..errors import InvalidInput, RunError, SessionExists, UnknownTask
 from ..journal.events import Draft, check_name
 from ..ports import LeaseRow, RunQuery, RunRow
-from .context import RunContext, Stop, Suspend
+from .context import RunContext
 from .definitions import Task, known_task
 from .engine import Engine
 from .history import StepRecord
 from .owner import is_held
 from .runs import RunInfo, created, ended, info_of, nudged
+from .unwinding import Stop, Suspend
 
 Verdict = Literal["done", "retry", "abort"]
 

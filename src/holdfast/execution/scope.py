@@ -5,30 +5,35 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..errors import InvalidInput, StepTimeout, StoreError
 from ..journal.events import Draft
 from ..ports import Transaction
-from .context import RunContext
-from .definitions import Kind, Step
+from .definitions import Kind
+
+if TYPE_CHECKING:
+    from .context import RunContext
 
 
-class StepScope:
+class StepScope(msgspec.Struct, eq=False):
     """A step while it acts: what the functions that can be called inside it need."""
 
-    def __init__(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
-        self.run = run
-        self.step = step
-        self.identity = identity
-        self.attached: list[Draft] = []
-        self.emitted = 0
-        self.outputs = 0
-        self.progress: Any = None
-        self.transaction: Transaction | None = None
-        self.over = False
-        self.lost = False
-        """The store failed the step, not the step itself."""
+    run: RunContext
+    step: Any
+    """A `Step`, which is a descriptor: as a field's type it would be taken for what it gives."""
+    identity: str
+    attached: tuple[Draft, ...] = ()
+    """Events that are stored with the outcome."""
+    emitted: int = 0
+    outputs: int = 0
+    progress: Any = None
+    transaction: Transaction | None = None
+    over: bool = False
+    lost: bool = False
+    """The store failed the step, not the step itself."""
 
     def again(self) -> StepScope:
         """The scope of a new attempt: it streams from the beginning, and what was streamed before is not repeated."""

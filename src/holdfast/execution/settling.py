@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from ..crashpoints import reach
 from ..errors import InvalidInput
 from .ambient import STEP
-from .context import RunContext
 from .definitions import CannotTell, Happened, Step
 from .faults import refuse_bool, to_data
 from .history import State, StepRecord
@@ -22,22 +21,14 @@ _CHECKS = 3
 class Settling:
     """One step of a run and what became of it."""
 
-    def __init__(
-        self,
-        run: RunContext,
-        step: Step[..., Any],
-        identity: str,
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
-        keyed: bool,
-    ) -> None:
-        self._run = run
+    def __init__(self, scope: StepScope, args: Sequence[Any], kwargs: dict[str, Any], keyed: bool) -> None:
+        self._run = scope.run
         self._keyed = keyed
-        self._step = step
-        self._identity = identity
+        self._step: Step[..., Any] = scope.step
+        self._identity = scope.identity
         self._args = args
         self._kwargs = kwargs
-        self._scope = StepScope(run, step, identity)
+        self._scope = scope
         self._recorded = False
 
     async def _settle(self, why: str, failure: Callable[[str, str, str], Exception]) -> Happened | None:

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout, StoreError, StoreUnavailable
 from ..journal.events import Draft
-from ..ports import Transaction
-from ..runtime import drive, is_driven
+from ..journal.lanes import jot
+from ..journal.writing import Prepared
+from ..ports import Plain, Transaction
+from ..runtime import is_driven
 from .ambient import STEP
-from .context import RunContext, Stop
 from .definitions import Happened, Kind, Step
 from .faults import retry_after
 from .history import State, StepRecord
-from .scope import within
+from .scope import StepScope, within
 from .settling import Settling
+from .unwinding import Stop
+
+if TYPE_CHECKING:
+    from .context import RunContext
+
 
 _SIMPLE = (int, float, bool)
 _LARGE = 2**53
 """Numbers up to here need no second look before they are stored."""
+
+
+def is_simple(value: Any) -> bool:
+    """Whether a value is what reading will give back of it, and holds no credential."""
+    return value is None or (type(value) in _SIMPLE and -_LARGE < value < _LARGE)
 
 
 async def perform(
@@ -46,7 +57,7 @@ async def perform(
         with run.working():
             if run.work is not None:
                 await run.work.before(run, step, identity)
-            return await Performance(run, step, identity, args, kwargs, keyed).go(record)
+            return await Performance(StepScope(run, step, identity), args, kwargs, keyed).go(record)
     except asyncio.CancelledError:
         if not run.unwinding:
             run.broken = run.broken or InvalidInput(
@@ -113,37 +124,8 @@ class Performance(Settling):
         self._scope = self._scope.again()
         return outcome
 
-    def go_quickly(self) -> Any:
-        """`go` for a plain step that the journal does not know, in a plain task where nothing stands in the way: the
-        same in fewer calls. Most steps are like this, and after a sync every call is a cold one."""
-        run, step, scope = self._run, self._step, self._scope
-        run.add([run.journal.note("step.started", {"step": self._identity})])
-        drive(run.flush())
-        if run.gated:
-            drive(self._intended())
-        reach("step.intended")
-        token = STEP.set(scope)
-        try:
-            value = step.function(*self._args, **self._kwargs)
-            reach("step.acted")
-        except Exception as error:  # noqa: BLE001 - looked at where all failures are
-            failure: Exception | None = error
-        except BaseException:
-            scope.end()
-            raise
-        else:
-            failure = None
-        finally:
-            STEP.reset(token)
-        if failure is not None:
-            return drive(self._after_quickly(failure))
-        if step.costly or scope.transaction is not None:
-            return drive(self._ended_quickly(value))
-        result = self._record(value)
-        reach("step.recorded")
-        return result
-
-    async def _after_quickly(self, error: Exception) -> Any:
+    async def after_straight(self, error: Exception) -> Any:
+        """What comes of a first attempt that failed."""
         self._scope.end()
         outcome = await self._after(error, 1)
         if isinstance(outcome, Happened):
@@ -151,7 +133,8 @@ class Performance(Settling):
         await self._intend(outcome)
         return await self._go_on(outcome)
 
-    async def _ended_quickly(self, value: Any) -> Any:
+    async def ended(self, value: Any) -> Any:
+        """Record what the step gave."""
         try:
             return await self._done(value)
         finally:
@@ -159,19 +142,20 @@ class Performance(Settling):
 
     async def _intend(self, attempt: int) -> None:
         run = self._run
-        if run.gated:
+        if run.gated():
             await run.gate()
         data: dict[str, Any] = {"step": self._identity}
         if attempt > 1:
             data["attempt"] = attempt
-        run.add([run.journal.note("step.started", data)])
+        run.add(jot("step.started", data))
         await run.flush()
-        await self._intended()
-
-    async def _intended(self) -> None:
-        run = self._run
         reach("step.intended")
-        if run.gated:
+        await self.intended()
+
+    async def intended(self) -> None:
+        """The intent is written: go on, or say that the step was not begun after all."""
+        run = self._run
+        if run.gated():
             try:
                 await run.gate()  # what came in while the intent was written counts too
             except BaseException:
@@ -221,15 +205,18 @@ class Performance(Settling):
         run, scope = self._run, self._scope
         self._recorded = True
         data = {"step": self._identity, "value": value} if value is not None else {"step": self._identity}
+        outcome: Prepared | Plain
         try:
-            simple = value is None or (type(value) in _SIMPLE and -_LARGE < value < _LARGE)
-            prepared = run.journal.note("step.done", data) if simple else run.prepare(Draft("step.done", data))
+            if is_simple(value):
+                outcome, result = jot("step.done", data), value
+            else:
+                outcome = run.prepare(Draft("step.done", data))
+                result = outcome.data["value"]
             attached = [run.prepare(draft) for draft in scope.attached]
         except HoldfastError as error:  # the result cannot be stored: the step happened, but nobody can use it
             self._note_failure(error, 1, None)
             raise
-        run.add([*attached, prepared])
-        result = prepared.data.get("value")
+        run.add(*attached, outcome)
         self._remember(State.DONE, result)
         run.finished(self._step, self._identity, result, None)
         return result

@@ -12,11 +12,12 @@ from ..journal.events import Draft, check_name
 from ..journal.remembered import MemoryDetails, pool_of, remembered
 from ..runtime import drive
 from .ambient import RUN, STEP, current
-from .context import RunContext, Stop
+from .context import RunContext
 from .definitions import Kind
 from .faults import to_data
 from .history import State, StepRecord
 from .scope import StepScope
+from .unwinding import Stop
 
 _NOTHING: Any = object()
 
@@ -218,7 +219,7 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
         scope.expect_open()
         data = remembered(content, kind, details, scope.run.now())
         _check_scope(data, scope.run)
-        scope.attached.append(Draft("memory.added", data, cause=scope.run.position or None))
+        scope.attached += (Draft("memory.added", data, cause=scope.run.position or None),)
         return
     run = _run("remember()")
     data = remembered(content, kind, details, run.now())

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Coroutine, Sequence
 from contextlib import nullcontext, suppress
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HoldfastError, LeaseLost, RunError, StepsChanged
 from ..journal.events import Draft
 from ..journal.journal import Journal
+from ..journal.lanes import prepared
 from ..journal.owners import Owner
 from ..journal.writing import Prepared
-from ..ports import RunChange, RunRow, SubjectGone, Transaction
+from ..ports import Plain, RunChange, RunRow, SubjectGone, Transaction
 from ..runtime import drive, is_driven
 from .definitions import Kind, Task
 from .history import History
@@ -35,16 +36,21 @@ class RunJournal:
     ) -> None:
         self.engine = engine
         self.journal: Journal = engine.journal
+        self.now = self.journal.clock.now
+        """The time, in microseconds."""
         self.row = row
         self.history = history
         self.task = task
+        self.plain = task.kind is Kind.PLAIN
+        """Whether the task is a plain function."""
         self.fence = fence
         self.readonly = fence is None
         self.owner = owner
+        self._lane = self.journal.lane(row.session, fence, owner) if self.plain and fence is not None else None
         self.position = history.position
         self.nudges = row.nudges
         self.broken: BaseException | None = None
-        self.pending: list[Prepared] = []
+        self.pending: list[Prepared | Plain] = []
         self.pending_since: float | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
         self._mutex = threading.Lock()
@@ -54,15 +60,6 @@ class RunJournal:
         self._waiters: list[asyncio.Future[None]] = []
         self._quiet = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether the task is a plain function."""
-        return self.task.kind is Kind.PLAIN
-
-    def now(self) -> int:
-        """The time, in microseconds."""
-        return self.journal.clock.now()
-
     def prepare(self, draft: Draft) -> Prepared:
         """Encode an event of this run."""
         return self.journal.prepare(draft, self.owner)
@@ -70,15 +67,15 @@ class RunJournal:
     def note(self, kind: str, data: dict[str, Any]) -> Prepared:
         """Add an event to what is written next."""
         prepared = self.prepare(Draft(kind, data))
-        self.add([prepared])
+        self.add(prepared)
         return prepared
 
-    def add(self, prepared: list[Prepared]) -> None:
+    def add(self, *events: Prepared | Plain) -> None:
         """Add encoded events to what is written next."""
         with self._mutex:
-            self.pending += prepared
+            self.pending += events
             if self.pending_since is None:
-                self.pending_since = time.monotonic()
+                self.pending_since = monotonic()
 
     def flush(
         self,
@@ -109,36 +106,71 @@ class RunJournal:
         with self._writing:
             with self._mutex:
                 batch, self.pending, self.pending_since = self.pending, [], None
-            if not batch:
-                return
-            if self.readonly:
-                raise StepsChanged(self.row.run, "something new", ["its end"])
-            try:
-                done = await self.journal.append_prepared(
-                    self.row.session,
-                    batch,
-                    self.owner,
-                    key=key,
-                    fence=self.fence,
-                    changes=changes,
-                    release=release,
-                    within=within,
-                )
-            except SubjectGone as error:
-                self.broken = RunError(f"the subject of run {self.row.run!r} was erased", hint="start a new run")
-                raise self.broken from error
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:
-                self.broken = error  # whether it landed is open: the journal knows, this execution does not
-                raise
-            if done.repeated:  # somebody else wrote this run's end
-                self.broken = LeaseLost(self.row.session, self.fence, None)
-                raise self.broken
-            first, last = done.records[0].position, done.records[-1].position
-            before, self.position = self.position, max(last, self.position)
-            if first > before + 1:
-                await self._catch_up(before + 1, first - 1)
+            if batch:
+                await self._append(batch, key, changes, release, within)
+
+    async def _append(
+        self,
+        batch: Sequence[Prepared | Plain],
+        key: str | None = None,
+        changes: Sequence[RunChange] = (),
+        release: bool = False,
+        within: Transaction | None = None,
+    ) -> None:
+        if self.readonly:
+            raise StepsChanged(self.row.run, "something new", ["its end"])
+        try:
+            done = await self.journal.append_prepared(
+                self.row.session,
+                [prepared(event) for event in batch],
+                self.owner,
+                key=key,
+                fence=self.fence,
+                changes=changes,
+                release=release,
+                within=within,
+            )
+        except SubjectGone as error:
+            self.broken = RunError(f"the subject of run {self.row.run!r} was erased", hint="start a new run")
+            raise self.broken from error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self.broken = error  # whether it landed is open: the journal knows, this execution does not
+            raise
+        if done.repeated:  # somebody else wrote this run's end
+            self.broken = LeaseLost(self.row.session, self.fence, None)
+            raise self.broken
+        await self._follow(done.records[0].position, done.records[-1].position)
+
+    def write_now(self, last: Plain) -> None:
+        """Make what was noted and one event more durable, in a plain task: by the lane, if there is nothing special
+        about it."""
+        if self.broken is not None:
+            raise self.broken
+        with self._writing:
+            with self._mutex:
+                batch, self.pending, self.pending_since = [*self.pending, last], [], None
+            if self._lane is None:
+                head = None
+            else:
+                try:
+                    head = self._lane.append(self.now(), batch)
+                except BaseException as error:
+                    self.broken = error  # as above
+                    raise
+            if head is None:
+                drive(self._append(batch))
+            elif head[0] - len(batch) == self.position:
+                self.position = head[0]
+            else:
+                drive(self._follow(head[0] - len(batch) + 1, head[0]))
+
+    async def _follow(self, first: int, last: int) -> None:
+        """Events of this run have taken these positions."""
+        before, self.position = self.position, max(last, self.position)
+        if first > before + 1:
+            await self._catch_up(before + 1, first - 1)
 
     async def _catch_up(self, start: int, stop: int) -> None:
         """Take in what others wrote meanwhile: signals, a cancellation."""

@@ -32,6 +32,7 @@ from .chain import payload_digest
 from .codec import Codec
 from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
 from .landmarks import Landmarks
+from .lanes import Lanes, PlainLane, plain
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reading import PAGE, Reading
 from .remembered import ADDED, projected
@@ -77,6 +78,7 @@ class Journal:
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
         self._whole = Preparing(codec.whole(), ids, workspace, max_payload)
+        self._lanes = Lanes(store, workspace)
         self.reading = Reading(store, workspace, codec, self._owners)
         self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
         self.codec = codec.whole()
@@ -101,6 +103,11 @@ class Journal:
         if prepared.parts:
             return (await self.append(session, [draft]))[0]
         now = self.clock.now()
+        event, lane = plain(prepared), self._lanes.free(session)
+        head = None if event is None or lane is None else lane.append(now, (event,))
+        if head is not None:
+            position, stored = head
+            return Event(session, position, draft.type, now, None, None, None, None, prepared.data, stored)
         place = self._preparing.placing_plain(session, prepared, now)
         reach("append.encoded")
         request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
@@ -179,10 +186,6 @@ class Journal:
         whole = whole or (isinstance(draft, Draft) and draft.type == ADDED)
         return (self._whole if whole else self._preparing).draft(draft, owner)
 
-    def note(self, kind: str, data: dict[str, Any]) -> Prepared:
-        """`prepare` for small plain data of the library's own making."""
-        return self._preparing.note(kind, data)
-
     async def append_prepared(
         self,
         session: str,
@@ -223,6 +226,12 @@ class Journal:
             projected(session, prepared, owner, beside),
         )
         return await self.store.append(request) if within is None else within.append(request)
+
+    def lane(self, session: str, fence: int, owner: Owner) -> PlainLane | None:
+        """A short way to append plain events about nobody under a fence, where the store has one."""
+        if owner is not NOBODY:
+            return None  # what is about somebody is hashed under a salt, and perhaps sealed
+        return self._lanes.to(session, fence)
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""

@@ -66,10 +66,6 @@ class Preparing(NamedTuple):
         whole = msgspec.msgpack.encode([reference, len(body)])
         return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
 
-    def note(self, kind: str, data: dict[str, Any]) -> Prepared:
-        """Encode an event of the library's own making: small plain data that needs no redaction and no second look."""
-        return Prepared(Draft(kind, data), _encode_plain(data), Form.PLAIN, {}, data)
-
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
         """The large parts as they will lie in the store, by address: one order of locks for all writers."""
         ordered = sorted(parts.items())
@@ -130,7 +126,6 @@ class Preparing(NamedTuple):
 
 
 _PLAIN = bytes((Form.PLAIN,))
-_encode_plain = msgspec.msgpack.Encoder().encode
 _good_types: set[str] = set()
 
 

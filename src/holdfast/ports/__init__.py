@@ -67,7 +67,13 @@ from .records import (
     Limits as Limits,
 )
 from .records import (
+    Link as Link,
+)
+from .records import (
     Part as Part,
+)
+from .records import (
+    Plain as Plain,
 )
 from .records import (
     Record as Record,
@@ -92,6 +98,9 @@ from .records import (
 )
 from .records import (
     Touched as Touched,
+)
+from .store import (
+    Lane as Lane,
 )
 from .store import (
     Store as Store,

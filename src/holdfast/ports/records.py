@@ -194,6 +194,13 @@ class Append(NamedTuple):
     beside: Beside | None = None
 
 
+Plain = tuple[str, bytes]
+"""An event with nothing but a type and a payload: about nobody, without actor, cause and key."""
+
+Link = Callable[[bytes, int, int, str, bytes], bytes]
+"""The hash of a plain event, from the hash before it, its position, time, type and payload."""
+
+
 class Touched(NamedTuple):
     """What an append did to memories that were there: whether a new one `met` any (it was known, or its key was, or
     nobody can tell), and how many `words` and `vectors` to be searched went with those that were forgotten."""

@@ -23,7 +23,9 @@ from .records import (
     LandmarkQuery,
     LeaseRow,
     Limits,
+    Link,
     Part,
+    Plain,
     Record,
     Rewrap,
     RunQuery,
@@ -59,6 +61,17 @@ class Transaction(Protocol):
         ...
 
 
+class Lane(Protocol):
+    """A short way to the end of one session, for plain events. It blocks, never suspends."""
+
+    def append(self, now: int, events: Sequence[Plain]) -> Head | None:
+        """Store one or two events under the lane's fence, if it has one, whole or not at all; durable on return, which
+        says where the session stands then. None: nothing was stored, and `Store.append` has to do it or say why it
+        cannot be. Everything else is as for `Store.append`.
+        """
+        ...
+
+
 class SubjectGone(HoldfastError):
     """Between sealing and storing, the subject was erased: seal again under a new one."""
 
@@ -89,6 +102,11 @@ class Store(MemoryStore, Protocol):
         them are stored. The session is created by its first event. Concurrent appends to one session are serial: no
         gap, no repeat.
         """
+        ...
+
+    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> Lane | None:
+        """A short way to the end of a session, for appends under this fence, or without one; `link` hashes its events.
+        None where there is none."""
         ...
 
     async def head(self, workspace: str, session: str) -> Head | None:

@@ -79,7 +79,10 @@ class GroupCommit(Generic[Q, A]):
         self._largest = largest
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
-        self._leading = False
+        self.leading = False
+        """Whether somebody commits for the group."""
+        self.in_lane = False
+        """Whether somebody writes beside it. Who comes meanwhile joins the group, so that syncs are shared."""
         self._kicked_by: Loop | None = None
         self._worker: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
@@ -104,13 +107,13 @@ class GroupCommit(Generic[Q, A]):
     def _commit(self, request: Q, duty: Duty[Q, A]) -> A:
         with self._mutex:
             self._refuse_if_closed()
-            if self._leading:
+            if self.leading:
                 ticket = duty.ticket = Ticket(request)
                 ticket.turn = turn = threading.Lock()
                 turn.acquire()
                 self._waiting.append(ticket)
             else:
-                self._leading = duty.leads = True
+                self.leading = duty.leads = True
         if not duty.ticket:
             return self._alone(request)
         turn.acquire()  # woken when settled, or when it is this thread's turn to lead
@@ -134,7 +137,7 @@ class GroupCommit(Generic[Q, A]):
         iterator is released before an interrupt can come between."""
         with self._mutex:
             if duty.ticket is None and not self._waiting and duty.wakes is None:  # a lone writer owes nothing
-                self._leading = self._leading and not duty.leads
+                self.leading = self.leading and not duty.leads
                 duty.discharged = True
                 return
             if duty.wakes is None:
@@ -158,8 +161,8 @@ class GroupCommit(Generic[Q, A]):
         if duty.leads:
             _fail(duty.group, _interrupted())
             chain = [settled for settled in duty.group if not settled.abandoned]
-            self._leading = bool(self._waiting)
-            if self._leading:
+            self.leading = bool(self._waiting)
+            if self.leading:
                 chain.insert(len(chain) // 2, self._waiting[0])
             for one, after in pairwise(chain):
                 one.following = after.turn
@@ -185,7 +188,7 @@ class GroupCommit(Generic[Q, A]):
         with self._mutex:
             self._refuse_if_closed()
             self._waiting.append(ticket)
-            kick = not self._leading and self._kicked_by is not loop
+            kick = not self.leading and self._kicked_by is not loop
             if kick:
                 self._kicked_by = loop
         if kick:
@@ -208,9 +211,9 @@ class GroupCommit(Generic[Q, A]):
     def _kick(self) -> None:
         with self._mutex:
             self._kicked_by = None
-            if self._leading or not self._waiting or self._closed:
+            if self.leading or not self._waiting or self._closed:
                 return
-            self._leading = True
+            self.leading = True
             if self._worker is None:
                 self._worker = threading.Thread(target=self._work, name="holdfast-commit", daemon=True)
                 self._worker.start()
@@ -228,8 +231,8 @@ class GroupCommit(Generic[Q, A]):
                 self._settle(group)
                 _tell(group)
             with self._mutex:
-                self._leading = bool(self._waiting)
-                if self._leading:
+                self.leading = bool(self._waiting)
+                if self.leading:
                     self._wake.release()
                 elif self._closed:
                     return
@@ -245,7 +248,7 @@ class GroupCommit(Generic[Q, A]):
         self._wake.release()
         if self._worker is not None:
             self._worker.join(timeout=30)
-        left = [] if self._leading else self._taken()
+        left = [] if self.leading else self._taken()
         _fail(left, _was_closed())
         _tell(left)
 

@@ -25,6 +25,7 @@ from ...ports import (
     LandmarkQuery,
     LeaseRow,
     Limits,
+    Link,
     Part,
     Record,
     Rewrap,
@@ -73,6 +74,9 @@ class InMemoryStore(Remembering):
         if request.changes:
             self._runs_bell.ring()
         return done
+
+    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> None:
+        return None
 
     async def head(self, workspace: str, session: str) -> Head | None:
         def work(space: Workspace) -> Head | None:

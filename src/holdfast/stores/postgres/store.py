@@ -30,6 +30,7 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
+    Link,
     Record,
     Rewrap,
     RunQuery,
@@ -46,6 +47,7 @@ from .catalog import cursor_of, damage, find_session, session_rows, subject_of, 
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
 from .erasing import erase, is_committed
 from .finding import Finding
+from .lane import PostgresLane
 from .leases import check_fence, read_lease, write_lease
 from .listening import Listener
 from .pool import Pool
@@ -67,25 +69,25 @@ class PostgresStore(Finding, Remembering):
     def __init__(self, settings: PostgresSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        self._refusal: StoreError | None = None
+        self.refusal: StoreError | None = None
         self._bell, self._runs_bell = Bell(), Bell()
         self._listener = Listener(settings, self._bell, self._runs_bell)
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
-        self._pool = Pool(settings)
+        self.pool = Pool(settings)
         lanes = max(1, min(_LANES, settings.pool_size - 1))
-        self._lanes = [self._lane() for _ in range(lanes)]
+        self._lanes = [self._new_lane() for _ in range(lanes)]
         watch(self)
 
     def disown(self) -> None:
         """From here on this is a child's copy of its parent's handle. Its ends of the sockets go, without a word
         to the server: if the parent dies, the server must notice."""
-        self._refusal = forked()
+        self.refusal = forked()
         hang_up()
 
     def _check(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal.with_traceback(None)
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
 
     # -- running work on connections
 
@@ -106,10 +108,10 @@ class PostgresStore(Finding, Remembering):
         pause = 0.02
         while True:
             try:
-                with self._pool.connection() as connection:
+                with self.pool.connection() as connection:
                     return work(connection)
             except (*LOST, *_AGAIN, PoolTimeout) as error:
-                if self._refusal is not None or time.monotonic() + pause > until or not _passing(error):
+                if self.refusal is not None or time.monotonic() + pause > until or not _passing(error):
                     raise explain(error, self._settings.shown) from error
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
@@ -118,11 +120,15 @@ class PostgresStore(Finding, Remembering):
 
     # -- appending
 
-    def _lane(self) -> GroupCommit[Append, Appended]:
+    def _new_lane(self) -> tuple[GroupCommit[Append, Appended], Appender]:
         appender = Appender()
-        return GroupCommit(
+        group: GroupCommit[Append, Appended] = GroupCommit(
             lambda tickets: self._flush(appender, tickets), lambda request: self._alone(appender, request)
         )
+        return group, appender
+
+    def _lane_of(self, workspace: str, session: str) -> int:
+        return hash((workspace, session)) % len(self._lanes)
 
     def _alone(self, appender: Appender, request: Append) -> Appended:
         ticket: Ticket[Append, Appended] = Ticket(request)
@@ -131,7 +137,7 @@ class PostgresStore(Finding, Remembering):
 
     async def append(self, request: Append) -> Appended:
         self._check()
-        lane = self._lanes[hash((request.workspace, request.session)) % len(self._lanes)]
+        lane, _ = self._lanes[self._lane_of(request.workspace, request.session)]
         if not self._runtime.looping:
             return lane.commit(request)
         if is_driven():
@@ -143,7 +149,7 @@ class PostgresStore(Finding, Remembering):
         tried: dict[int, list[Record]] = {}
         if fast:
             try:
-                with self._pool.connection() as connection:
+                with self.pool.connection() as connection:
                     left = appender.go_fast(connection, fast)
             except (psycopg.Error, PoolTimeout) as error:
                 left = fast  # settled below, one by one
@@ -158,7 +164,7 @@ class PostgresStore(Finding, Remembering):
                 ticket.error = known  # one has waited the whole timeout for the same: the others need not
                 continue
             try:
-                ticket.answer = self._append_slowly(appender, request, tried.get(id(ticket), []))
+                ticket.answer = self.append_slowly(appender, request, tried.get(id(ticket), []))
             except Exception as error:  # noqa: BLE001 - each append has its own outcome
                 ticket.error = explain(error, self._settings.shown)
                 if isinstance(ticket.error, StoreUnavailable):
@@ -166,7 +172,8 @@ class PostgresStore(Finding, Remembering):
                 elif isinstance(ticket.error, StoreBusy):
                     refused[request.session] = ticket.error
 
-    def _append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
+    def append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
+        """Store one append under the session's lock. `tried` may be stored already: a connection was lost."""
         placed: list[list[Record]] = [tried]
 
         def place(head: Head) -> list[Record]:
@@ -177,6 +184,12 @@ class PostgresStore(Finding, Remembering):
         return self._patiently(lambda connection: appender.go_slow(connection, watched, placed[-1]))
 
     # -- reading
+
+    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> PostgresLane | None:
+        if self._runtime.looping or fence is None:
+            return None  # the loop's own thread writes for all; and who owns nothing has no statement of its own
+        group, appender = self._lanes[self._lane_of(workspace, session)]
+        return PostgresLane(self, group, appender, (workspace, session, fence), link)
 
     async def head(self, workspace: str, session: str) -> Head | None:
         found = await self._do(lambda connection: find_session(connection, workspace, session))
@@ -384,7 +397,7 @@ class PostgresStore(Finding, Remembering):
 
     def begin(self) -> PostgresTransaction:
         self._check()
-        return PostgresTransaction(self._pool, self._settings.shown)
+        return PostgresTransaction(self.pool, self._settings.shown)
 
     # -- following
 
@@ -405,17 +418,17 @@ class PostgresStore(Finding, Remembering):
         return await self._do(damage)
 
     async def close(self) -> None:
-        if self._refusal is not None:
+        if self.refusal is not None:
             return
         await self._runtime.run(self._close)
         self._runtime.close()
 
     def _close(self) -> None:
-        for lane in self._lanes:
+        for lane, _ in self._lanes:
             lane.close()
-        self._refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
+        self.refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
-        self._pool.close()
+        self.pool.close()
         unwatch(self)
         self._bell.ring()
         self._runs_bell.ring()

@@ -48,8 +48,8 @@ class Appender:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._version: Any = None
-        self._sids: dict[tuple[str, str], int] = {}
-        self._heads: dict[int, Head] = {}
+        self.sids: dict[tuple[str, str], int] = {}
+        self.heads: dict[int, Head] = {}
         self._subjects: set[tuple[str, bytes]] = set()
         self.leases: dict[tuple[str, str], LeaseRow] = {}
         """Leases as they were last seen. Whoever changes one through this connection forgets them."""
@@ -59,14 +59,14 @@ class Appender:
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
         version = self._one("PRAGMA data_version", ())
-        if version != self._version or len(self._heads) > _REMEMBERED:
+        if version != self._version or len(self.heads) > _REMEMBERED:
             self.forget()
             self._version = version
 
     def forget(self) -> None:
         """Drop what is remembered."""
-        self._sids.clear()
-        self._heads.clear()
+        self.sids.clear()
+        self.heads.clear()
         self._subjects.clear()
         self.leases.clear()
         self._staged.clear()
@@ -76,7 +76,7 @@ class Appender:
         """See `Store.append`. Raises before it writes anything, or not at all. The events are staged;
         `insert_staged` writes those of a whole group in a few statements."""
         workspace, session = request.workspace, request.session
-        sid = self._sids.get((workspace, session))
+        sid = self.sids.get((workspace, session))
         if sid is None:
             sid = self._find(workspace, session)
         if request.key is not None and sid is not None:
@@ -85,7 +85,7 @@ class Appender:
                 return Appended(repeated, True)
         if request.fence is not None:
             self._check_fence(workspace, session, request.fence, request.now)
-        head = self._heads[sid] if sid is not None else Head(0, GENESIS)
+        head = self.heads[sid] if sid is not None else Head(0, GENESIS)
         if request.expected is not None and request.expected != head.position:
             raise PositionConflict(session, request.expected, head.position)
         if request.subject is not None:
@@ -113,7 +113,7 @@ class Appender:
         if request.key is not None:
             self._staged_keys[sid, request.key] = records
         last = records[-1]
-        self._heads[sid] = Head(last.position, last.hash)
+        self.heads[sid] = Head(last.position, last.hash)
         return Appended(records, False, done)
 
     def quickly(self, requests: list[Append]) -> list[Appended] | None:
@@ -126,8 +126,8 @@ class Appender:
         moved: dict[int, Head] = {}
         rows: list[Any] = []
         for request in requests:
-            sid = self._sids.get((request.workspace, request.session))
-            head = None if sid is None else moved.get(sid) or self._heads[sid]
+            sid = self.sids.get((request.workspace, request.session))
+            head = None if sid is None else moved.get(sid) or self.heads[sid]
             if sid is None or head is None or not _is_plain(request, head):
                 return None
             records = request.place(head)
@@ -141,10 +141,10 @@ class Appender:
     def one_quickly(self, request: Append) -> Appended | None:
         """`quickly` for a lone writer's single event, where every microsecond counts."""
         workspace, session, size, place, _, expected, fence, _, subject, blobs, changes, _, beside = request
-        sid = self._sids.get((workspace, session))
+        sid = self.sids.get((workspace, session))
         if sid is None or subject is not None or blobs or changes or beside is not None:
             return None
-        head = self._heads[sid]
+        head = self.heads[sid]
         if expected is not None and expected != head.position:
             return None
         if fence is not None:
@@ -158,7 +158,7 @@ class Appender:
         except apsw.ConstraintError:
             self.forget()
             return None
-        self._heads[sid] = Head(record[0], record[9])
+        self.heads[sid] = Head(record[0], record[9])
         return Appended(records, False)
 
     def _fenced(self, request: Append, sid: int, head: Head) -> Appended | None:
@@ -176,7 +176,7 @@ class Appender:
         if not self._connection.changes():
             return None  # the lease is lost: the long way says how
         last = records[-1]
-        self._heads[sid] = Head(last[0], last[9])
+        self.heads[sid] = Head(last[0], last[9])
         return Appended(records, False)
 
     def _inserted(self, count: int, rows: Sequence[Any], moved: dict[int, Head]) -> bool:
@@ -185,7 +185,7 @@ class Appender:
         except apsw.ConstraintError:
             self.forget()
             return False
-        self._heads.update(moved)
+        self.heads.update(moved)
         return True
 
     def insert_staged(self) -> None:
@@ -207,17 +207,17 @@ class Appender:
 
     def place_one(self, workspace: str, session: str, sid: int, record: Record) -> None:
         """Insert a record that was placed on the session's head."""
-        self._sids[(workspace, session)] = sid
+        self.sids[(workspace, session)] = sid
         self._connection.execute(Q.add_event, (sid, *record))
-        self._heads[sid] = Head(record.position, record.hash)
+        self.heads[sid] = Head(record.position, record.hash)
 
     def _find(self, workspace: str, session: str) -> int | None:
         row = find_session(self._connection, workspace, session)
         if row is None:
             return None
         sid = int(row[0])
-        self._sids[(workspace, session)] = sid
-        self._heads[sid] = head_of(self._connection, row)
+        self.sids[(workspace, session)] = sid
+        self.heads[sid] = head_of(self._connection, row)
         return sid
 
     def _check_fence(self, workspace: str, session: str, fence: int, now: int) -> None:
@@ -237,8 +237,8 @@ class Appender:
         fields = (workspace, session, now, parent, head.position, head.hash)
         sid = int(self._one(Q.add_session, fields)[0])
         self._connection.execute(Q.check_session, (checksum(sid, *fields), sid))
-        self._sids[(workspace, session)] = sid
-        self._heads[sid] = head
+        self.sids[(workspace, session)] = sid
+        self.heads[sid] = head
         return sid
 
     def _one(self, query: str, values: tuple[Any, ...]) -> Any:

@@ -37,6 +37,31 @@ INSERT INTO holdfast_events
     (sid, position, type, time, actor, cause, key, subject, payload, payload_hash, hash)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: add_plain_event
+-- One event with nothing but a type and a payload. Values are numbered as for the owner of a session.
+INSERT INTO holdfast_events (sid, position, type, time, payload, hash) VALUES (?5, ?6, ?7, ?4, ?8, ?9);
+
+-- name: add_two_plain_events
+-- Two of them.
+INSERT OR ROLLBACK INTO holdfast_events (sid, position, type, time, payload, hash)
+VALUES (?5, ?6, ?7, ?4, ?8, ?9), (?5, ?10, ?11, ?4, ?12, ?13);
+
+-- name: add_owned_event
+-- One plain event of a session's owner. Without its lease there is no sid, and a constraint refuses the whole.
+INSERT OR ROLLBACK INTO holdfast_events (sid, position, type, time, payload, hash)
+VALUES (
+    (SELECT ?5 FROM holdfast_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4),
+    ?6, ?7, ?4, ?8, ?9
+);
+
+-- name: add_two_owned_events
+-- Two of them.
+INSERT OR ROLLBACK INTO holdfast_events (sid, position, type, time, payload, hash)
+VALUES (
+    (SELECT ?5 FROM holdfast_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4),
+    ?6, ?7, ?4, ?8, ?9
+), (?5, ?10, ?11, ?4, ?12, ?13);
+
 -- name: read_events
 -- A range of a session, in order.
 SELECT position, type, time, actor, cause, key, subject, payload, payload_hash, hash

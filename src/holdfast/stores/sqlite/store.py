@@ -27,6 +27,7 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
+    Link,
     Record,
     Rewrap,
     RunQuery,
@@ -43,6 +44,7 @@ from .appending import find_session, head_of, read_records
 from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
 from .finding import Finding
+from .lane import SqliteLane
 from .leases import check_fence, read_lease, write_lease
 from .memories import Remembering
 from .runs import claim, due_runs, list_runs, read_run
@@ -69,7 +71,7 @@ class SqliteStore(Finding, Remembering):
         refuse_inherited(settings.path)
         self._settings = settings
         self._runtime = runtime
-        self._refusal: StoreError | None = None
+        self.refusal: StoreError | None = None
         self._bell, self._runs_bell = Bell(), Bell()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
@@ -87,13 +89,13 @@ class SqliteStore(Finding, Remembering):
 
     def disown(self) -> None:
         """From here on this is a child's copy of its parent's handle."""
-        self._refusal = forked()
+        self.refusal = forked()
         self._writing.let_go()
         inherited.append(self._settings.path)
 
     def _check(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal.with_traceback(None)
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
 
     # -- running work on connections
 
@@ -111,7 +113,7 @@ class SqliteStore(Finding, Remembering):
                 return work(connection)
         finally:
             self._idle.append(connection)
-            if self._refusal is not None:
+            if self.refusal is not None:
                 self._close_idle()
 
     def _check_writable(self) -> None:
@@ -134,6 +136,11 @@ class SqliteStore(Finding, Remembering):
         if is_driven():
             return self._group.commit_beside(request)
         return await self._group.commit_looping(request)
+
+    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> SqliteLane | None:
+        if self._runtime.looping or self.refusal is not None:
+            return None  # the loop's own thread writes for all; and a store that refuses says so by the long way
+        return SqliteLane(self, self._group, self._writing, (workspace, session, fence), link)
 
     # -- reading
 
@@ -356,14 +363,14 @@ class SqliteStore(Finding, Remembering):
         return await self._read(damage)
 
     async def close(self) -> None:
-        if self._refusal is not None:
+        if self.refusal is not None:
             return
         await self._runtime.run(self._close)
         self._runtime.close()
 
     def _close(self) -> None:
         self._group.close()
-        self._refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
+        self.refusal = StoreClosed(f"{self._settings.path} was closed", hint="open it again")
         self._close_idle()
         with suppress(apsw.Error):
             self._watcher.close()

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ...errors import StoreBusy
@@ -19,6 +21,8 @@ try:
 except ImportError:  # no such locks on this system: SQLite's own waiting is all there is
     fcntl = None  # type: ignore[assignment]
 
+Call = Callable[[], object]
+
 
 class WriteLock:
     """Held while a transaction writes. Not reentrant; used by one thread at a time."""
@@ -26,14 +30,20 @@ class WriteLock:
     def __init__(self, path: str, timeout: float) -> None:
         self._timeout = timeout
         self._path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1
+        self._use(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1)
+
+    def _use(self, file: int) -> None:
+        self._file = file
+        held = file >= 0
+        self.take_now: Call = partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB) if held else _nothing
+        """Take the lock, or raise BlockingIOError. Like `leave`, a single call: it is made for every step."""
+        self.leave: Call = partial(fcntl.flock, file, fcntl.LOCK_UN) if held else _nothing
+        """Let go of the lock; does nothing if it is not held."""
 
     def __enter__(self) -> None:
-        if self._file < 0:
-            return
         try:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.take_now()
             except BlockingIOError:
                 self._queue()
         except BaseException:
@@ -41,8 +51,7 @@ class WriteLock:
             raise
 
     def __exit__(self, *_: Any) -> None:
-        if self._file >= 0:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self.leave()
 
     def _queue(self) -> None:
         """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
@@ -52,7 +61,7 @@ class WriteLock:
             granted = waiting.granted.wait(self._timeout)
         finally:
             if not granted and not waiting.give_up():
-                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
+                self._use(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))  # the old one is the waiter's
             else:
                 granted = True
         if not granted:
@@ -66,7 +75,27 @@ class WriteLock:
         if self._file >= 0:
             with suppress(OSError):
                 os.close(self._file)
-            self._file = -1
+            self._use(-1)
+
+
+class NoLock:
+    """Where nobody else can write, or nothing is written."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def take_now(self) -> None:
+        """See `WriteLock`."""
+
+    def leave(self) -> None:
+        """See `WriteLock`."""
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Waiting:

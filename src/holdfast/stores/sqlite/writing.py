@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import TypeVar
 
 import apsw
@@ -20,24 +20,24 @@ from ...runtime import Bell
 from ..group import Ticket
 from .appending import Appender
 from .connection import SqliteSettings, connect, explain, migrate, translated
-from .writelock import WriteLock
+from .writelock import NoLock, WriteLock
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
 Waiting = Ticket[Append, Appended]
-_BROKEN = (apsw.Error, UnicodeDecodeError)
+BROKEN = (apsw.Error, UnicodeDecodeError)
 
 
 class Writing:
     """Writes for all threads of a handle. Rings the bell after each commit."""
 
     def __init__(self, settings: SqliteSettings, bell: Bell, runs_bell: Bell) -> None:
-        self._path = settings.path
+        self.path = settings.path
         self._timeout = settings.timeout
-        self._bell = bell
+        self.bell = bell
         self._runs_bell = runs_bell
-        self._mutex = threading.RLock()
-        self._lock: WriteLock | nullcontext[None] = nullcontext()
+        self.mutex = threading.RLock()
+        self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
         """The thread that has a transaction of its own now."""
         self.connection = connect(settings)
@@ -54,22 +54,22 @@ class Writing:
             return
         if settings.vfs is None:
             try:
-                self._lock = WriteLock(settings.path + "-lock", settings.timeout)
+                self.lock = WriteLock(settings.path + "-lock", settings.timeout)
             except OSError as error:
                 raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
-        with self._lock:
+        with self.lock:
             migrate(self.connection, settings.path)
 
     def transaction(self, work: Work[T]) -> T:
         """Do work in a transaction of its own; durable on return."""
         try:
-            with self._mutex, self._lock:
+            with self.mutex, self.lock:
                 self.appender.leases.clear()  # the work may change some
                 result = self._committed(work)
                 self.appender.leases.clear()
-        except _BROKEN as error:
-            raise explain(error, self._path) from error
-        self._bell.ring()
+        except BROKEN as error:
+            raise explain(error, self.path) from error
+        self.bell.ring()
         return result
 
     def _committed(self, work: Work[T]) -> T:
@@ -94,7 +94,7 @@ class Writing:
         """A lone append: in a single statement if nothing but the unique indexes has to agree."""
         reach("append.begun")
         try:
-            with self._mutex, self._lock:
+            with self.mutex, self.lock:
                 try:
                     done = self.appender.one_quickly(request)
                     if done is None:
@@ -102,14 +102,14 @@ class Writing:
                 except BaseException:
                     self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
                     raise
-        except _BROKEN as error:
-            raise explain(error, self._path) from error
+        except BROKEN as error:
+            raise explain(error, self.path) from error
         reach("append.committed")
         self._ring((request,))
         return done
 
     def _ring(self, requests: Iterable[Append]) -> None:
-        self._bell.ring()
+        self.bell.ring()
         for request in requests:
             if request.changes:
                 self._runs_bell.ring()
@@ -126,7 +126,7 @@ class Writing:
         outcomes: Sequence[Appended | HoldfastError]
         reach("append.begun")
         try:
-            with self._mutex, self._lock:
+            with self.mutex, self.lock:
                 try:
                     quick = self.appender.quickly([ticket.request for ticket in tickets])
                     outcomes = quick or self._committed(lambda _: self._apply(tickets))
@@ -134,7 +134,7 @@ class Writing:
                     self.appender.forget()  # as above
                     raise
         except (StoreBusy, apsw.BusyError) as error:
-            busy = explain(error, self._path)
+            busy = explain(error, self.path)
             outcomes = [busy] * len(tickets) if isinstance(busy, StoreBusy) else []  # all of them have waited
         except Exception:  # noqa: BLE001 - each append has its own outcome, found below
             outcomes = [self._outcome(ticket.request) for ticket in tickets]
@@ -165,10 +165,10 @@ class Writing:
 
     def begin(self) -> None:
         """Begin a transaction that `commit` or `roll_back` ends, in the same thread."""
-        self._mutex.acquire()
+        self.mutex.acquire()
         try:
-            with translated(self._path):
-                self._lock.__enter__()
+            with translated(self.path):
+                self.lock.__enter__()
                 try:
                     self.connection.execute("BEGIN IMMEDIATE")
                     self.appender.refresh()
@@ -176,18 +176,18 @@ class Writing:
                     self._leave()
                     raise
         except BaseException:
-            self._mutex.release()
+            self.mutex.release()
             raise
         self.held_by = threading.get_ident()
 
     def commit(self) -> None:
         """End the transaction; durable on return."""
         try:
-            with translated(self._path):
+            with translated(self.path):
                 self.connection.execute("COMMIT")
         finally:
             self._end()
-        self._bell.ring()
+        self.bell.ring()
         self._runs_bell.ring()
 
     def roll_back(self) -> None:
@@ -201,19 +201,19 @@ class Writing:
                 self._roll_back()
             self._leave()
         finally:
-            self._mutex.release()
+            self.mutex.release()
 
     def _leave(self) -> None:
-        self._lock.__exit__(None, None, None)
+        self.lock.__exit__(None, None, None)
 
     def apply(self, request: Append) -> Appended:
         """An append inside the transaction that was begun."""
-        with translated(self._path):
+        with translated(self.path):
             return self._apply_one(request)
 
     def purge_log(self) -> None:
         """Empty the write-ahead log, which still holds erased pages."""
-        with self._mutex, translated(self._path), self._lock:
+        with self.mutex, translated(self.path), self.lock:
             until = time.monotonic() + self._timeout
             while True:
                 busy, *_ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0]
@@ -228,12 +228,12 @@ class Writing:
 
     def let_go(self) -> None:
         """In a forked child: give up the share in the lock. If the parent dies with it, it must be free."""
-        if isinstance(self._lock, WriteLock):
-            self._lock.close()
+        if isinstance(self.lock, WriteLock):
+            self.lock.close()
 
     def close(self) -> None:
         """Close the connection, after whoever writes now. An error changes nothing: what was acknowledged is safe."""
-        with self._mutex:
+        with self.mutex:
             with suppress(apsw.Error):
                 self.connection.close()
             self.let_go()
