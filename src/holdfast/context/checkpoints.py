@@ -18,7 +18,8 @@ from ..journal.landmarks import ATTACHED, Found, attached_to
 from ..journal.owners import Owner
 from ..ports import Beside, Landmark, LandmarkQuery
 from .dropping import Doomed, Dropping
-from .weaving import Order, Weaver
+from .lanes import Order
+from .weaving import Weaver
 
 ANYTHING: Any = object()
 """Whatever the newest checkpoint is, this one follows it."""
@@ -135,13 +136,22 @@ class Checkpoints:
             return False
 
     async def attach(
-        self, session: str, name: str, id: str, data: dict[str, Any], *, type: str, form: Fields | None = None
+        self,
+        session: str,
+        name: str,
+        id: str,
+        data: dict[str, Any],
+        *,
+        type: str,
+        form: Fields | None = None,
+        patient: bool = False,
     ) -> None:
         """An event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with a state of its
-        own if it has one; durable on return."""
+        own if it has one; durable on return. A patient one may wait a moment for the next checkpoint, which stores it
+        along with itself."""
         _check(session, name)
         landmark = Landmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
-        order = Order(session, None, landmark, form or {}, type, data, None, None, None, (name,))
+        order = Order(session, None, landmark, form or {}, type, data, None, None, None, (name,), patient=patient)
         await self._weaver.store(order)
 
     # -- reading

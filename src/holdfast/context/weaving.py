@@ -6,48 +6,26 @@ because another process wrote since, finds that the strand ends elsewhere and lo
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple
-from weakref import WeakValueDictionary
+from collections.abc import Sequence
+from typing import Any
 
 from ..crashpoints import reach
+from ..errors import StoreError
 from ..journal.events import Draft
-from ..journal.forms import Fields, Form, Kept, bodies_of
+from ..journal.forms import Form, Kept, bodies_of
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.weaving import Woven, weave
-from ..ports import Beside, Landmark, Part, StrandMoved, SubjectGone
-from ..runtime import Turn
+from ..journal.weaving import Woven, weave_all
+from ..journal.writing import Prepared
+from ..ports import Appended, Beside, Landmark, Part, StrandMoved, SubjectGone
+from ..runtime import is_driven
+from .lanes import Lane, Order, Passenger, Stored
 
 _REMEMBERED = 200
-
-
-class Order(NamedTuple):
-    """A state to store: under which name it has predecessors (None: under none), and all that goes with it. Who
-    remembers nothing looks for predecessors under the names in `like`."""
-
-    session: str
-    name: str | None
-    landmark: Landmark
-    form: Fields
-    kind: str
-    note: dict[str, Any]
-    subject: str | None
-    fence: int | None
-    after: tuple[str, str | None] | None
-    like: tuple[str, ...]
-    actor: str | None = None
-    also: tuple[Landmark, ...] = ()
-    """Further landmarks of the same event."""
-
-
-class Stored(NamedTuple):
-    """Where a state lies, its digest, and its note as reading will give it back."""
-
-    landmark: Landmark
-    digest: bytes
-    note: dict[str, Any]
+_LANES = 1000
 
 
 class Weaver:
@@ -56,38 +34,88 @@ class Weaver:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._kept: OrderedDict[tuple[str, bytes | None], Kept] = OrderedDict()
-        self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._lanes: OrderedDict[str, Lane] = OrderedDict()
         self._lock = threading.Lock()
 
     async def store(self, order: Order) -> Stored:
-        """Store a state; durable on return. Those of one session come one after the other: each is woven on what the
-        one before it left."""
-        with self._lock:
-            turn = self._turns.setdefault(order.session, Turn())
-        mine = await turn.take()
+        """Store a state; durable on return. Those of one session come one after the other, as each is woven on what the
+        one before it left; those that wait for the same turn are stored together."""
+        lane = self._lane(order.session)
+        passenger = lane.enter(order)
         try:
-            return await self._store(order)
+            if order.patient:
+                await lane.linger(passenger)
+            while not passenger.arrived:
+                mine = await lane.turn.take()
+                try:
+                    taken = lane.take(passenger)
+                    if taken:
+                        await self._carry(taken)
+                finally:
+                    if mine:
+                        lane.turn.give_back()
+                if not taken:  # somebody else has it in hand
+                    await passenger.wait(1.0)
         finally:
-            if mine:
-                turn.give_back()
+            lane.leave(passenger)
+        return passenger.outcome()
 
-    async def _store(self, order: Order) -> Stored:
-        session, stale = order.session, None
+    def _lane(self, session: str) -> Lane:
+        with self._lock:
+            lane = self._lanes.get(session)
+            if lane is None:
+                lane = self._lanes[session] = Lane()
+                if len(self._lanes) > _LANES:
+                    self._lanes.popitem(last=False)  # who is in it stays there, and may have to weave once more
+            else:
+                self._lanes.move_to_end(session)
+            return lane
+
+    async def _carry(self, taken: list[Passenger]) -> None:
+        """Give each of them its outcome."""
+        if len(taken) == 1 or is_driven():
+            await self._settle(taken)
+        else:  # who is cancelled must not take the others down
+            await asyncio.shield(asyncio.ensure_future(self._settle(taken)))
+
+    async def _settle(self, taken: list[Passenger]) -> None:
+        try:
+            if len(taken) == 1 or not await self._settled_together(taken):
+                for one in taken:
+                    await self._settled_together([one])
+        finally:
+            for one in taken:
+                if not one.arrived:
+                    one.settle(_interrupted())
+
+    async def _settled_together(self, taken: list[Passenger]) -> bool:
+        """Whether they have their outcomes: many of them have none as long as one can be refused."""
+        outcomes: Sequence[Stored | Exception]
+        try:
+            outcomes = await self._store([one.order for one in taken])
+        except Exception as error:  # noqa: BLE001 - raised where the passenger waits
+            if len(taken) > 1 and not isinstance(error, StoreError):
+                return False  # nothing is stored: after a refusal, or before it came to that
+            outcomes = [error] * len(taken)
+        for one, outcome in zip(taken, outcomes, strict=True):
+            one.settle(outcome)
+        return True
+
+    async def _store(self, orders: list[Order]) -> list[Stored]:
+        session, stale = orders[0].session, None
         while True:
-            owner = await self._journal.owner(order.subject)
-            kept = await self._last(order, owner, stale)
-            woven = weave(order.name, order.form, kept, owner.salt)
-            noted = {"note": order.note, "digest": woven.digest}
-            prepared = [self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)]
-            landmark = self._landmark(order, woven, owner)
-            strand, parts = (woven.strand, woven.start), self._parts(session, woven, owner)
-            also = [one._replace(owner=owner.ref) for one in order.also]
-            beside = Beside((landmark, *also), strand=strand, parts=parts, after=order.after)
+            owner = await self._journal.owner(orders[0].subject)
+            kept = await self._last(orders, owner, stale)
+            woven = weave_all([(order.name, order.form) for order in orders], kept, owner.salt)
+            prepared = [self._prepared(*one, owner) for one in zip(orders, woven, strict=True)]
+            beside = self._beside(orders, woven, owner)
             reach("checkpoint.woven")
             try:
-                done = await self._journal.append_prepared(session, prepared, owner, fence=order.fence, beside=beside)
+                done = await self._journal.append_prepared(
+                    session, prepared, owner, fence=orders[0].fence, beside=beside
+                )
             except StrandMoved:
-                if kept.tip == woven.start:  # not by a neighbour in this process: look at the store
+                if kept.tip == woven[0].start:  # not by a neighbour in this process: look at the store
                     self.forget(session)
                     stale = kept
                 continue
@@ -95,16 +123,32 @@ class Weaver:
                 self._journal.forget_owners()
                 self.forget(session)
                 continue
-            with self._lock:
-                kept.tip = woven.start + len(woven.bodies)
-                kept.learn(order.name, woven.fields, woven.fresh.items())
-            placed = landmark._replace(position=done.records[0].position, time=done.records[0].time)
-            return Stored(placed, woven.digest, prepared[0].data["note"])
+            self._learn(kept, orders, woven)
+            return _stored(beside, done, woven, prepared)
 
-    def _landmark(self, order: Order, woven: Woven, owner: Owner) -> Landmark:
+    def _prepared(self, order: Order, woven: Woven, owner: Owner) -> Prepared:
+        noted = {"note": order.note, "digest": woven.digest}
+        return self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)
+
+    def _beside(self, orders: list[Order], woven: list[Woven], owner: Owner) -> Beside:
+        """What lies beside the events: first the landmark of each state, then what else some of them want."""
+        landmarks = [self._landmark(order, *one, owner) for order, one in zip(orders, enumerate(woven), strict=True)]
+        for number, order in enumerate(orders):
+            landmarks += [one._replace(position=number, owner=owner.ref) for one in order.also]
+        after = next((order.after for order in orders if order.after is not None), None)
+        strand, parts = (woven[0].strand, woven[0].start), self._parts(orders[0].session, woven[0], owner)
+        return Beside(landmarks, strand=strand, parts=parts, after=after)
+
+    def _learn(self, kept: Kept, orders: list[Order], woven: list[Woven]) -> None:
+        with self._lock:
+            kept.tip = woven[0].start + len(woven[0].bodies)
+            for order, one in zip(orders, woven, strict=True):
+                kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
+
+    def _landmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Landmark:
         name, id = order.landmark.name, order.landmark.id
         sealed = self._journal.landmarks.seal_form(order.session, name, id, woven.form, owner)
-        return order.landmark._replace(owner=owner.ref, form=sealed)
+        return order.landmark._replace(position=number, owner=owner.ref, form=sealed)
 
     def _parts(self, session: str, woven: Woven, owner: Owner) -> tuple[Part, ...]:
         if not woven.bodies:
@@ -113,34 +157,35 @@ class Weaver:
 
     # -- what is remembered
 
-    async def _last(self, order: Order, owner: Owner, stale: Kept | None) -> Kept:
+    async def _last(self, orders: list[Order], owner: Owner, stale: Kept | None) -> Kept:
         """What the session's states are made of, as far as this owner may share it; a fresh strand if nothing is, or if
         the one that was found is the one that was tried in vain."""
-        place = (order.session, owner.ref)
+        place = (orders[0].session, owner.ref)
         with self._lock:
             known = self._kept.get(place)
             if known is not None:
                 self._kept.move_to_end(place)
                 return known
-        known = await self._newest(order, owner)
+        known = await self._newest(orders, owner)
         if stale is not None and (known.strand, known.tip) == (stale.strand, stale.tip):
             known = self._fresh()
-        return self.remember(order.session, owner, known)
+        return self.remember(orders[0].session, owner, known)
 
     def _fresh(self) -> Kept:
         return Kept(int.from_bytes(self._journal.ids.random(6), "big"), 0)
 
-    async def _newest(self, order: Order, owner: Owner) -> Kept:
-        for name in dict.fromkeys(order.like):
-            newest = await self._journal.landmarks.newest(order.session, name)
-            if newest is None or newest.session != order.session or newest.landmark.owner != owner.ref:
+    async def _newest(self, orders: list[Order], owner: Owner) -> Kept:
+        session = orders[0].session
+        for name in dict.fromkeys(name for order in orders for name in order.like):
+            newest = await self._journal.landmarks.newest(session, name)
+            if newest is None or newest.session != session or newest.landmark.owner != owner.ref:
                 continue
             try:
-                form = await self._journal.landmarks.open_form(order.session, newest.landmark, owner)
-                _, _, fields = await self.assembled(order.session, form, owner)
+                form = await self._journal.landmarks.open_form(session, newest.landmark, owner)
+                _, _, fields = await self.assembled(session, form, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it
-            return await self.known(order.session, name, form, fields)
+            return await self.known(session, name, form, fields)
         return self._fresh()
 
     async def known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
@@ -181,3 +226,18 @@ class Weaver:
             return form.assemble(lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"a part of it is missing or broken ({error})") from error
+
+
+def _stored(beside: Beside, done: Appended, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
+    together = zip(beside.landmarks, done.records, woven, prepared, strict=False)
+    return [
+        Stored(landmark._replace(position=record.position, time=record.time), one.digest, event.data["note"])
+        for landmark, record, one, event in together
+    ]
+
+
+def _interrupted() -> StoreError:
+    return StoreError(
+        "whoever stored this state along with its own was interrupted",
+        hint="whether it is stored is open: look at the newest, or store it again under the same id",
+    )

@@ -89,7 +89,7 @@ class Kept:
     heads: dict[bytes, KeptItems] = field(default_factory=dict)
     bodies: dict[bytes, Span] = field(default_factory=dict)
 
-    def learn(self, name: str | None, fields: dict[str, Any], fresh: Iterable[tuple[bytes, Span]]) -> None:
+    def learn(self, name: str | None, fields: dict[str, Any], fresh: Iterable[tuple[bytes, Span]] = ()) -> None:
         """Remember what a stored state is made of, and which of its bodies are new."""
         if name is not None:
             _put(self.names, name, fields, _NAMES)

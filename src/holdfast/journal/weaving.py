@@ -18,7 +18,7 @@ _MISSES = 16
 
 class Woven(NamedTuple):
     """A form ready to be stored: its bytes, the digest of the state, the new bodies and the place where they begin, and
-    what `Kept.learn` is told once it is stored."""
+    what `Kept.learn` is told once it is stored. States that were woven together share bodies and place."""
 
     form: bytes
     digest: bytes
@@ -31,10 +31,24 @@ class Woven(NamedTuple):
 
 def weave(name: str | None, fields: Fields, kept: Kept, salt: bytes) -> Woven:
     """Put a state together from what was kept and what is new."""
+    return weave_all([(name, fields)], kept, salt)[0]
+
+
+def weave_all(states: Iterable[tuple[str | None, Fields]], kept: Kept, salt: bytes) -> list[Woven]:
+    """Put states together that will be stored at once, each from what was kept, what those before it brought, and what
+    is new."""
     weaving = _Weaving(kept, Digester(salt))
-    node, digest, after = weaving.fields(fields, kept.names.get(name) if name is not None else None)
-    form = pack([FORMAT, list(weaving.strands), weaving.tip + len(weaving.bodies), node])
-    return Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, after, weaving.fresh)
+    last: dict[str | None, dict[str, Any]] = {}
+    woven = []
+    for name, fields in states:
+        weaving.strands = {weaving.strand: 0}
+        before = None if name is None else last.get(name) or kept.names.get(name)
+        node, digest, last[name] = weaving.fields(fields, before)
+        form = pack([FORMAT, list(weaving.strands), weaving.tip + len(weaving.bodies), node])
+        woven.append(
+            Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, last[name], weaving.fresh),
+        )
+    return woven
 
 
 class _Weaving:

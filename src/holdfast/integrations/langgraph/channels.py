@@ -140,6 +140,8 @@ class _Freezing:
 
 def _holds_objects(items: list[Any]) -> bool:
     """Numbers are stored with their list: one by one they would take many times the room."""
+    if items and type(items[0]) not in _NUMBERS:
+        return True  # so it is with messages, of which there may be many
     return not set(map(type, items)) <= _NUMBERS
 
 

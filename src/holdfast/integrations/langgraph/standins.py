@@ -3,6 +3,9 @@
 Each item has a stand-in that no change in place can reach: a message's fields, copied. What an item is made of now is
 compared with the stand-in that was there, at the speed of `==` on dicts; only what is new is copied. A change that `==`
 does not see, such as 1 to True, is not seen here.
+
+A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
+memory. So messages are compared column by column, and whatever is empty has one stand-in.
 """
 
 from __future__ import annotations
@@ -16,15 +19,64 @@ from pydantic import BaseModel
 
 Dump = Callable[[Any], bytes]
 _ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
-_parts = attrgetter("__class__", "__dict__", "__pydantic_extra__")
+_NO_DICT: dict[Any, Any] = {}
+_NO_LIST: list[Any] = []
+_fields = attrgetter("__dict__")
+_extra = attrgetter("__pydantic_extra__")
+
+
+class _Messages(list[Any]):
+    """The stand-ins of messages, and the same once more as columns."""
+
+    __slots__ = ("extras", "fields", "kinds")
+
+    def __init__(self, stand_ins: list[Any]) -> None:
+        super().__init__(stand_ins)
+        columns = [one if type(one) is tuple else (None, None, None) for one in stand_ins]
+        self.kinds, self.fields, self.extras = (
+            [one[0] for one in columns],
+            [one[1] for one in columns],
+            [one[2] for one in columns],
+        )
+
+    def heads(self, kinds: list[Any], fields: list[Any], extras: list[Any]) -> bool:
+        """Whether a list begins with what these stand for."""
+        count = len(self)
+        return (
+            0 < count <= len(kinds)
+            and kinds[:count] == self.kinds
+            and _equal(fields[:count], self.fields)
+            and _equal(extras[:count], self.extras)
+        )
+
+    def and_more(self, more: list[Any]) -> _Messages:
+        """These and some others."""
+        fresh = _Messages(more)
+        joined = _Messages([])
+        joined += self
+        joined += fresh
+        joined.kinds = self.kinds + fresh.kinds
+        joined.fields = self.fields + fresh.fields
+        joined.extras = self.extras + fresh.extras
+        return joined
 
 
 def freeze(items: Sequence[Any], known: list[Any], dump: Dump) -> list[Any]:
     """The stand-ins of items. Where the one in `known` still holds, it is that very object."""
-    if all(map(_is_transparent, set(map(type, items)))):
-        live: list[Any] = list(map(_parts, items))
-    else:
-        live = [_live(item, dump) for item in items]
+    kinds = list(map(type, items))
+    if not all(map(_is_transparent, set(kinds))):
+        return _frozen([_live(item, dump) for item in items], items, known, dump)
+    fields, extras, count = list(map(_fields, items)), list(map(_extra, items)), len(known)
+    if type(known) is not _Messages or not known.heads(kinds, fields, extras):
+        return _Messages(_frozen(list(zip(kinds, fields, extras, strict=True)), items, known, dump))
+    if count == len(items):
+        return known
+    more = zip(kinds[count:], fields[count:], extras[count:], strict=True)
+    return known.and_more([_copied(live, item, dump) for live, item in zip(more, items[count:], strict=True)])
+
+
+def _frozen(live: list[Any], items: Sequence[Any], known: list[Any], dump: Dump) -> list[Any]:
+    """Stand-ins from all that can change about the items."""
     count = len(known)
     if count and _equal(live[:count], known):
         return [*known, *(_copied(*one, dump) for one in zip(live[count:], items[count:], strict=True))]
@@ -45,7 +97,7 @@ def _live(item: Any, dump: Dump) -> Any:
     kind: Any = type(item)
     if kind is str or kind is dict or kind is list:
         return item
-    return _parts(item) if _is_transparent(kind) else dump(item)
+    return (kind, _fields(item), _extra(item)) if _is_transparent(kind) else dump(item)
 
 
 def _copied(live: Any, item: Any, dump: Dump) -> Any:
@@ -70,9 +122,11 @@ def _copy(value: Any) -> Any:
     if kind in _ATOMS:
         return value
     if kind is dict:
+        if not value:
+            return _NO_DICT
         return {name: inner if type(inner) in _ATOMS else _copy(inner) for name, inner in value.items()}
     if kind is list:
-        return [inner if type(inner) in _ATOMS else _copy(inner) for inner in value]
+        return [inner if type(inner) in _ATOMS else _copy(inner) for inner in value] if value else _NO_LIST
     if kind is tuple or kind is set or kind is frozenset:
         return kind(map(_copy, value))
     raise ValueError(f"{kind.__name__} is no plain data")

@@ -72,7 +72,8 @@ class Threads:
         if place.id is None:
             raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
         data, form = pack_writes(writes, task, path, self._values)
-        await self._checkpoints.attach(place.thread, place.name, short_id(place.id), data, type=WRITES, form=form)
+        beside = short_id(place.id)
+        await self._checkpoints.attach(place.thread, place.name, beside, data, type=WRITES, form=form, patient=True)
 
     # -- reading
 

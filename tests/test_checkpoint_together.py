@@ -1,0 +1,258 @@
+"""States of one session that wait for the same turn are stored together, and each has its own outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.faroff import Open
+from programs.savers import checkpoints_of, form_of, plain, texts
+
+import holdfast
+from holdfast import crashpoints
+from holdfast.context.checkpoints import Checkpoints
+from holdfast.errors import CheckpointConflict, StoreError
+from holdfast.journal.forms import Items
+from holdfast.runtime import drive
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+class Held:
+    """The first state to be woven is held there until those behind it are waiting."""
+
+    def __init__(self, cp: Checkpoints, then: Callable[[str], None] | None) -> None:
+        self._cp = cp
+        self._then = then
+        self._go = threading.Event()
+        self._first = True
+        self.appends = 0
+        self._pool = ThreadPoolExecutor(8)
+        crashpoints.listen(self._listen)
+
+    def _listen(self, point: str) -> None:
+        self.appends += point == "append.encoded"
+        if point == "checkpoint.woven" and self._first:
+            self._first = False
+            assert self._go.wait(30)
+        elif not self._first and self._then is not None:
+            self._then(point)
+
+    def behind(self, work: Callable[[], Any]) -> Future[Any]:
+        """Do it on a thread; on return it waits for its turn."""
+        before = self._waiting()
+        future = self._pool.submit(work)
+        until = time.monotonic() + 30
+        while self._waiting() == before and time.monotonic() < until:
+            time.sleep(0.001)
+        return future
+
+    def _waiting(self) -> int:
+        lane = self._cp._weaver._lanes.get("s")
+        return 0 if lane is None else len(lane._waiting) + self._cp._weaver._lanes["s"].turn._lock.locked()
+
+    def go(self) -> None:
+        self._go.set()
+        self._pool.shutdown(wait=True)
+
+
+@contextmanager
+def held(cp: Checkpoints, then: Callable[[str], None] | None = None) -> Iterator[Held]:
+    """Whoever comes `behind` the first one waits until the end of the block."""
+    hold = Held(cp, then)
+    try:
+        yield hold
+    finally:
+        hold.go()
+        crashpoints.listen(None)
+
+
+def saving(cp: Checkpoints, number: int, **options: Any) -> Callable[[], Any]:
+    return lambda: drive(cp.save("s", "main", form_of(number), {"n": number}, id=f"c{number}", **options))
+
+
+def attaching(cp: Checkpoints, number: int, form: Any = None, **options: Any) -> Callable[[], None]:
+    form = {"w": texts([f"write {number} " * 30])} if form is None else form
+    return lambda: drive(cp.attach("s", "main", "c0", {"n": number}, type="writes", form=form, **options))
+
+
+def expect(hf: holdfast.Holdfast, numbers: list[int], attached: list[int]) -> None:
+    """That these checkpoints and what is attached to the first are there, for whoever looks."""
+    cp = checkpoints_of(hf)
+    for number in numbers:
+        found = drive(cp.load("s", "main", id=f"c{number}"))
+        assert found is not None
+        assert found.fields == plain(form_of(number))
+    beside = drive(cp.attached("s", "main", "c0"))
+    assert [one.data["n"] for one in beside] == attached
+    assert [one.fields for one in beside] == [{"w": [f"write {number} ".encode() * 30]} for number in attached]
+    assert hf.verify().ok
+
+
+@pytest.mark.promise("C2", "C8")
+def test_what_waits_together_is_one_append(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    with held(cp) as hold:
+        done = [hold.behind(work) for work in (saving(cp, 0), attaching(cp, 1), attaching(cp, 2), saving(cp, 1))]
+    for future in done:
+        future.result()
+    assert hold.appends == 2  # the first one, and all the others
+    expect(open_one(), [0, 1], [1, 2])
+
+
+@pytest.mark.promise("C7", "C8")
+def test_a_conflict_is_for_the_one_who_is_late(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+    saving(cp, 0)()
+    with held(cp) as hold:
+        first = hold.behind(saving(cp, 1, after="c0"))
+        late = [hold.behind(saving(cp, number, after="c0")) for number in (2, 3)]
+        beside = [hold.behind(attaching(cp, number)) for number in (1, 2)]
+    first.result()
+    for future in late:
+        assert isinstance(future.exception(), CheckpointConflict)
+    for future in beside:
+        future.result()
+    expect(open_one(), [0, 1], [1, 2])
+
+
+@pytest.mark.promise("C8")
+def test_what_cannot_be_encoded_keeps_nobody_else_out(open_one: Open) -> None:
+    def refuse(value: object) -> bytes:
+        raise TypeError("cannot be encoded")
+
+    cp = checkpoints_of(open_one())
+    wrong = {"w": Items([object()], refuse, lambda values, _: list(values))}
+    with held(cp) as hold:
+        good = [hold.behind(work) for work in (saving(cp, 0), attaching(cp, 1))]
+        bad = hold.behind(attaching(cp, 2, wrong))
+        good.append(hold.behind(saving(cp, 1)))
+    assert isinstance(bad.exception(), TypeError)
+    for future in good:
+        future.result()
+    expect(open_one(), [0, 1], [1])
+
+
+@pytest.mark.promise("C8")
+@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+def test_somebody_elsewhere_comes_first_and_all_are_woven_again(open_one: Open, point: str) -> None:
+    cp, other = checkpoints_of(open_one()), checkpoints_of(open_one())
+    intruded = []
+
+    def intrude(reached: str) -> None:
+        if reached == point and not intruded and hold.let_in:  # type: ignore[attr-defined]
+            intruded.append(True)
+            saving(other, 7)()
+
+    with held(cp, intrude) as hold:
+        hold.let_in = False  # type: ignore[attr-defined]
+        done = [hold.behind(work) for work in (saving(cp, 0), attaching(cp, 1), saving(cp, 1))]
+        hold.let_in = True  # type: ignore[attr-defined]
+    for future in done:
+        future.result()
+    assert intruded
+    expect(open_one(), [0, 1, 7], [1])
+
+
+@pytest.mark.promise("C8")
+def test_an_interrupt_of_the_one_who_stores_is_told_to_those_with_him(open_one: Open) -> None:
+    hf = open_one()
+    cp = checkpoints_of(hf)
+
+    def interrupt(point: str) -> None:
+        if point == "checkpoint.woven":
+            crashpoints.listen(None)
+            raise KeyboardInterrupt
+
+    with held(cp, interrupt) as hold:
+        done = [hold.behind(work) for work in (saving(cp, 0), attaching(cp, 1), saving(cp, 1))]
+    done[0].result()
+    assert {type(future.exception()) for future in done[1:]} == {KeyboardInterrupt, StoreError}
+    saving(cp, 1)()
+    expect(open_one(), [0, 1], [])
+
+
+def test_threads_that_save_and_attach_at_once_lose_nothing(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    saving(cp, 0)()
+    works = [saving(cp, number) for number in range(1, 25)]
+    works += [attaching(cp, number, patient=number % 2 == 0) for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        for future in [
+            pool.submit(work) for work in works[::5] + works[1::5] + works[2::5] + works[3::5] + works[4::5]
+        ]:
+            future.result()
+    hf = open_one()
+    found = [one.data["n"] for one in drive(checkpoints_of(hf).attached("s", "main", "c0"))]
+    assert sorted(found) == list(range(24))
+    expect(hf, list(range(25)), found)
+
+
+def test_what_is_patient_goes_with_the_next_checkpoint(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    saving(cp, 0)()
+    cp._weaver._lane("s")._patience = 30.0
+    points: list[str] = []
+    crashpoints.listen(points.append)
+    with ThreadPoolExecutor(1) as pool:
+        attached = pool.submit(attaching(cp, 1, patient=True))
+        while not cp._weaver._lane("s")._waiting:
+            time.sleep(0.001)
+        saving(cp, 1)()
+        attached.result()
+    crashpoints.listen(None)
+    assert points.count("append.encoded") == 1
+    expect(open_one(), [0, 1], [1])
+
+
+def test_nothing_follows_and_patience_ends(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    saving(cp, 0)()
+    for number in range(3):
+        attaching(cp, number, patient=True)()
+        assert not cp._weaver._lane("s")._followed  # not waited for in vain a second time
+    expect(open_one(), [0], [0, 1, 2])
+
+
+@pytest.mark.promise("C8")
+def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> None:
+    async def go() -> None:
+        async with await holdfast.aopen(address) as hf:
+            cp = Checkpoints(hf._journal)
+            lane = cp._weaver._lane("s")
+            assert await lane.turn.take()
+            save = cp.save("s", "main", form_of(0), {"n": 0}, id="c0")
+            form = {"w": texts(["write 1 " * 30])}
+            tasks = [asyncio.create_task(save)]
+            await asyncio.sleep(0.01)
+            tasks.append(asyncio.create_task(cp.attach("s", "main", "c0", {"n": 1}, type="writes", form=form)))
+            await asyncio.sleep(0.01)
+            assert len(lane._waiting) == 2
+            lane.turn.give_back()
+            while lane._waiting:
+                await asyncio.sleep(0)
+            leader = next(task for task in tasks if task.get_coro().cr_await is not None)  # type: ignore[union-attr]
+            leader.cancel()
+            outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+            assert sum(isinstance(one, asyncio.CancelledError) for one in outcomes) == 1
+            for _ in range(1000):
+                if await cp.load("s", "main") and await cp.attached("s", "main", "c0"):
+                    break
+                await asyncio.sleep(0.001)
+
+    asyncio.run(go())
+    with holdfast.open(address) as hf:
+        expect(hf, [0], [1])
