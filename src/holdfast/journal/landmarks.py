@@ -22,6 +22,7 @@ from .sealing import Form as Envelope
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
+_PLAIN = bytes((Envelope.PLAIN,))
 _PRESS_ABOVE = 512
 """Bytes from which compression is tried."""
 
@@ -157,13 +158,17 @@ class Landmarks:
         """The items of some spans, by strand and index; without those whose part is missing or does not open."""
         found: dict[tuple[int, int], bytes] = {}
         for strand, first, last in _merged(spans):
-            for part in await self._store.parts(self._workspace, session, strand, first, last):
-                where = _pack((self._workspace, session, strand, part.start))
+            for _, start, _, _, envelope in await self._store.parts(self._workspace, session, strand, first, last):
                 try:
-                    bodies = _unpack(disclose(part.body, owner, where))
+                    if envelope[:1] == _PLAIN:  # nothing is bound to its place: a short cut, as there may be hundreds
+                        bodies = _unpack(memoryview(envelope)[1:])
+                    else:
+                        where = _pack((self._workspace, session, strand, start))
+                        bodies = _unpack(disclose(envelope, owner, where))
                 except (msgspec.DecodeError, ValueError):
                     continue
-                found.update(((strand, index), body) for index, body in enumerate(bodies, part.start))
+                for index, body in enumerate(bodies, start):
+                    found[strand, index] = body
         return found
 
 

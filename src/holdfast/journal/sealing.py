@@ -36,6 +36,11 @@ class Form(enum.IntFlag):
     APART = 4  # the payload itself is a blob; what follows is its reference
 
 
+_FORMS = [Form(number) for number in range(8)]
+"""Looked up: a state may be made of hundreds of envelopes, and an enumeration takes its time."""
+_SEALED = int(Form.SEALED)
+
+
 class SystemIds:
     """Unguessable bytes from the operating system."""
 
@@ -180,8 +185,9 @@ def unseal(envelope: bytes, data_key: bytes | None, where: bytes) -> tuple[Form,
     the key that it needs."""
     if not envelope:
         raise ValueError("an empty envelope")
-    form = Form(envelope[0])
-    if not form & Form.SEALED:
+    first = envelope[0]
+    form = _FORMS[first] if first < len(_FORMS) else Form(first)
+    if not first & _SEALED:
         return form, envelope[1:]
     if data_key is None:
         raise KeyMissing("the payload is sealed and its key is not here", hint="pass key=… to open()")

@@ -38,9 +38,9 @@ def part_columns(place: Sequence[Any], part: Part) -> tuple[Any, ...]:
 
 def checked_part(place: Sequence[Any], row: Sequence[Any]) -> Part:
     """A part from its columns and its checksum; one that does not match has an empty body."""
-    *fields, check = row
-    part = Part(*fields)
-    return part if checksum(*place, *part) == check else part._replace(body=b"")
+    fields = row[:-1]
+    part = Part._make(fields)
+    return part if checksum(*place, *fields) == row[-1] else part._replace(body=b"")
 
 
 def placed(beside: Beside, records: Sequence[Record]) -> Iterable[Landmark]:
