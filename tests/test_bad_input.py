@@ -28,6 +28,7 @@ from holdfast.ports import Beside, Landmark, LandmarkQuery, Part
 from holdfast.runtime import Blocking, drive
 from holdfast.stores.postgres import PostgresSettings
 from holdfast.stores.postgres import connection as postgres
+from holdfast.stores.rowcheck import checksum
 from holdfast.stores.sqlite import SqliteSettings, SqliteStore
 from holdfast.stores.sqlite import connection as sqlite
 from holdfast.testing.clock import FakeClock
@@ -532,6 +533,37 @@ def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.Mo
         assert hf.verify().ok
         hf.erase("ada")
         assert [row.id for row in drive(known(hf._core))] == ["n"]
+        assert hf.verify().ok
+
+
+COUNTED_POOLS = """
+    ALTER TABLE holdfast_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
+    UPDATE holdfast_pools SET changes = (SELECT max(changed) FROM holdfast_memories m WHERE m.pid = holdfast_pools.pid);
+    UPDATE holdfast_pools SET checksum = old_checksum(workspace, pool, changes);
+    UPDATE holdfast_meta SET value = 5 WHERE name = 'schema';
+"""
+"""Back to a store that counted the changes of a pool in the pool."""
+
+
+@pytest.mark.promise("J16")
+def test_pools_that_counted_their_changes_go_on(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.db")
+    with holdfast.open(path, embedder="none") as hf:
+        for text in ("Ada lives in Rome", "Bo lives in Oslo", "Ada lives in Rome"):
+            hf.memory.remember(text)
+        hf.memory.remember("Cy plays chess", subject="cy")
+        before = drive(hf._core._journal.store.pool_changes("default", None))
+    with closing(apsw.Connection(path)) as db:
+        db.create_scalar_function("old_checksum", checksum)
+        db.execute(COUNTED_POOLS)
+    with holdfast.open(path, embedder="none") as hf:
+        assert hf.verify().ok
+        assert drive(hf._core._journal.store.pool_changes("default", None)) == before
+        assert [hit.memory.content for hit in hf.memory.recall("Rome", limit=1)] == ["Ada lives in Rome"]
+        hf.memory.remember("Di lives in Bergen")
+        assert drive(hf._core._journal.store.pool_changes("default", [b""])) == {b"": before[b""] + 1}
+        assert [hit.memory.content for hit in hf.memory.recall("Bergen", limit=1)] == ["Di lives in Bergen"]
+        hf.erase("cy")
         assert hf.verify().ok
 
 

@@ -61,14 +61,28 @@ _KNOWN = sorted(MemoryDetails.__annotations__)
 def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
     """The data of a memory's event. What says itself how long it holds ends then, if it is told when it is said. Raises
     `InvalidInput` for what cannot be remembered."""
-    unknown = details.keys() - MemoryDetails.__annotations__.keys()
-    if unknown:
-        raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
     if not isinstance(content, str) or not content.strip():
         raise InvalidInput("there is nothing to remember", hint="give text")
     if not content.isascii():
         _check_unicode(content)
     data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
+    if details:
+        _describe(data, details)
+    lasting = details.get("lasting", False)
+    if not isinstance(lasting, bool):
+        raise InvalidInput(f"{lasting!r} cannot be `lasting`", hint="say True or False")
+    if now is not None and not lasting and kind not in _LASTING and "valid_to" not in data and "ttl" not in data:
+        end = holds_until(content, data.get("valid_from", now))
+        if end is not None:
+            data["valid_to"] = end
+    return data
+
+
+def _describe(data: dict[str, Any], details: Mapping[str, Any]) -> None:
+    """Check what is said of a memory, and put it to its data."""
+    unknown = details.keys() - MemoryDetails.__annotations__.keys()
+    if unknown:
+        raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
     for name in ("key", "title", "speaker"):
         if details.get(name) is not None:
             data[name] = check_name(name, details[name])
@@ -83,18 +97,10 @@ def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | N
         raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
     if details.get("ttl") is not None:
         data["ttl"] = _duration(details["ttl"])
-    lasting = details.get("lasting", False)
-    if not isinstance(lasting, bool):
-        raise InvalidInput(f"{lasting!r} cannot be `lasting`", hint="say True or False")
-    if now is not None and not lasting and not {"valid_to", "ttl"} & data.keys() and kind not in _LASTING:
-        end = holds_until(content, data.get("valid_from", now))
-        if end is not None:
-            data["valid_to"] = end
     if details.get("scope") is not None:
         data["scope"] = _scope(details["scope"])
     if details.get("metadata"):
         data["metadata"] = _metadata(details["metadata"])
-    return data
 
 
 def _check_unicode(content: str) -> None:

@@ -62,9 +62,14 @@ class Catalog:
             if done.repeated or done.touched.met:
                 return await self._stored(session, done.records[0].position)
             event = done.records[0]
-            placed = row._replace(position=event.position, recorded=event.time, confirmed=event.time)
-            ttl = None if row.expires is None else event.time + row.expires
-            return memory_of(placed._replace(begins=row.begins or event.time, expires=ttl), prepared.data, subject)
+            placed = row._replace(
+                position=event.position,
+                recorded=event.time,
+                confirmed=event.time,
+                begins=row.begins or event.time,
+                expires=None if row.expires is None else event.time + row.expires,
+            )
+            return memory_of(placed, prepared.data, subject)
 
     async def _completed(self, row: MemoryRow, data: dict[str, Any]) -> dict[str, Any] | None:
         """What an event says of a memory, with the title and metadata that were said before where it has none; None if

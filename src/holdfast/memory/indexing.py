@@ -19,6 +19,9 @@ from .traces import Vector, said
 BATCH = 32
 _FLUSH_EVERY = 2.0
 """Seconds between two times that recalls are noted in the store."""
+_GATHER = 0.02
+"""Seconds between a wish and its work: what is remembered in a row wakes the thread once, not once each, and shares
+batches. A thread that wakes for each takes the interpreter from the one that remembers."""
 _LOOK_EVERY = 5.0
 """Seconds after which it is looked for memories of other processes that are still without a vector."""
 
@@ -31,7 +34,7 @@ class Indexing:
         self._texts = texts
         self._embedding = embedding
         self._wanted = threading.Event()
-        self._ending = False
+        self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._unreadable: set[int] = set()
@@ -40,27 +43,28 @@ class Indexing:
 
     def wake(self) -> None:
         """There is something to do now."""
-        self._wanted.set()
+        if not self._wanted.is_set():
+            self._wanted.set()
         self.start()
 
     def start(self) -> None:
         """There may be something to do; it is looked at soon."""
         if self._thread is None:
             with self._starting:
-                if self._thread is None and not self._ending:
+                if self._thread is None and not self._ending.is_set():
                     self._thread = threading.Thread(target=self._work, name="holdfast-memory", daemon=True)
                     self._thread.start()
 
     def _work(self) -> None:
         flushed = 0.0
-        while not self._ending:
+        while not self._ending.wait(_GATHER):
             self._wanted.clear()
             with suppress(HoldfastError):  # said by the next recall; tried again at the next look
                 if time.monotonic() - flushed > _FLUSH_EVERY:
                     drive(self.flush())
                     flushed = time.monotonic()
                 self._embedding.fetch()
-                while not self._ending and drive(self.once()):
+                while not self._ending.is_set() and drive(self.once()):
                     pass
             self._wanted.wait(_LOOK_EVERY)
 
@@ -156,7 +160,7 @@ class Indexing:
 
     def stop(self) -> None:
         """End the thread, and store what was noted."""
-        self._ending = True
+        self._ending.set()
         self._wanted.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -44,8 +44,10 @@ def settled(
     says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too. If
     it is `renewing`, the one before becomes that.
     """
-    over, others = _lapsed(keyed(row.key) if row.key is not None else (), row.recorded)
     known = same(row.id)
+    if row.key is None and known is None:
+        return [row]  # nothing to settle: most are like this
+    over, others = _lapsed(keyed(row.key) if row.key is not None else (), row.recorded)
     if known is None or any(one.number == known.number for one in over):
         return [*over, *_placed(row, others)]
     if _to_come(known, row.recorded) and known.begins != row.begins:
@@ -223,8 +225,13 @@ class Ledger:
 
     def numbered(self, number: Callable[[], int]) -> list[MemoryRow]:
         """The rows to write, in the order in which to write them; new ones get their numbers now."""
-        new = [row._replace(number=number()) for row in self.changed.values() if row.number < 0]
-        return [row for row in self.changed.values() if row.number > 0] + new
+        there, new = [], []
+        for row in self.changed.values():
+            if row.number < 0:
+                new.append(row._replace(number=number()))
+            else:
+                there.append(row)
+        return there + new
 
     def _current(self, id: str) -> MemoryRow | None:
         if id not in self._ids:

@@ -16,7 +16,7 @@ from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectG
 from ..rowcheck import checksum, expect_intact
 from .landmarks import check_beside, write_beside
 from .leases import check_fence, release_lease
-from .memories import settle_memories
+from .memories import Counts, settle_memories
 from .runs import changed_by, write_run
 from .sql import Q
 
@@ -53,13 +53,15 @@ class Appender:
         self._subjects: set[tuple[str, bytes]] = set()
         self.leases: dict[tuple[str, str], LeaseRow] = {}
         """Leases as they were last seen. Whoever changes one through this connection forgets them."""
+        self.counts = Counts()
+        """Of pools of memories, likewise."""
         self._staged: list[Any] = []
         self._staged_keys: dict[tuple[int, str], list[Record]] = {}
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
         version = self._one("PRAGMA data_version", ())
-        if version != self._version or len(self.heads) > _REMEMBERED:
+        if version != self._version or max(len(self.heads), len(self.counts.pools)) > _REMEMBERED:
             self.forget()
             self._version = version
 
@@ -69,6 +71,7 @@ class Appender:
         self.heads.clear()
         self._subjects.clear()
         self.leases.clear()
+        self.counts.clear()
         self._staged.clear()
         self._staged_keys.clear()
 
@@ -95,7 +98,9 @@ class Appender:
             check_beside(self._connection, session, -1 if sid is None else sid, request.beside)
         records = request.place(head)
         beside = request.beside
-        memories = None if beside is None else settle_memories(self._connection, workspace, beside, records)
+        memories = None
+        if beside is not None:
+            memories = settle_memories(self._connection, workspace, beside, records, self.counts)
         if sid is None:
             sid = self.create(workspace, session, request.now, None, head)
         if request.release:

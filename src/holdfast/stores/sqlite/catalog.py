@@ -102,7 +102,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("a blob belongs to no subject", Q.orphan_blobs),
         ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
         ("a memory points to nothing, or what is searched belongs to no memory", M.orphan_memories),
-        ("a change of a memory is missing, or two stand for one", M.miscounted_pools),
+        ("two memories stand for one", M.doubled_memories),
         ("the feed contradicts the order of a session", Q.disorder),
         ("events are missing: the numbers of the feed have a gap", Q.gap),
     ):

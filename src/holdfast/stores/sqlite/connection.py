@@ -25,6 +25,7 @@ from ...errors import (
     StoreUnavailable,
 )
 from ..queries import load_migrations
+from ..rowcheck import checksum
 
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
@@ -197,10 +198,12 @@ def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) 
             version = check_version(connection, path)
             if version == 0:
                 _claim(connection, path)
+            connection.create_scalar_function("holdfast_checksum", checksum)
             for number, script in MIGRATIONS:
                 if version < number <= upto:
                     connection.execute(script)
                     connection.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'schema'", (number,))
+            connection.create_scalar_function("holdfast_checksum", None)
             connection.execute("COMMIT")
         except BaseException as error:
             with suppress(apsw.Error):

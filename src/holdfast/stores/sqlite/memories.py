@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,30 +18,41 @@ M = load_queries(Path(__file__).parent / "memories.sql")
 T = TypeVar("T")
 
 
+class Counts:
+    """What the writing connection knows of pools as long as nobody else writes: their numbers, how often each was
+    changed, and the number of the newest memory."""
+
+    def __init__(self) -> None:
+        self.pools: dict[tuple[str, bytes], tuple[int, int]] = {}
+        self.last: int | None = None
+
+    def clear(self) -> None:
+        """Somebody else wrote, or may have."""
+        self.pools.clear()
+        self.last = None
+
+
 class Pool:
     """A pool that a transaction changes. No row is written before `write`."""
 
-    def __init__(self, connection: apsw.Connection, workspace: str, pool: bytes) -> None:
+    def __init__(self, connection: apsw.Connection, workspace: str, pool: bytes, counts: Counts) -> None:
         self._connection = connection
         self._workspace, self.pool = workspace, pool
         self._inner: dict[int, tuple[int, int]] = {}
         """What a row has besides the memory: the number of its session, and up to which generation it was traced."""
-        row = _one(connection, M.find_pool, (workspace, pool))
-        if row is not None:
-            expect_intact("a pool of memories", row[2], workspace, pool, row[1])
-        self.pid: int | None = None if row is None else row[0]
-        self.ledger = Ledger(self, 0 if row is None else row[1])
+        self._counts = counts
+        known = counts.pools.get((workspace, pool)) or _find_pool(connection, workspace, pool)
+        self.pid: int | None = None if known is None else known[0]
+        self.ledger = Ledger(self, 0 if known is None else known[1])
 
     def current(self, id: str) -> MemoryRow | None:
         """The current row of an id."""
-        return next(iter(self._read(M.find_current, (id, self.pid))), None)
+        row = None if self.pid is None else self._connection.execute(M.find_current, (id, self.pid)).fetchone()
+        return None if row is None else self.taken(row)
 
     def keyed(self, key: str) -> list[MemoryRow]:
         """The current rows of a key."""
-        return self._read(M.find_keyed, (self.pid, key))
-
-    def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
-        rows: Any = () if self.pid is None else self._connection.execute(query, values).fetchall()
+        rows: Any = () if self.pid is None else self._connection.execute(M.find_keyed, (self.pid, key)).fetchall()
         return [self.taken(row) for row in rows]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
@@ -68,8 +78,8 @@ class Pool:
             return []
         if self.pid is None:
             (self.pid,) = _one(self._connection, M.add_pool, (self._workspace, self.pool))
-        numbers = count(_one(self._connection, M.last_number, ())[0] + 1)
-        for row in ledger.numbered(lambda: next(numbers)):
+            execute(M.check_pool, (checksum(self.pid, self._workspace, self.pool), self.pid))
+        for row in ledger.numbered(self._next_number):
             where = self._inner.get(row.number, (sid, 0)) if row.id else (0, 0)
             fields = (row.number, self.pid, row.id, where[0], *row[3:18], where[1])
             execute(M.write_memory, (*fields, checksum(*fields)))
@@ -77,19 +87,27 @@ class Pool:
         for number in ledger.forgotten:
             execute(M.drop_recall, (number,))
             dropped += execute(M.drop_traces, (self.pid, number)).fetchall()
-        execute(M.count_changes, (ledger.changes, checksum(self._workspace, self.pool, ledger.changes), self.pid))
+        self._counts.pools[self._workspace, self.pool] = (self.pid, ledger.changes)
         return dropped
+
+    def _next_number(self) -> int:
+        last = self._counts.last
+        if last is None:
+            last = int(_one(self._connection, M.last_number, ())[0])
+        self._counts.last = last + 1
+        return last + 1
 
 
 class Pools(dict[bytes, Pool]):
     """The pools that a transaction changes, each read when it is first asked for."""
 
-    def __init__(self, connection: apsw.Connection, workspace: str) -> None:
+    def __init__(self, connection: apsw.Connection, workspace: str, counts: Counts | None = None) -> None:
         super().__init__()
         self._connection, self._workspace = connection, workspace
+        self._counts = Counts() if counts is None else counts
 
     def __missing__(self, pool: bytes) -> Pool:
-        self[pool] = Pool(self._connection, self._workspace, pool)
+        self[pool] = Pool(self._connection, self._workspace, pool, self._counts)
         return self[pool]
 
     def find(self, number: int) -> MemoryRow | None:
@@ -124,11 +142,22 @@ def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> Mem
     return found if intact else found._replace(intact=False)
 
 
-def settle_memories(connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record]) -> Pools | None:
+def _find_pool(connection: apsw.Connection, workspace: str, pool: bytes) -> tuple[int, int] | None:
+    """The number of a pool, and how often it was changed."""
+    row = _one(connection, M.find_pool, (workspace, pool))
+    if row is None:
+        return None
+    expect_intact("a pool of memories", row[2], row[0], workspace, pool)
+    return row[0], row[1]
+
+
+def settle_memories(
+    connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record], counts: Counts
+) -> Pools | None:
     """What an append does to memories, for `Pools.write`. Raises before anything is written."""
     if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
         return None
-    pools = Pools(connection, workspace)
+    pools = Pools(connection, workspace, counts)
     settle_all(beside, records, lambda pool: pools[pool].ledger, pools.find)
     return pools
 

@@ -1,18 +1,20 @@
 -- name: find_pool
 -- The number of a pool, and how often it was changed.
-SELECT pid, changes, checksum FROM holdfast_pools WHERE workspace = ? AND pool = ?;
+SELECT pid, coalesce((SELECT max(changed) FROM holdfast_memories m WHERE m.pid = p.pid), 0), checksum
+FROM holdfast_pools p WHERE workspace = ? AND pool = ?;
 
 -- name: list_pools
 -- Every pool of a workspace.
-SELECT pid, pool, changes, checksum FROM holdfast_pools WHERE workspace = ? ORDER BY pool;
+SELECT pid, pool, coalesce((SELECT max(changed) FROM holdfast_memories m WHERE m.pid = p.pid), 0), checksum
+FROM holdfast_pools p WHERE workspace = ? ORDER BY pool;
 
 -- name: add_pool
 -- A pool at its first memory.
-INSERT INTO holdfast_pools (workspace, pool, changes, checksum) VALUES (?, ?, 0, x'') RETURNING pid;
+INSERT INTO holdfast_pools (workspace, pool, checksum) VALUES (?, ?, x'') RETURNING pid;
 
--- name: count_changes
--- How often a pool was changed.
-UPDATE holdfast_pools SET changes = ?, checksum = ? WHERE pid = ?;
+-- name: check_pool
+-- Its checksum, which covers its number.
+UPDATE holdfast_pools SET checksum = ? WHERE pid = ?;
 
 -- name: find_current
 -- The current memory of an id.
@@ -162,7 +164,7 @@ WHERE generation = ? AND pid IN (SELECT pid FROM holdfast_pools WHERE workspace 
 
 -- name: all_pools
 -- Every pool, for the integrity check.
-SELECT hex(pool), checksum, workspace, pool, changes FROM holdfast_pools;
+SELECT hex(pool), checksum, pid, workspace, pool FROM holdfast_pools;
 
 -- name: all_memories
 -- Every memory, likewise.
@@ -195,11 +197,9 @@ WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = t.number AN
 UNION ALL SELECT 1 FROM holdfast_recalls r
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = r.number AND m.id <> '') LIMIT 1;
 
--- name: miscounted_pools
--- Pools of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
-SELECT 1 FROM holdfast_pools p
-WHERE p.changes <> (SELECT coalesce(max(m.changed), 0) FROM holdfast_memories m WHERE m.pid = p.pid)
-UNION ALL SELECT * FROM (
+-- name: doubled_memories
+-- Memories that are both current and say the same, or hold at once under one key.
+SELECT * FROM (
     SELECT 1 FROM holdfast_memories WHERE closed IS NULL GROUP BY pid, id HAVING count(*) > 1)
 UNION ALL SELECT * FROM (
     SELECT 1 FROM holdfast_memories one JOIN holdfast_memories other

@@ -67,6 +67,7 @@ class Writing:
                 self.appender.leases.clear()  # the work may change some
                 result = self._committed(work)
                 self.appender.leases.clear()
+                self.appender.counts.clear()
         except BROKEN as error:
             raise explain(error, self.path) from error
         self.bell.ring()
