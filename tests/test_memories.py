@@ -347,7 +347,7 @@ def test_the_same_text_in_two_scopes_is_two_memories(mind: holdfast.Holdfast) ->
     mine = mind.memory.remember("likes tea", subject="ada")
     mind.memory.remember("likes tea", subject="bob")
     mind.memory.remember("likes tea")
-    assert mind.memory.forget(mine.id) == 1
+    assert mind.memory.forget(mine.id).payloads == 1
     assert contents(mind.memory.recall("tea", subject="ada")) == ["likes tea"]
     assert len(mind.memory.recall("tea", subject="bob")) == 2
     with pytest.raises(UnknownMemory):

@@ -98,13 +98,13 @@ def leftovers(address: str) -> list[tuple[Any, ...]]:
 
 def forget_each(hf: holdfast.Holdfast, ids: list[str]) -> None:
     for id in ids:
-        assert hf.memory.forget(id) >= 1
+        assert hf.memory.forget(id).payloads >= 1
         with pytest.raises(UnknownMemory):
             hf.memory.get(id)
 
 
 def forget_old(hf: holdfast.Holdfast, ids: list[str]) -> None:
-    assert hf.memory.forget_before(LATER, everyone=True) == len(ids)
+    assert hf.memory.forget_before(LATER, everyone=True).memories == len(ids)
 
 
 def erase_ada(hf: holdfast.Holdfast, ids: list[str]) -> None:
@@ -166,6 +166,23 @@ def test_an_id_tells_nothing_without_its_owners_salt(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("G3")
+def test_the_report_counts_what_went(any_address: str) -> None:
+    with open_mind(any_address) as hf:
+        one = hf.memory.remember("lives in Rome", key="home")
+        hf.memory.remember("lives in Rome", key="home")
+        for number in range(3):
+            hf.memory.remember(f"fact {number}")
+        hf.memory.catch_up()
+        report = hf.memory.forget(one.id)
+        assert report == holdfast.ForgetReport(memories=1, rows=2, payloads=2, words=1, vectors=1, decisions=0)
+        hf.memory.remember("fact 3")
+        report = hf.memory.forget_before(LATER, everyone=True)
+        assert (report.memories, report.rows, report.payloads) == (4, 4, 4)
+        assert 3 <= report.words == report.vectors <= 4
+        assert hf.memory.forget_before(LATER, everyone=True) == holdfast.ForgetReport(0, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.promise("G3")
 def test_forgetting_leaves_all_others_alone(any_address: str) -> None:
     with open_mind(any_address) as hf:
         kept = [hf.memory.remember(f"fact {number}") for number in range(5)]
@@ -173,11 +190,11 @@ def test_forgetting_leaves_all_others_alone(any_address: str) -> None:
         new = hf.memory.remember("lives in Oslo", key="home")
         hf.memory.catch_up()
         hf.memory.recall("fact lives")
-        assert hf.memory.forget(kept[2].id) == 1
-        assert hf.memory.forget(old.id) == 1
+        assert hf.memory.forget(kept[2].id).payloads == 1
+        assert hf.memory.forget(old.id).payloads == 1
         assert sorted(contents(hf.memory.recall("fact lives"))) == ["fact 0", "fact 1", "fact 3", "fact 4", new.content]
         assert contents(hf.memory.history(new.id)) == [new.content]
-        assert hf.memory.forget(new.id) == 1
+        assert hf.memory.forget(new.id).payloads == 1
         assert "lives" not in " ".join(contents(hf.memory.recall("lives in Rome"))), "the older one does not come back"
         again = hf.memory.remember("fact 2")
         assert (again.id, again.times) == (kept[2].id, 1)
@@ -198,9 +215,9 @@ def test_a_memory_said_very_often_is_forgotten_whole(any_address: str, monkeypat
         assert len(hf.memory.history(made.id)) == 11
         assert len(hf.memory.history(keyed.id)) == 9
         assert hf.memory.get(keyed.id).current
-        assert hf.memory.forget(made.id) == 11
+        assert hf.memory.forget(made.id).payloads == 11
         assert hf.memory.history(made.id) == []
-        assert hf.memory.forget_before(LATER) == 2
+        assert hf.memory.forget_before(LATER).memories == 2
         assert list(hf.memory.list()) == []
         assert hf.verify().ok
 
@@ -214,14 +231,14 @@ def test_before_a_time_is_when_it_was_last_said(any_address: str, clock: FakeClo
         for text in ("said again", "old", "said again", "about ada", "said again"):
             hf.memory.remember(text, subject="ada" if "ada" in text else None, kind="fact" if text != "old" else "note")
             clock.advance(10)
-        assert hf.memory.forget_before(after(35), kinds="preference") == 0
-        assert hf.memory.forget_before(after(10)) == 0, "before, not at"
-        assert hf.memory.forget_before(after(35)) == 1
+        assert hf.memory.forget_before(after(35), kinds="preference").memories == 0
+        assert hf.memory.forget_before(after(10)).memories == 0, "before, not at"
+        assert hf.memory.forget_before(after(35)).memories == 1
         (known,) = hf.memory.list()
         assert (known.content, known.times, len(hf.memory.history(known.id))) == ("said again", 3, 3)
         assert contents(hf.memory.list(subject="ada")) == ["said again", "about ada"]
-        assert hf.memory.forget_before(after(35), subject="ada") == 1
-        assert hf.memory.forget_before(after(41)) == 1
+        assert hf.memory.forget_before(after(35), subject="ada").memories == 1
+        assert hf.memory.forget_before(after(41)).memories == 1
         assert list(hf.memory.list(everyone=True)) == []
         assert hf.verify().ok
 

@@ -175,7 +175,7 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
         for _ in range(3):
             north.memory.recall("sun")
         north.memory.remember("the sun is down", key="sun")
-        assert north.memory.forget(mine.id) == 1
+        assert north.memory.forget(mine.id).payloads == 1
         (theirs,) = south.memory.list()
         assert (theirs.content, theirs.times, theirs.current) == ("the sun is up", 1, True)
         found = south.memory.recall("sun")
@@ -183,7 +183,7 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
         assert "access" not in found.hits[0].parts
         with pytest.raises(UnknownMemory):
             south.memory.get(next(iter(north.memory.list())).id)
-        assert south.memory.forget_before(theirs.recorded.replace(year=9000), everyone=True) == 1
+        assert south.memory.forget_before(theirs.recorded.replace(year=9000), everyone=True).memories == 1
         assert contents(north.memory.recall("sun")) == ["the sun is down"]
         assert north.verify().ok
         assert south.verify().ok

@@ -175,7 +175,7 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nu
                 with pytest.raises(UnknownMemory):
                     hf.memory.forget(id)
             else:
-                assert hf.memory.forget(id) == (2 if number == 1 else 1)
+                assert hf.memory.forget(id).payloads == (2 if number == 1 else 1)
         assert list(hf.memory.recall("planted")) == []
         assert hf.verify().ok
 

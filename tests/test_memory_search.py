@@ -6,9 +6,11 @@ import datetime as dt
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from programs.children import until
 from programs.embedding import Counted
@@ -16,7 +18,7 @@ from programs.minds import DIMS, contents, open_mind, vectors_of
 
 import holdfast
 from holdfast.embedders import CallableEmbedder, Installed
-from holdfast.errors import EmbedderFailed, EmbedderMismatch
+from holdfast.errors import EmbedderFailed, EmbedderMismatch, InvalidInput, StoreBusy
 from holdfast.testing.clock import FakeClock
 
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
@@ -171,6 +173,55 @@ def test_of_equals_the_newer_ranks_higher(mind: holdfast.Holdfast, clock: FakeCl
     newest, *_, oldest = (hit.parts["recency"] for hit in found)
     assert newest == pytest.approx(0.05)
     assert 0 < oldest < newest / 2
+
+
+@pytest.mark.promise("E4")
+def test_how_fast_newness_fades_is_a_setting(quick: holdfast.Holdfast, clock: FakeClock) -> None:
+    for days in (0, 10):
+        quick.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
+
+    def fading(**setting: Any) -> float:
+        new, old = (hit.parts["recency"] for hit in quick.memory.recall("tea", **setting))
+        return old / new
+
+    assert fading(half_life=dt.timedelta(days=10)) == pytest.approx(0.5, abs=0.01)
+    assert fading(half_life=5 * DAY) == pytest.approx(0.25, abs=0.01)
+    assert fading(half_life=None) == fading() > 0.9
+    for wrong in (0, -1, float("nan"), float("inf"), True, "90", dt.timedelta(0), 10**12):
+        with pytest.raises(InvalidInput, match="half_life"):
+            quick.memory.recall("tea", half_life=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("S11")
+def test_a_memory_shows_how_often_it_was_recalled_and_when(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+    one, other = mind.memory.remember("Prefers tea"), mind.memory.remember("Owns a boat")
+    assert (one.recalled, one.recalled_at) == (0, None)
+    for _ in range(2):
+        clock.advance(60)
+        mind.memory.recall("tea", limit=1)
+    last = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
+    clock.advance(60)
+    shown = {memory.id: (memory.recalled, memory.recalled_at) for memory in mind.memory.list()}
+    assert shown == {one.id: (2, last), other.id: (0, None)}
+    assert mind.memory.get(one.id).recalled == 2
+    mind.memory.recall("tea", limit=1)
+    assert mind.memory.get(one.id).recalled == 3
+    mind.memory.forget(one.id)
+    assert mind.memory.remember("Prefers tea").recalled == 0
+
+
+@pytest.mark.promise("S11")
+def test_recalls_are_not_lost_while_the_store_is_busy(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with open_mind(str(path), embedder="none", timeout=0.05) as hf, closing(apsw.Connection(str(path))) as other:
+        tea = hf.memory.remember("Prefers tea")
+        hf.memory.recall("tea")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreBusy):
+            hf.memory.get(tea.id)
+        hf.memory.recall("tea")
+        other.execute("ROLLBACK")
+        assert hf.memory.get(tea.id).recalled == 2
 
 
 @pytest.mark.promise("S11")

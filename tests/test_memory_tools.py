@@ -160,8 +160,8 @@ def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
             assert contents(await then.recall("Ada", subject="ada")) == ["Ada lives in Rome"]
             assert "Oslo" in (await session.recall("Ada", subject="ada")).text
             assert "Oslo" in await session.use_memory_tool("recall", {"query": "Ada"}, subject="ada")
-            assert await hf.memory.forget(new.id) == 1
-            assert await hf.memory.forget_before(new.recorded.replace(year=9000), everyone=True) == 21
+            assert (await hf.memory.forget(new.id)).payloads == 1
+            assert (await hf.memory.forget_before(new.recorded.replace(year=9000), everyone=True)).memories == 21
             assert [one async for one in hf.memory.list(everyone=True)] == []
 
     asyncio.run(script())

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Context
-from holdfast.errors import InvalidInput, ModelFailed
+from holdfast.errors import InvalidInput, ModelFailed, TurnTaken
 from holdfast.memory.gating import consider
 from holdfast.testing.clock import FakeClock
 
@@ -207,3 +207,19 @@ def test_what_cannot_be_is_refused(said: Any, options: dict[str, Any], why: str)
     with holdfast.open("memory:", embedder="none") as hf, pytest.raises(InvalidInput, match=why) as refused:
         hf.session("s").turn(said, **options)
     assert refused.value.hint
+
+
+@pytest.mark.promise("R2")
+def test_a_turn_taken_again_with_another_input_is_refused(address: str) -> None:
+    key = "sk-ant-api03-" + "a1B2" * 20
+    with holdfast.open(address, embedder="none") as hf:
+        session = hf.session("one")
+        first = session.turn(f"My key is {key}.", model=lambda _: "Keep it to yourself.", id="t1")
+        again = session.turn(f"My key is {key}.", model=lambda _: "never asked", id="t1")
+        assert again.reply == first.reply, "what is stored has no key in it, and is the same input"
+        before = [event.position for event in session.events()]
+        with pytest.raises(TurnTaken, match="'t1'") as refused:
+            session.turn("What is the weather like?", model=lambda _: "never asked", id="t1")
+        assert (refused.value.session, refused.value.turn) == ("one", "t1")
+        assert [event.position for event in session.events()] == before
+        assert session.turn("What is the weather like?", model=lambda _: "Fine.", id="t2").reply == "Fine."

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from .journal.registry import register
     from .journal.sealing import new_key
     from .journal.verifying import Problem, Verification
-    from .memory.items import Hit, Memory, Recalled
+    from .memory.items import ForgetReport, Hit, Memory, Recalled
     from .memory.neighbours import Relation
     from .memory.policies import KindPolicy
     from .memory.procedures import Procedure
@@ -99,6 +99,7 @@ _HOME = {
     "Event": "journal.events",
     "Files": "sync_files",
     "FilesSynced": "syncing.report",
+    "ForgetReport": "memory.items",
     "Handoff": "context.handoff",
     "Happened": "execution.definitions",
     "Hit": "memory.items",
@@ -174,6 +175,7 @@ __all__ = [
     "Event",
     "Files",
     "FilesSynced",
+    "ForgetReport",
     "Handoff",
     "Happened",
     "Hit",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .aio_procedures import AsyncProcedures
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from .memory.consolidating import Merged
     from .memory.contradictions import Contradiction
     from .memory.extracting import Extracted
-    from .memory.items import Memory, Recalled
+    from .memory.items import ForgetReport, Memory, Recalled
     from .memory.mind import Mind
     from .memory.neighbours import Relation
     from .memory.policies import KindPolicy
 
 ALL = 2**31
+_CENTURY = 100 * 366 * 86_400
 
 
 class Whose(TypedDict, total=False):
@@ -51,6 +53,8 @@ class RecallOptions(Whose, total=False):
     since, until    only what holds or happened from and to then
     threshold       only what is that much like the query, from 0 to 1 (0)
     diversity       how much hits are to differ from each other, from 0 to 1 (0)
+    half_life       after how long newness counts half, in seconds or as a timedelta (90 days): of two that fit equally
+                    the newer one comes first, the more so the shorter this is
     """
 
     limit: int
@@ -60,6 +64,7 @@ class RecallOptions(Whose, total=False):
     until: dt.datetime | None
     threshold: float
     diversity: float
+    half_life: float | dt.timedelta | None
 
 
 class AsyncMemories:
@@ -133,6 +138,7 @@ class AsyncMemories:
             threshold=_share("threshold", options.get("threshold", 0.0)),
             diversity=_share("diversity", options.get("diversity", 0.0)),
             at=at,
+            **_weighed(options.get("half_life")),
         )
         return mind.noted(found)
 
@@ -146,6 +152,7 @@ class AsyncMemories:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
+        await self.mind.indexing.flush()
         return await self.mind.catalog.get(id)
 
     async def verify(self, id: str, *, actor: str | None = None) -> Memory:
@@ -188,11 +195,12 @@ class AsyncMemories:
     ) -> AsyncGenerator[Memory, None]:
         _check_options(whose, Whose)
         query = MemoryQuery(await self._pools(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
+        await self.mind.indexing.flush()  # what was recalled until now is shown
         async for memory in self.mind.catalog.listed(query):
             yield memory
 
-    async def forget(self, id: str, *, actor: str | None = None) -> int:
-        """Remove a memory with every text that said it, its words and its vector. Returns how many events said it."""
+    async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
+        """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
         return await self.mind.catalog.forget(id, actor=actor)
 
     async def forget_before(
@@ -202,8 +210,8 @@ class AsyncMemories:
         kinds: str | Iterable[str] | None = None,
         actor: str | None = None,
         **whose: Unpack[Whose],
-    ) -> int:
-        """Forget what was last said before a time. Returns how many memories there were."""
+    ) -> ForgetReport:
+        """Forget what was last said before a time. The report counts what went."""
         _check_options(whose, Whose)
         before, chosen = micros("time", time), _kinds(kinds)
         return await self.mind.catalog.forget_before(before, chosen, await self._pools(whose), actor=actor)
@@ -316,6 +324,19 @@ def _check_options(given: Mapping[str, Any], known: type) -> None:
 
 def _time(what: str, value: object) -> int | None:
     return None if value is None else micros(what, value)
+
+
+def _weighed(half_life: object) -> dict[str, Any]:
+    """The weights of a search that are not the usual ones."""
+    if half_life is None:
+        return {}
+    from .memory.ranking import DEFAULT
+
+    seconds = half_life.total_seconds() if isinstance(half_life, dt.timedelta) else half_life
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= _CENTURY:
+        hint = "give seconds or a timedelta, from a second to a century"
+        raise InvalidInput(f"{half_life!r} cannot be `half_life`", hint=hint)
+    return {"weights": replace(DEFAULT, half_life_days=seconds / 86_400)}
 
 
 def _share(what: str, value: object) -> float:

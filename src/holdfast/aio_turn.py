@@ -8,9 +8,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from .context.rendering import Context
-from .errors import InvalidInput
+from .context.talk import message
+from .errors import InvalidInput, TurnTaken
 from .journal.events import Draft, Event, check_name
 from .journal.journal import Journal
+from .journal.owners import NOBODY
 from .models import load as load_model
 from .ports import Model
 from .runtime import aside, is_driven
@@ -70,7 +72,7 @@ class AsyncTurns:
     ) -> TurnResult:
         """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
         is worth it is proposed. With an `id` a turn that was cut off can be taken again: what was said is not said
-        twice, and a model that has answered is not asked again."""
+        twice, and a model that has answered is not asked again. Raises `TurnTaken` if it had another input."""
         from .memory.gating import consider
 
         if not isinstance(user_input, str) or not user_input.strip():
@@ -84,6 +86,8 @@ class AsyncTurns:
         found = len(recalled.knowledge) + len(recalled.procedures)
         trace.append(TurnStep("query", f"{found} memories, {recalled.tokens} tokens"))
         asked: Event = await self.say("user", user_input, subject=subject, **_keyed(key, "user"))
+        if id is not None and asked.position <= head and self._differs(asked, user_input):
+            raise TurnTaken(self.id, id)
         soul = await self._memory.soul()
         context = await self.context(system="\n\n".join(part for part in (soul, system, recalled.text) if part))
         trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
@@ -100,6 +104,11 @@ class AsyncTurns:
         if self._memory.writes_back:
             self._memory.mind.writing.wake()
         return TurnResult(reply, context, recalled, considered, tuple(proposed), tuple(trace))
+
+    def _differs(self, asked: Event, user_input: str) -> bool:
+        """Whether a turn that was taken before had another input, as the journal has it: without credentials."""
+        said = self._journal.prepare(message("user", user_input, None, None), NOBODY)
+        return not asked.erased and bool(asked.data["content"] != said.data["content"])
 
     async def _answered(self, key: str | None) -> str | None:
         """What the model said in this turn before it was cut off."""

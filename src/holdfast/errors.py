@@ -11,6 +11,7 @@ HoldfastError
 │   ├── UnknownSession      no such session in this workspace
 │   ├── UnknownMemory       no such memory in this workspace
 │   ├── UnknownProcedure    no such procedure in this workspace
+│   ├── TurnTaken           a turn of this id answered another input
 │   ├── UnknownProposal     no such proposal in this workspace
 │   ├── ProposalDecided     somebody has decided about the proposal already
 │   ├── SessionExists       the id of a fork is taken
@@ -190,6 +191,18 @@ class UnknownProposal(JournalError):
             hint="see hf.memory.proposals.list(), or `holdfast proposals list`",
         )
         self.proposal = proposal
+
+
+class TurnTaken(JournalError):
+    """A turn of that id was taken in this session, with another input: its answer is no answer to this one."""
+
+    def __init__(self, session: str, turn: str) -> None:
+        super().__init__(
+            f"turn {turn!r} of session {session!r} answered another input",
+            hint="repeat a turn with the input that it had, or give the new one an id of its own",
+        )
+        self.session = session
+        self.turn = turn
 
 
 class ProposalDecided(JournalError):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .memory.consolidating import Merged
     from .memory.contradictions import Contradiction
     from .memory.extracting import Extracted
-    from .memory.items import Memory, Recalled
+    from .memory.items import ForgetReport, Memory, Recalled
     from .memory.neighbours import Relation
 
 
@@ -86,8 +86,8 @@ class Memories:
         """What is remembered, in the order in which it was."""
         return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))
 
-    def forget(self, id: str, *, actor: str | None = None) -> int:
-        """Remove a memory with every text that said it, its words and its vector. Returns how many events said it."""
+    def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
+        """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
         return drive(self._core.forget(id, actor=actor))
 
     def forget_before(
@@ -97,8 +97,8 @@ class Memories:
         kinds: str | Iterable[str] | None = None,
         actor: str | None = None,
         **whose: Unpack[Whose],
-    ) -> int:
-        """Forget what was last said before a time. Returns how many memories there were."""
+    ) -> ForgetReport:
+        """Forget what was last said before a time. The report counts what went."""
         return drive(self._core.forget_before(time, kinds=kinds, actor=actor, **whose))
 
     def as_of(self, when: dt.datetime | Event) -> MemoriesThen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import unicodedata
 from base64 import b32encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypedDict
 
@@ -40,6 +40,8 @@ class MemoryDetails(TypedDict, total=False):
     lasting         whether it holds on although it says "today", "this week" or "until Friday" (False: it ends then)
     scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
     speaker         who said it
+    relations       what it states of names that it mentions, each as (subject, relation, object), such as
+                    ("Ada", "manages", "Bo"): `neighbours` gives them beside those that it reads from the text
     """
 
     key: str | None
@@ -53,6 +55,7 @@ class MemoryDetails(TypedDict, total=False):
     lasting: bool
     scope: str | None
     speaker: str | None
+    relations: Sequence[tuple[str, str, str]] | None
 
 
 _KNOWN = sorted(MemoryDetails.__annotations__)
@@ -101,6 +104,9 @@ def _describe(data: dict[str, Any], details: Mapping[str, Any]) -> None:
         data["scope"] = _scope(details["scope"])
     if details.get("metadata"):
         data["metadata"] = _metadata(details["metadata"])
+    if details.get("relations"):
+        told = (data["content"], data.get("title"), data.get("speaker"))
+        data["relations"] = _relations(details["relations"], " ".join(filter(None, told)))
 
 
 def _check_unicode(content: str) -> None:
@@ -139,6 +145,23 @@ def _metadata(value: object) -> dict[str, Any]:
         hint = "give text, numbers, bytes, times, and lists and dicts of them"
         raise InvalidInput("`metadata` holds what cannot be searched for", hint=hint)
     return dict(value)
+
+
+def _relations(value: object, text: str) -> list[list[str]]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidInput("`relations` is no list", hint='give some such as ("Ada", "manages", "Bo")')
+    text, found = " ".join(text.split()).casefold(), []
+    for one in value:
+        if not isinstance(one, (list, tuple)) or len(one) != 3:
+            raise InvalidInput(
+                f"{one!r} is no relation", hint='give a subject, a relation and an object: ("Ada", "manages", "Bo")'
+            )
+        names = [" ".join(check_name("relation", part).split()) for part in one]
+        for name in (names[0], names[2]):
+            if name.casefold() not in text:
+                raise InvalidInput(f"the memory does not mention {name!r}", hint="relate what its text names")
+        found.append(names)
+    return found
 
 
 def _is_plain(value: dict[str, Any]) -> bool:
@@ -213,7 +236,7 @@ def projected(session: str, prepared: Sequence[Prepared], owner: Owner, beside: 
 def tells_more(data: Mapping[str, Any]) -> bool:
     """Whether an event says of a memory what is in no row and in no other event: it must not be lost if the same was
     said before without."""
-    return bool(data.get("title") or data.get("metadata"))
+    return bool(data.get("title") or data.get("metadata") or data.get("relations"))
 
 
 def is_memory(data: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
 from ..ports import Beside, MemoryQuery, MemoryRow, SubjectGone
-from .items import Memory, memory_of
+from .items import ForgetReport, Memory, memory_of
 from .texts import Texts
 
 HOME = "@memory"
@@ -23,7 +23,7 @@ _PAGE = 500
 class Catalog:
     """Remembers, lists and forgets."""
 
-    def __init__(self, journal: Journal, texts: Texts, forget_decisions: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, journal: Journal, texts: Texts, forget_decisions: Callable[[str], Awaitable[int]]) -> None:
         self._journal = journal
         self._texts = texts
         self._forget_decisions = forget_decisions
@@ -72,12 +72,13 @@ class Catalog:
             return memory_of(placed, prepared.data, subject)
 
     async def _completed(self, row: MemoryRow, data: dict[str, Any]) -> dict[str, Any] | None:
-        """What an event says of a memory, with the title and metadata that were said before where it has none; None if
-        that is no news: then the memory is only confirmed, and its vector is not made again."""
+        """What an event says of a memory, with the title, metadata and relations that were said before where it has
+        none; None if that is no news: then the memory is only confirmed, and its vector is not made again."""
         known = await self.current(row.id, row.pool)
         if known is None:
             return None
-        before = {"title": known.title, "metadata": dict(known.metadata)}
+        related = [list(one) for one in known.relations]
+        before = {"title": known.title, "metadata": dict(known.metadata), "relations": related}
         whole = data | {name: value for name, value in before.items() if value and not data.get(name)}
         return None if all((whole.get(name) or None) == (before[name] or None) for name in before) else whole
 
@@ -221,46 +222,46 @@ class Catalog:
 
     # -- forgetting
 
-    async def forget(self, id: str, *, actor: str | None = None) -> int:
-        """Remove a memory: its text from every event that said it, its row, words and vector. Returns how many events
-        were stripped. Raises `UnknownMemory`."""
+    async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
+        """Remove a memory: its text from every event that said it, its row, words and vector. Raises
+        `UnknownMemory`."""
         query = MemoryQuery(id=check_name("id of a memory", id), history=True)
         rows = await self._every(query)
         if not rows:  # forgotten before, perhaps by a process that was killed on the way: let the store finish
             await self._journal.purge()
             raise UnknownMemory(id)
-        stripped, done = 0, set[int]()
+        report, done = _NOTHING, set[int]()
         while rows:
-            await self._forget_decisions(id)
-            stripped += await self._forget(rows, actor)
+            report = _added(report, await self._forget(rows, actor))
             done |= {row.number for row in rows}
             rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
         await self._journal.purge()
-        return stripped
+        return report._replace(memories=1)
 
     async def forget_before(
         self, time: int, kinds: Sequence[str] | None, pools: tuple[bytes, ...] | None, *, actor: str | None = None
-    ) -> int:
-        """Forget what was last said before a time. Returns how many memories there were."""
+    ) -> ForgetReport:
+        """Forget what was last said before a time."""
         rows = await self._every(MemoryQuery(pools, kinds=None if kinds is None else tuple(kinds), history=True))
         said: dict[tuple[bytes, str], int] = {}
         for row in rows:
             said[row.pool, row.id] = max(row.confirmed, said.get((row.pool, row.id), row.confirmed))
         old = [row for row in rows if said[row.pool, row.id] < time]
+        report = _NOTHING
         for first in range(0, len(old), _PAGE):
-            gone = old[first : first + _PAGE]
-            for id in sorted({row.id for row in gone}):
-                await self._forget_decisions(id)
-            await self._forget(gone, actor)
+            report = _added(report, await self._forget(old[first : first + _PAGE], actor))
         if old:
             await self._journal.purge()
-        return sum(last < time for last in said.values())
+        return report._replace(memories=sum(last < time for last in said.values()))
 
-    async def _forget(self, rows: Sequence[MemoryRow], actor: str | None) -> int:
+    async def _forget(self, rows: Sequence[MemoryRow], actor: str | None) -> ForgetReport:
+        decisions = 0
+        for id in sorted({row.id for row in rows}):
+            decisions += await self._forget_decisions(id)
+        report = ForgetReport(0, len(rows), 0, 0, 0, decisions)
         by_session: dict[str, list[MemoryRow]] = {}
         for row in rows:
             by_session.setdefault(row.session, []).append(row)
-        stripped = 0
         for session, gone in sorted(by_session.items()):
             digests = await self._journal.landmarks.digests(session, sorted({row.position for row in gone}))
             note = Draft("memory.forgotten", {"ids": sorted({row.id for row in gone})}, actor)
@@ -268,6 +269,13 @@ class Catalog:
             beside = Beside(stripped=digests, forgotten=sorted(row.number for row in gone))
             reach("memory.forgetting")
             prepared = [self._journal.prepare(note, owner)]
-            await self._journal.append_prepared(session, prepared, owner, beside=beside)
-            stripped += len(digests)
-        return stripped
+            done = await self._journal.append_prepared(session, prepared, owner, beside=beside)
+            report = _added(report, ForgetReport(0, 0, len(digests), done.touched.words, done.touched.vectors, 0))
+        return report
+
+
+_NOTHING = ForgetReport(0, 0, 0, 0, 0, 0)
+
+
+def _added(one: ForgetReport, other: ForgetReport) -> ForgetReport:
+    return ForgetReport(*(a + b for a, b in zip(one, other, strict=True)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ModelFailed
 from ..ports import Model
 from .asking import ask_json, share_of, text_of
+from .entities import links
 from .gating import consider
 from .guarding import suspicions
 
@@ -20,14 +21,16 @@ _TASK = (
     '"content": one short statement that can be understood by itself, with names instead of pronouns (who speaks is '
     'called as `speaker` says, if it is there); "kind": one of ' + ", ".join(KINDS) + "; "
     '"key": what it is about if only one value can hold at a time, such as "home city of Ada", else null; '
-    '"confidence": a number from 0 to 1; "quote": the words of the text that say it, copied exactly. If there is '
-    'nothing, answer {"facts": []}.'
+    '"confidence": a number from 0 to 1; "quote": the words of the text that say it, copied exactly; "relations": a '
+    'list of [subject, relation, object] between people, places and things that the content names, such as ["Ada", '
+    '"manages", "Bo"], or []. If there is nothing, answer {"facts": []}.'
 )
 _PIECE = 6_000
 """Characters of a text that a model is asked about at once."""
 _TOKENS = 1_500
 _MOST = 50
 _LONGEST = 1_000
+_LONGEST_NAME = 100
 _SURE = 0.9
 """How far the gate's patterns are to be trusted."""
 
@@ -35,13 +38,14 @@ _SURE = 0.9
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A fact that a text states. `quote` are the words that do; `key` is what it is about, if that can have one value
-    at a time. Nothing is stored before somebody remembers it."""
+    at a time; `relations` are those between names in its content. Nothing is stored before somebody remembers it."""
 
     content: str
     kind: str
     key: str | None
     confidence: float
     quote: str
+    relations: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +89,24 @@ async def extract(text: str, model: Model | None, speaker: str | None, policy: s
             if isinstance(one, Skipped):
                 skipped.append(one)
             else:
-                found.setdefault((one.kind, one.content.casefold()), one)
+                related, unrelated = _related(fact.get("relations"), one.content, policy)
+                skipped += unrelated
+                found.setdefault((one.kind, one.content.casefold()), replace(one, relations=related))
         skipped += [Skipped(_shown(fact), f"more than {_MOST} facts") for fact in facts[_MOST:]]
     return Extracted(tuple(found.values()), tuple(skipped))
 
 
 def _by_patterns(text: str, speaker: str | None) -> Extracted:
     verdicts = consider(text, speaker) if speaker else consider(text)
-    kept = [Candidate(one.content, one.kind, one.key, _SURE, one.said) for one in verdicts if one.keep]
+    kept = [
+        Candidate(one.content, one.kind, one.key, _SURE, one.said, _stated(one.content)) for one in verdicts if one.keep
+    ]
     return Extracted(tuple(kept), tuple(Skipped(one.said, one.reason) for one in verdicts if not one.keep))
+
+
+def _stated(content: str) -> tuple[tuple[str, str, str], ...]:
+    """The relations that a fact states in plain English."""
+    return _related([list(link) for link in links(content)], content, "keep")[0]
 
 
 def _pieces(text: str) -> Sequence[str]:
@@ -127,6 +140,23 @@ def _checked(fact: Any, text: str, policy: str) -> Candidate | Skipped:
     if why and policy != "keep":
         return Skipped(content, f"it looks like instructions to a model: {'; '.join(why)}")
     return Candidate(content, fact["kind"], key, confidence, quote)
+
+
+def _related(told: Any, content: str, policy: str) -> tuple[tuple[tuple[str, str, str], ...], list[Skipped]]:
+    """The relations that a model named, if they are between names of the fact; and what else it named."""
+    found: dict[tuple[str, str, str], None] = {}
+    skipped = []
+    for one in told[:_MOST] if isinstance(told, list) else ():
+        named = tuple(text_of(part, _LONGEST_NAME) for part in one) if isinstance(one, list) else ()
+        if len(named) != 3 or None in named:
+            skipped.append(Skipped(_shown(one), "it is no relation: subject, relation and object"))
+        elif any(str(name).casefold() not in content.casefold() for name in (named[0], named[2])):
+            skipped.append(Skipped(_shown(one), "it relates what the fact does not name"))
+        elif policy != "keep" and suspicions(" ".join(map(str, named))):
+            skipped.append(Skipped(_shown(one), "it looks like instructions to a model"))
+        else:
+            found[str(named[0]), str(named[1]), str(named[2])] = None
+    return tuple(found), skipped
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from ..crashpoints import reach
-from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy
+from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ..journal.journal import Journal
 from ..runtime import drive
 from .embedding import Embedding
@@ -156,7 +156,20 @@ class Indexing:
             noted, self._recalls = self._recalls, {}
         if noted:
             rows = [(number, count, time) for number, (count, time) in sorted(noted.items())]
-            await self._journal.store.note_recalls(self._journal.workspace, rows)
+            try:
+                await self._journal.store.note_recalls(self._journal.workspace, rows)
+            except StoreReadOnly:
+                pass  # they count in this process, and nowhere else
+            except BaseException:
+                self._note_again(noted)
+                raise
+
+    def _note_again(self, noted: dict[int, tuple[int, int]]) -> None:
+        """What could not be stored waits for the next time."""
+        with self._noting:
+            for number, (count, time) in noted.items():
+                since, last = self._recalls.get(number, (0, 0))
+                self._recalls[number] = (count + since, max(time, last))
 
     def stop(self) -> None:
         """End the thread, and store what was noted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..journal.events import moment
 from ..ports import MemoryRow
@@ -17,6 +17,8 @@ class Memory:
 
     `valid_from` and `valid_to` say when it holds in the world; `recorded` and `ended` when it was known here. One that
     ended has a successor, or was only said again. `source` is the event that it came from, as ``"session#position"``.
+    `recalled` is how often it was recalled and `recalled_at` when last. These two, `times` and `confirmed` are of now,
+    in what `as_of` gives, too.
     """
 
     id: str
@@ -39,6 +41,10 @@ class Memory:
     ended: dt.datetime | None
     successor: str | None
     source: str
+    relations: tuple[tuple[str, str, str], ...] = ()
+    """What it states of names, as somebody said who remembered it; `neighbours` finds more in its text."""
+    recalled: int = 0
+    recalled_at: dt.datetime | None = None
 
     @property
     def current(self) -> bool:
@@ -75,6 +81,20 @@ class Recalled:
         return len(self.hits)
 
 
+class ForgetReport(NamedTuple):
+    """What forgetting removed, tier by tier: rows of the catalog (every time that it was said is one), texts of events,
+    words and vectors that were searched, what was journaled of decisions about it. A conversation in which it was said,
+    and checkpoints of it, are not memories: `erase` reaches those."""
+
+    memories: int
+    """Different memories."""
+    rows: int
+    payloads: int
+    words: int
+    vectors: int
+    decisions: int
+
+
 def _maybe(time: int | None) -> dt.datetime | None:
     return None if time is None else moment(time)
 
@@ -105,4 +125,7 @@ def memory_of(row: MemoryRow, data: Mapping[str, Any], subject: str | None) -> M
         ended=_maybe(row.closed),
         successor=row.successor,
         source=f"{row.session}#{row.position}",
+        relations=tuple((one[0], one[1], one[2]) for one in data.get("relations") or ()),
+        recalled=row.recalled,
+        recalled_at=moment(row.recalled_at) if row.recalled else None,
     )

@@ -1,7 +1,8 @@
 """Who and what a name stands next to: relations that memories state, and names that they mention together.
 
-Nothing of it is stored apart: memories that have the words of the name are found in the pools, read from the store as
-they are now, and understood anew. So it is right after every change, and what was forgotten relates to nothing.
+Relations are in memories: stored in their events where somebody named them (a model, or who remembered), and read from
+their texts. Nothing of it lies apart: memories that have the words of the name are found in the pools and read from the
+store as they are now. So it is right after every change, and what was forgotten relates to nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from .entities import entities, named_speaker
+from .entities import Link, entities, named_speaker
 from .items import Memory
 from .searching import Searching
 from .traces import READ_UPTO
@@ -55,7 +56,7 @@ def related(memory: Memory, name: str) -> Iterator[Relation]:
     dates = tuple((span.start, span.end) for span in about.dates)
     wanted = terms(name)
     told: set[str] = set()
-    for link in about.links:
+    for link in dict.fromkeys((*map(Link._make, memory.relations), *about.links)):
         if _is(link.subject, wanted) or _is(link.object, wanted):
             told |= {link.subject.casefold(), link.object.casefold()}
             yield Relation(*link, memory, dates)

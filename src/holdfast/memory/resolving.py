@@ -63,17 +63,18 @@ class Decisions:
         query = LandmarkQuery(_mark_name(id), limit=10_000)
         return await self._journal.store.landmarks(self._journal.workspace, DECIDED, query)
 
-    async def forget(self, id: str) -> None:
-        """Leave nothing of what was decided about a memory."""
+    async def forget(self, id: str) -> int:
+        """Leave nothing of what was decided about a memory; how many decisions there were."""
         marks = await self.marks(id)
         if not marks:
-            return
+            return 0
         removed = [pair for mark in marks for pair in ((mark.name, mark.id), (_mark_name(mark.id), id))]
         stripped = await self._journal.landmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.forgotten", {"ids": [id]}, "holdfast"), owner)
         beside = Beside(removed=removed, stripped=stripped)
         await self._journal.append_prepared(DECIDED, [note], owner, beside=beside)
+        return len(stripped)
 
 
 class Resolving:

@@ -16,7 +16,8 @@ class MemoryRow(NamedTuple):
     was known here. `times` counts how often it was said, `confirmed` is when last. `changed` is the pool's count of
     changes at the last one of this row. One that was forgotten is closed and has no `id`: only that it is gone is left.
     `number` is the store's own, and grows. One that is read and not `intact` does not match its checksum: nothing of it
-    can be relied on but its number.
+    can be relied on but its number. `recalled` is how often it was recalled and `recalled_at` when last, where
+    `MemoryStore.memories` gives it; both are of now, whatever time is asked for.
     """
 
     pool: bytes
@@ -39,6 +40,8 @@ class MemoryRow(NamedTuple):
     changed: int = 0
     number: int = 0
     intact: bool = True
+    recalled: int = 0
+    recalled_at: int = 0
 
 
 class MemoryQuery(NamedTuple):

@@ -148,6 +148,11 @@ def gone(row: MemoryRow) -> MemoryRow:
     )
 
 
+def noted(row: MemoryRow, recalled: int | None, at: int | None) -> MemoryRow:
+    """A row with how often it was recalled, if it was."""
+    return row._replace(recalled=recalled, recalled_at=at or 0) if recalled else row
+
+
 class Rows(Protocol):
     """The rows of one pool, as they are in the store."""
 

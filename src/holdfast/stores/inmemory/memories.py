@@ -8,7 +8,7 @@ from itertools import count
 from typing import TypeVar
 
 from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
-from ..memoryrows import Ledger, settle_all, touched, traced_upto
+from ..memoryrows import Ledger, noted, settle_all, touched, traced_upto
 
 T = TypeVar("T")
 
@@ -163,7 +163,11 @@ class Remembering:
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         return await self._remember(
-            workspace, lambda kept: [row for row in kept.rows.values() if wanted(row, query)][: query.limit]
+            workspace,
+            lambda kept: [
+                noted(row, *kept.recalls.get(row.number, (None, None)))
+                for row in [row for row in kept.rows.values() if wanted(row, query)][: query.limit]
+            ],
         )
 
     async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:

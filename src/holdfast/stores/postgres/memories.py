@@ -113,7 +113,7 @@ def read_memory(columns: Sequence[Any]) -> MemoryRow:
     """A memory from its columns. Damage is said, not raised: others must still be found."""
     *fields, check = columns
     _, pool, number, *rest, _ = fields
-    found = MemoryRow._make((pool, *rest, number, True))
+    found = MemoryRow._make((pool, *rest, number, True, 0, 0))
     return found if checksum(*fields) == check else found._replace(intact=False)
 
 

@@ -68,7 +68,11 @@ WHERE workspace = %s AND pool = %s AND number = %s;
 
 -- name: read_memories
 -- Memories by number; the conditions below are added to "true".
-SELECT * FROM holdfast.memories
+SELECT r.count, r.time, memories.* FROM holdfast.memories
+LEFT JOIN LATERAL (
+    SELECT recalls.count, recalls.time FROM holdfast.recalls
+    WHERE recalls.workspace = memories.workspace AND recalls.pool = memories.pool AND recalls.number = memories.number
+) r ON true
 WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND true ORDER BY number LIMIT %(limit)s;
 
 -- name: by_pool

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from ...ports import Change, Generation, MemoryQuery, MemoryRow, Trace
+from ..memoryrows import noted
 from .connection import Connection
 from .memories import (
     M,
@@ -37,7 +38,12 @@ class Remembering:
         values = {"workspace": workspace, **query._asdict()}
         for name in ("pools", "kinds", "numbers"):
             values[name] = None if values[name] is None else list(values[name])
-        return await self._rows(_narrowed(query), values)
+
+        def work(connection: Connection) -> list[MemoryRow]:
+            rows = connection.execute(_narrowed(query).encode(), values, binary=True)
+            return [noted(read_memory(row), recalled, at) for recalled, at, *row in rows]
+
+        return await self._do(work)
 
     async def _rows(self, query: str, values: dict[str, Any]) -> list[MemoryRow]:
         return await self._do(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
-from ..memoryrows import DROPPED, Ledger, settle_all, touched, traced_upto
+from ..memoryrows import DROPPED, Ledger, noted, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
 
@@ -134,7 +134,7 @@ def _one(connection: apsw.Connection, query: str, values: Sequence[Any]) -> Any:
 def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> MemoryRow:
     """A memory from its columns. `session` is the name of its session, if that is wanted."""
     number, _, id_, _, *rest, _, check = columns
-    found = MemoryRow._make((pool, id_, session or "", *rest, number, True))
+    found = MemoryRow._make((pool, id_, session or "", *rest, number, True, 0, 0))
     try:
         intact = checksum(*columns[:-1]) == check
     except (TypeError, ValueError, OverflowError):
@@ -194,7 +194,7 @@ class Remembering:
                 **{name: getattr(query, name) for name in ("id", "key", "at", "after", "limit")},
             }
             rows: Any = connection.execute(_narrowed(query), values)
-            return [read_memory(pool, session, row) for pool, session, *row in rows]
+            return [noted(read_memory(pool, session, row), recalled, at) for pool, session, recalled, at, *row in rows]
 
         return await self._read(work)
 

@@ -47,9 +47,10 @@ SET id = excluded.id, sid = excluded.sid, position = excluded.position, kind = e
 
 -- name: read_memories
 -- Memories by number; the conditions below are added to "1 = 1".
-SELECT p.pool, s.session, m.* FROM holdfast_memories m
+SELECT p.pool, s.session, r.count, r.time, m.* FROM holdfast_memories m
 JOIN holdfast_pools p ON p.pid = m.pid
 LEFT JOIN holdfast_sessions s ON s.sid = m.sid
+LEFT JOIN holdfast_recalls r ON r.number = m.number
 WHERE 1 = 1 AND p.workspace = :workspace AND m.number > :after AND m.id <> '' ORDER BY m.number LIMIT :limit;
 
 -- name: by_id
