@@ -1,16 +1,19 @@
-"""How well recall finds the turns that answer a question, and how fast, beside words alone and vectors alone.
+"""How well recall finds the turns that answer a question, and how fast, beside Chroma, mem0, words and vectors alone.
 
-    python bench/recall.py --data FILE [--json] [--words]
+    python bench/recall.py --data FILE [--json] [--words] [--no-peers] [--peers FOLDER]
 
 FILE is LoCoMo's JSON (not part of the repository). One memory for each turn, with speaker and session date, in a SQLite
 store; a question is searched within its conversation; a figure is the part of its evidence that is among the first ten
-(five), averaged over the questions of categories 1 to 4, and over each category. All systems use the same embedder.
-With --words nothing is embedded.
+(five), averaged over the questions of categories 1 to 4, and over each category.
+
+All systems use the same embedder, and every question is asked of all of them in turn, its embedding included in the
+time. Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdrant in files) run in processes and
+an environment of their own, and time themselves. The rates of taking in are those of the first conversation, one text
+after the other, vectors included. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
 import json
 import re
@@ -18,14 +21,17 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from conversations import CATEGORIES, Conversation, read
-from measuring import Must, show
+from conversations import CATEGORIES, Asked, Conversation, read
+from measuring import Must, arguments, show
 from numpy.typing import NDArray
+from peers.install import RETRIEVERS, Peers
+from peers.line import Peer, PeerFailed
 
 import holdfast
 from holdfast.embedders import load_embedder
@@ -35,8 +41,10 @@ from holdfast.testing.clock import FakeClock
 
 Search = Callable[[str], Sequence[int]]
 """The positions of the turns found for a question, best first, at least ten of them where there are ten."""
-System = Callable[[Conversation], Search]
-"""Takes in a conversation and gives its search. What it does before it returns is not timed."""
+Timed = Callable[[str], tuple[Sequence[int], float]]
+"""The same, and the seconds that it took."""
+System = Callable[[Conversation], Timed]
+"""Takes in a conversation and gives its search."""
 
 LIMIT = 10
 MUST: dict[str, Must] = {
@@ -49,6 +57,12 @@ MUST: dict[str, Must] = {
     "single_hop_at_10": None,
     "adversarial_at_10": None,
     "search_p50_ms": None,
+}
+SPEED: dict[str, Must] = {
+    "recall_p50_vs_mem0": ("<=", 0.15),
+    "recall_p50_vs_chroma": ("<=", 0.6),
+    "ingest_vs_mem0": (">=", 20),
+    "ingest_vs_chroma": None,
 }
 
 
@@ -69,10 +83,20 @@ class Remembered:
         return np.array([self._texts[text] for text in texts])
 
 
+def timed(search: Search) -> Timed:
+    """A search with its time."""
+
+    def ask(question: str) -> tuple[Sequence[int], float]:
+        began = time.perf_counter()
+        return search(question), time.perf_counter() - began
+
+    return ask
+
+
 def ours(embedder: Embedder | None, folder: Path) -> System:
     """Memories in a store of their own for each conversation, recalled through the public face."""
 
-    def take_in(conversation: Conversation) -> Search:
+    def take_in(conversation: Conversation) -> Timed:
         name = f"{conversation.name}-{'words' if embedder is None else 'both'}"
         clock = FakeClock(int(_noon(conversation.asked_on) * 1e6))
         hf = holdfast.open(folder / f"{name}.db", clock=clock, embedder=embedder)
@@ -92,7 +116,38 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
             found = hf.memory.recall(question, subject=conversation.name, limit=LIMIT)
             return [places[hit.memory.id] for hit in found]
 
-        return search
+        return timed(search)
+
+    return take_in
+
+
+def taking_in(embedder: Embedder, conversation: Conversation, path: Path) -> float:
+    """Memories a second, each durable, with its vector."""
+    with holdfast.open(path, embedder=embedder) as hf:
+        hf.memory.remember("warm", fresh=True)
+        began = time.perf_counter()
+        for turn in conversation.turns:
+            hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
+        hf.memory.catch_up()
+        return len(conversation.turns) / (time.perf_counter() - began)
+
+
+def theirs(child: Peer, rates: list[float]) -> System:
+    """A peer, which keeps the texts with speaker and date in them. Notes how many it took in a second."""
+
+    def ordered(**order: object) -> Any:
+        child.tell(json.dumps(order))
+        return child.hear("done", within=3_600)
+
+    def take_in(conversation: Conversation) -> Timed:
+        done = ordered(name=conversation.name, texts=[turn.memory for turn in conversation.turns])
+        rates.append(len(conversation.turns) / done["seconds"])
+
+        def ask(question: str) -> tuple[Sequence[int], float]:
+            done = ordered(name=conversation.name, question=question)
+            return done["found"], done["seconds"]
+
+        return ask
 
     return take_in
 
@@ -101,7 +156,7 @@ def _noon(day: dt.date) -> float:
     return dt.datetime.combine(day, dt.time(12), dt.UTC).timestamp()
 
 
-def full_text(conversation: Conversation) -> Search:
+def full_text(conversation: Conversation) -> Timed:
     """SQLite's FTS5 with Porter stemming and its own BM25, stop words dropped from the question."""
     database = sqlite3.connect(":memory:")
     database.execute("CREATE VIRTUAL TABLE turn USING fts5(text, tokenize='porter unicode61')")
@@ -115,38 +170,59 @@ def full_text(conversation: Conversation) -> Search:
             found = cursor.execute("SELECT rowid FROM turn WHERE turn MATCH ? ORDER BY rank LIMIT ?", (wanted, LIMIT))
             return [row[0] for row in found] if words else []
 
-    return search
+    return timed(search)
 
 
 def vectors(embedder: Embedder) -> System:
     """Cosine alone."""
 
-    def take_in(conversation: Conversation) -> Search:
+    def take_in(conversation: Conversation) -> Timed:
         rows = embedder.embed([turn.said for turn in conversation.turns])
 
         def search(question: str) -> Sequence[int]:
             (asked,) = embedder.embed([question])
             return [int(place) for place in np.argsort(-(rows @ asked), kind="stable")[:LIMIT]]
 
-        return search
+        return timed(search)
 
     return take_in
 
 
-def measure(system: System, conversations: Sequence[Conversation]) -> dict[str, float | None]:
-    """Every figure of MUST for one system."""
-    found: list[tuple[int, float, float, float]] = []
-    took: list[float] = []
+def measure(
+    systems: Mapping[str, System], conversations: Sequence[Conversation], failed: dict[str, str]
+) -> dict[str, dict[str, float | None]]:
+    """Every figure of MUST for each system. One that fails is left out, with its reason."""
+    found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in systems}
+    took: dict[str, list[float]] = {name: [] for name in systems}
     for conversation in conversations:
-        search = system(conversation)
+        searches: dict[str, Timed] = {}
+        for name in [one for one in systems if one not in failed]:
+            with excusing(name, failed):
+                searches[name] = systems[name](conversation)
         for asked in conversation.questions:
-            began = time.perf_counter()
-            best = list(search(asked.text))[:LIMIT]
-            took.append(time.perf_counter() - began)
-            hits = [place for place, turn in enumerate(best) if turn in asked.evidence]
-            five, ten = (sum(place < limit for place in hits) / len(asked.evidence) for limit in (5, LIMIT))
-            found.append((asked.category, five, ten, 1 / (1 + hits[0]) if hits else 0.0))
-    return _figures(found) | {"search_p50_ms": 1e3 * statistics.median(took)}
+            for name in [one for one in searches if one not in failed]:
+                with excusing(name, failed):
+                    places, seconds = searches[name](asked.text)
+                    took[name].append(seconds)
+                    found[name].append(_graded(asked, list(places)[:LIMIT]))
+    done = [name for name in systems if name not in failed]
+    return {name: _figures(found[name]) | {"search_p50_ms": 1e3 * statistics.median(took[name])} for name in done}
+
+
+@contextmanager
+def excusing(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """Let a peer fail without an end to the benchmark."""
+    try:
+        yield
+    except PeerFailed as failure:
+        failed[name] = str(failure)
+
+
+def _graded(asked: Asked, best: Sequence[int]) -> tuple[int, float, float, float]:
+    """The category of a question, what of its evidence is among the first five and ten, and the first hit's rank."""
+    hits = [place for place, turn in enumerate(best) if turn in asked.evidence]
+    five, ten = (sum(place < limit for place in hits) / len(asked.evidence) for limit in (5, LIMIT))
+    return asked.category, five, ten, 1 / (1 + hits[0]) if hits else 0.0
 
 
 def _figures(found: Sequence[tuple[int, float, float, float]]) -> dict[str, float | None]:
@@ -165,27 +241,54 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
+def compared(
+    results: Mapping[str, Mapping[str, float | None]], rates: Mapping[str, Sequence[float]]
+) -> dict[str, float | None]:
+    """Every figure of SPEED; null for a peer that could not be had."""
+    figures: dict[str, float | None] = dict.fromkeys(SPEED)
+    for peer in RETRIEVERS:
+        if peer in results:
+            mine, other = results["holdfast"]["search_p50_ms"], results[peer]["search_p50_ms"]
+            figures[f"recall_p50_vs_{peer}"] = None if not mine or not other else mine / other
+            figures[f"ingest_vs_{peer}"] = rates["holdfast"][0] / rates[peer][0]
+    return figures
+
+
 def main() -> None:
     """Measure, print the tables, and the figures as JSON on the last line if asked."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--json", action="store_true")
     parser.add_argument("--words", action="store_true", help="measure words alone")
     given = parser.parse_args()
     loaded = None if given.words else load_embedder("minilm")
-    embedder = None if loaded is None else Remembered(loaded)
     conversations = read(given.data)
-    with tempfile.TemporaryDirectory() as folder:
-        systems: dict[str, System] = {"holdfast_words": ours(None, Path(folder)), "fts5": full_text}
-        if embedder is not None:
-            systems = {"holdfast": ours(embedder, Path(folder)), **systems, "vectors": vectors(embedder)}
-        results = {name: measure(system, conversations) for name, system in systems.items()}
+    rates: dict[str, list[float]] = {name: [] for name in ("holdfast", *RETRIEVERS)}
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        systems: dict[str, System] = {"holdfast_words": ours(None, folder), "fts5": full_text}
+        wanted = loaded is not None and not given.no_peers
+        peers = Peers.install(given.peers, folder, RETRIEVERS) if wanted else Peers.none(folder, RETRIEVERS)
+        if loaded is not None:
+            rates["holdfast"].append(taking_in(loaded, conversations[0], folder / "rate.db"))
+            embedder = Remembered(loaded)
+            systems = {"holdfast": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
+        for peer in filter(peers.has, RETRIEVERS):
+            child = peers.child(peer, "search", str(folder / peer))
+            stack.callback(child.kill)
+            with excusing(peer, peers.failed):
+                peers.versions[peer] = child.hear("version", within=300)
+                systems[peer] = theirs(child, rates[peer])
+        results = measure(systems, conversations, peers.failed)
     first = next(iter(results))
     for name, figures in results.items():
         show(name, figures, MUST if name == first else dict.fromkeys(MUST), {}, ())
+    speed = compared(results, rates)
+    notes = [f"{peer} {number}" for peer, number in peers.versions.items()]
+    notes += [f"without {peer}: {why}" for peer, why in peers.failed.items() if wanted]
+    show("Speed", speed, SPEED, {"{}: memories taken in, a second": rates}, notes)
     if given.json:
-        peers = {f"{name}_{key}": value for name in results if name != first for key, value in results[name].items()}
-        print(json.dumps(results[first] | peers))
+        others = {f"{name}_{key}": value for name in results if name != first for key, value in results[name].items()}
+        print(json.dumps(results[first] | speed | others))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -17,6 +17,9 @@ PACKAGES = {
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
     "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
 }
+_OURS = ["msgspec", "numpy", "onnxruntime"]
+"""What holdfast's embedder needs."""
+RETRIEVERS = {"chroma": ["chromadb", *_OURS], "mem0": ["mem0ai", *_OURS]}
 
 
 class Peers:
@@ -29,21 +32,21 @@ class Peers:
         self.versions: dict[str, str] = {}
 
     @classmethod
-    def install(cls, folder: Path, logs: Path) -> Self:
+    def install(cls, folder: Path, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
         """Those of an environment in `folder`; what is not there yet is installed."""
         python = folder / "bin" / "python"
         try:
             if not python.exists():
-                print(f"installing {', '.join(PACKAGES)} into {folder}", file=sys.stderr)
+                print(f"installing {', '.join(packages)} into {folder}", file=sys.stderr)
                 venv.create(folder, with_pip=True, symlinks=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            return cls(python, dict.fromkeys(PACKAGES, f"no environment for it: {error}"), logs)
-        return cls(python, {peer: why for peer in PACKAGES if (why := _install(python, peer))}, logs)
+            return cls(python, dict.fromkeys(packages, f"no environment for it: {error}"), logs)
+        return cls(python, {one: why for one in packages if (why := _install(python, one, packages[one]))}, logs)
 
     @classmethod
-    def none(cls, logs: Path) -> Self:
+    def none(cls, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
         """Not one of them."""
-        return cls(Path(), dict.fromkeys(PACKAGES, "not wanted"), logs)
+        return cls(Path(), dict.fromkeys(packages, "not wanted"), logs)
 
     def has(self, peer: str) -> bool:
         """Whether it is installed."""
@@ -92,12 +95,12 @@ class Team:
                 found[peer].append(child.rate(steps))
 
 
-def _install(python: Path, peer: str) -> str | None:
+def _install(python: Path, peer: str, packages: Sequence[str]) -> str | None:
     """None, or why it cannot be had."""
     done = python.parents[1] / f".{peer}"
     if done.exists():
         return None
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES[peer]]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
     result = subprocess.run(pip, capture_output=True, text=True)
     if result.returncode == 0:
         done.touch()

@@ -139,7 +139,8 @@ class Peer:
 def _environment(folder: Path) -> dict[str, str]:
     """Ours, and one place for everybody's bytecode: nobody compiles at the second start, whatever pip has done."""
     bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
-    return os.environ | bytecode | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    bench = Path(__file__).parents[1]
+    return os.environ | bytecode | {"PYTHONPATH": os.pathsep.join((str(bench), str(bench.parent / "src")))}
 
 
 def _open(pipe: IO[str] | None) -> IO[str]:
