@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from holdfast.memory.bm25 import K1, B, word_scores
+from holdfast.memory.measures import Corpus, Measures, Spread
 from holdfast.memory.pools import Pool
-from holdfast.memory.ranking import DEFAULT, Question, Ranked, Weights, rank
+from holdfast.memory.ranking import DEFAULT, Question, Ranked, Weights, rank, speaker_shares
 from holdfast.memory.traces import read_gist
 from holdfast.memory.words import number_of, terms
 from holdfast.ports import MemoryRow
@@ -188,6 +189,39 @@ def test_newness_halves_with_its_half_life() -> None:
     pool = pool_of([{"content": "Prefers tea", "on": ON - dt.timedelta(days=days)} for days in (0, 30, 60)])
     recency = ranked("tea?", pool, weights=replace(NONE, recency=1.0, half_life_days=30.0)).parts["recency"]
     np.testing.assert_allclose(recency, [1, 0.5, 0.25], rtol=1e-5)
+
+
+@pytest.mark.promise("S2")
+def test_candidates_score_what_they_score_in_everything_they_were_chosen_from() -> None:
+    said = [*FACTS, {"content": "A dog, a brown dog", "speaker": "Ann"}, {"content": "Brown bread"}, {"content": "x"}]
+    vectors = np.random.default_rng(5).standard_normal((len(said), 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    everything, question = pool_of(said, vectors), Question.read("Is the dog of Ann brown?", ON)
+    found = ranked(question.text, everything, vector=vectors[1])
+    words = word_scores([everything], question.terms)
+    lengths = everything.column("length")
+    held = [everything.postings(term) for term in question.terms]
+    corpus = Corpus(len(said), float(lengths.mean()), tuple(0 if one is None else len(one[0]) for one in held))
+    measures = Measures(
+        own=corpus,
+        near=corpus,
+        words=Spread.of(words.own[0]),
+        near_words=Spread.of(words.near[0]),
+        meaning=Spread.of(vectors @ vectors[1]),
+        session_meaning=Spread(0.0, 0.0),
+        substance=0.0,
+        speakers=speaker_shares([everything]),
+        session_words=[np.zeros(0, dtype=np.float32)],
+        session_best=[np.zeros(0, dtype=np.float32)],
+    )
+    some = [0, 3]
+    few = pool_of([said[place] for place in some], vectors[some])
+    chosen = [np.ones(len(some), dtype=bool)]
+    again = rank(question, [few], chosen, vectors[1], DEFAULT, measures)
+    np.testing.assert_allclose(again.scores, found.scores[some], rtol=1e-5)
+    np.testing.assert_allclose(again.likeness, found.likeness[some], rtol=1e-5)
+    alone = rank(question, [few], chosen, vectors[1])
+    assert not np.allclose(alone.scores, found.scores[some], rtol=1e-2)
 
 
 def test_diversity_takes_what_is_new_before_what_is_said_already() -> None:

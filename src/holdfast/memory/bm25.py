@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .measures import Corpus, Floats, Measures
 from .pools import Pool
 
-Floats = NDArray[np.float32]
 K1 = 0.9
 B = 0.4
 
@@ -24,17 +24,28 @@ class Hits(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """Texts of one sort over several pools: how many there are, how long each is, and where each term occurs."""
+    """Texts of one sort over several pools: how things stand among them, how long each is, and where each term
+    occurs."""
 
-    count: int  # type: ignore[assignment]  # of texts, not the method of tuples
+    corpus: Corpus
     lengths: Sequence[Floats]
     hits: Sequence[Sequence[Hits]]
     """For each term, for each pool."""
 
+    @classmethod
+    def of(
+        cls, count: int, lengths: Sequence[Floats], hits: Sequence[Sequence[Hits]], corpus: Corpus | None = None
+    ) -> Documents:
+        """Documents that are all there are, unless it is said how things stand in all."""
+        if corpus is None:
+            total = sum(float(length.sum()) for length in lengths)
+            held = tuple(sum(len(found.places) for found in term) for term in hits)
+            corpus = Corpus(count, total / count if count and total else 1.0, held)
+        return cls(corpus, lengths, hits)
+
     def rarity(self, term: int) -> float:
         """The weight of a term: high where few texts have it, never below zero."""
-        held = sum(len(hits.places) for hits in self.hits[term])
-        return math.log(1 + (self.count - held + 0.5) / (held + 0.5))
+        return rarity(self.corpus, term)
 
     def coverage(self) -> list[Floats]:
         """How much of what is asked for each text has, from 0 to 1; rare terms count for more."""
@@ -47,15 +58,24 @@ class Documents(NamedTuple):
 
     def scores(self) -> list[Floats]:
         """The score of each text, pool by pool; 0 where no term occurs."""
-        total = sum(float(lengths.sum()) for lengths in self.lengths)
-        mean = total / self.count if self.count and total else 1.0
         scores = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for number, term in enumerate(self.hits):
-            rarity = self.rarity(number)
             for score, lengths, (places, counts) in zip(scores, self.lengths, term, strict=True):
-                norm = K1 * (1 - B + B * lengths[places] / mean)
-                score[places] += np.float32(rarity) * counts * np.float32(K1 + 1) / (counts + norm)
+                score[places] += term_scores(self.corpus, number, lengths[places], counts)
         return scores
+
+
+def rarity(corpus: Corpus, term: int) -> float:
+    """The weight of a term: high where few texts have it, never below zero."""
+    held = min(corpus.held[term], corpus.count)
+    return math.log(1 + (corpus.count - held + 0.5) / (held + 0.5))
+
+
+def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> Floats:
+    """What one term adds to the scores of texts of some lengths that have it so often."""
+    norm = K1 * (1 - B + B * lengths / corpus.length)
+    scores = np.float32(rarity(corpus, term)) * counts * np.float32(K1 + 1) / (counts + norm)
+    return scores.astype(np.float32, copy=False)
 
 
 _NOWHERE = Hits(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.float32))
@@ -76,23 +96,27 @@ class WordScores(NamedTuple):
     coverage: list[Floats]
 
 
-def word_scores(pools: Sequence[Pool], terms: Sequence[int]) -> WordScores:
-    """How well the words of some pools fit some terms."""
+def word_scores(pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None) -> WordScores:
+    """How well the words of some pools fit some terms. Without `measures` the pools are all that there is."""
     own = [[_hits(pool, term) for pool in pools] for term in terms]
     lengths = [pool.column("length") * pool.column("alive") for pool in pools]
     count = sum(pool.count() for pool in pools)
     near = [[_near(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
     near_lengths = [_near_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+    each = Documents.of(count, lengths, own, None if measures is None else measures.own)
+    return WordScores(
+        each.scores(),
+        Documents.of(count, near_lengths, near, None if measures is None else measures.near).scores(),
+        _told(pools, own, lengths) if measures is None else list(measures.session_words),
+        each.coverage(),
+    )
+
+
+def _told(pools: Sequence[Pool], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
     told = [[_of_session(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
     session_lengths = [_session_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
     sessions = sum(int(np.count_nonzero(length)) for length in session_lengths)
-    each = Documents(count, lengths, own)
-    return WordScores(
-        each.scores(),
-        Documents(count, near_lengths, near).scores(),
-        Documents(sessions, session_lengths, told).scores(),
-        each.coverage(),
-    )
+    return Documents.of(sessions, session_lengths, told).scores()
 
 
 def _near(pool: Pool, hits: Hits) -> Hits:

@@ -22,7 +22,8 @@ from .procedures import PROCEDURE, Procedures
 from .proposals import SESSION as PROPOSALS
 from .proposals import Proposals
 from .resolving import Decisions, Resolving
-from .searching import Searching, Wanted
+from .searching import Searching
+from .selecting import Wanted
 from .texts import Texts
 from .writeback import WriteBack
 

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bm25 import word_scores
+from .measures import Floats, Measures, Spread
 from .names import is_about
 from .pools import Pool
 from .times import Span, closeness, spans
 from .traces import READ_UPTO, TIMES_CAP, Vector
 from .words import number_of, query_terms
 
-Floats = NDArray[np.float32]
 Chosen = NDArray[np.bool_]
 
 
@@ -163,22 +163,23 @@ def rank(
     chosen: Sequence[Chosen],
     vector: Vector | None = None,
     weights: Weights = DEFAULT,
+    measures: Measures | None = None,
 ) -> Ranked:
-    """Score every chosen memory of the pools for the question; `vector` is the question's, of length 1."""
-    searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool))
+    """Score every chosen memory of the pools for the question; `vector` is the question's, of length 1. Without
+    `measures` they are all that is searched; with them they are candidates, and what stands beside those: then the
+    pools hold more than is chosen, and only what they hold counts for its neighbours."""
+    searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(pools, searched.chosen, {})
-    words = word_scores(pools, question.terms)
-    own = searched.standardised(np.concatenate(words.own))
-    relevance = {
-        "words": weights.words * own,
-        "near_words": weights.near_words * searched.standardised(np.concatenate(words.near)),
-    }
+    words = word_scores(pools, question.terms, measures)
+    own = searched.standardised("words", np.concatenate(words.own))
+    near = searched.standardised("near_words", np.concatenate(words.near))
+    relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
     likeness = np.concatenate(words.coverage)
     cosines = None if vector is None else searched.each(lambda pool: pool.vectors @ vector)
     if cosines is not None:
         known = searched.column("known")
-        relevance["meaning"] = weights.meaning * searched.standardised(cosines, known)
+        relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines, known)
         # What has no vector yet must not fall behind for that: its words stand for its meaning.
         relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
         likeness = np.clip(np.maximum(likeness, cosines), 0, 1)
@@ -192,10 +193,10 @@ def rank(
 
 
 class _Searched:
-    """What is searched: pools in a row, and which of their memories."""
+    """What is searched: pools in a row, which of their memories, and what those are measured against."""
 
-    def __init__(self, pools: Sequence[Pool], chosen: Chosen) -> None:
-        self.pools, self.chosen = pools, chosen
+    def __init__(self, pools: Sequence[Pool], chosen: Chosen, measures: Measures | None) -> None:
+        self.pools, self.chosen, self.measures = pools, chosen, measures
         self.starts = np.cumsum([0, *(pool.size for pool in pools)])
 
     def each(self, work: Callable[[Pool], NDArray[Any]]) -> NDArray[Any]:
@@ -213,14 +214,13 @@ class _Searched:
         ]
         return np.concatenate(moved)
 
-    def standardised(self, values: Floats, known: Chosen | None = None) -> Floats:
+    def standardised(self, part: str, values: Floats, known: Chosen | None = None) -> Floats:
         """Mean 0 and deviation 1 over what is searched and known; 0 elsewhere, and where every value is the same."""
-        counted = self.chosen if known is None else self.chosen & known
-        searched = values[counted].astype(np.float64)
-        spread = float(searched.std()) if searched.size else 0.0
-        if spread <= 1e-9:
-            return np.zeros(len(values), dtype=np.float32)
-        scores = ((values - searched.mean()) / spread).astype(np.float32)
+        if self.measures is not None:
+            spread: Spread = getattr(self.measures, part)
+        else:
+            spread = Spread.of(values[self.chosen if known is None else self.chosen & known])
+        scores = spread.standardised(values)
         return scores if known is None else np.where(known, scores, np.float32(0))
 
 
@@ -237,21 +237,29 @@ def _neighbourhood(relevance: Floats, searched: _Searched, weights: Weights) -> 
 def _session_parts(
     told: Sequence[Floats], cosines: Floats | None, searched: _Searched, weights: Weights
 ) -> dict[str, Floats]:
-    sessions = np.concatenate(
-        [_taken(scores, pool.column("session")) for scores, pool in zip(told, searched.pools, strict=True)]
-    )
-    parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * sessions}
+    def by_session(values: Sequence[Floats]) -> Floats:
+        rows = zip(values, searched.pools, strict=True)
+        return np.concatenate([_taken(scores, pool.column("session")) for scores, pool in rows])
+
+    parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * by_session(told)}
     inside = searched.column("session") >= 0
     if cosines is not None and inside.any():
-        best = []
-        for pool, start in zip(searched.pools, searched.starts[:-1], strict=True):
-            session = pool.column("session")
-            there = (session >= 0) & pool.column("known")
-            highest = np.full(len(pool.sessions.names), -1, dtype=np.float32)
-            np.maximum.at(highest, session[there], cosines[start : start + pool.size][there])
-            best.append(_taken(highest, session))
-        parts["session_meaning"] = weights.session_meaning * searched.standardised(np.concatenate(best), inside)
+        best = _best_cosines(searched, cosines) if searched.measures is None else searched.measures.session_best
+        told_of = searched.standardised("session_meaning", by_session(best), inside)
+        parts["session_meaning"] = weights.session_meaning * told_of
     return parts
+
+
+def _best_cosines(searched: _Searched, cosines: Floats) -> list[Floats]:
+    """The highest cosine of each session, pool by pool."""
+    best = []
+    for pool, start in zip(searched.pools, searched.starts[:-1], strict=True):
+        session = pool.column("session")
+        there = (session >= 0) & pool.column("known")
+        highest = np.full(len(pool.sessions.names), -1, dtype=np.float32)
+        np.maximum.at(highest, session[there], cosines[start : start + pool.size][there])
+        best.append(highest)
+    return best
 
 
 def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
@@ -259,6 +267,8 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
     substance = searched.column("substance")
     counted = turns & searched.chosen
     mean = float(substance[counted].mean()) if counted.any() else 0.0
+    if searched.measures is not None:
+        mean = searched.measures.substance
     return {
         "speaker": np.float32(weights.speaker) * _asked_about(question, searched),
         "substance": np.where(turns, weights.substance * (substance - mean), 0).astype(np.float32),
@@ -273,13 +283,8 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
 
 def _asked_about(question: Question, searched: _Searched) -> Floats:
     """1 where the speaker is asked about, less where that is a small part of what is searched."""
-    said: dict[str, int] = {}
-    for pool in searched.pools:
-        counts = np.bincount(pool.column("speaker")[pool.column("alive")] + 1, minlength=len(pool.speakers.names) + 1)
-        for name, count in zip(pool.speakers.names, counts[1:].tolist(), strict=True):
-            said[name] = said.get(name, 0) + count
-    everything = max(1, sum(pool.count() for pool in searched.pools))
-    weight = {name: min(1.0, 2 * count / everything) for name, count in said.items() if is_about(question.text, name)}
+    shares = speaker_shares(searched.pools) if searched.measures is None else searched.measures.speakers
+    weight = {name: min(1.0, 2 * share) for name, share in shares.items() if is_about(question.text, name)}
     if not weight:
         return np.zeros(len(searched.chosen), dtype=np.float32)
 
@@ -288,6 +293,17 @@ def _asked_about(question: Question, searched: _Searched) -> Floats:
         return _taken(weights, pool.column("speaker"))
 
     return searched.each(of)
+
+
+def speaker_shares(pools: Sequence[Pool]) -> dict[str, float]:
+    """Which part of the living memories of some pools each speaker said."""
+    said: dict[str, int] = {}
+    for pool in pools:
+        counts = np.bincount(pool.column("speaker")[pool.column("alive")] + 1, minlength=len(pool.speakers.names) + 1)
+        for name, count in zip(pool.speakers.names, counts[1:].tolist(), strict=True):
+            said[name] = said.get(name, 0) + count
+    everything = max(1, sum(pool.count() for pool in pools))
+    return {name: count / everything for name, count in said.items()}
 
 
 def _nearness(question: Question, searched: _Searched) -> Floats:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from ..runtime import aside
 from .embedding import Embedding
 from .indexing import Indexing
 from .items import Hit, Memory, Recalled
-from .pools import EPISODE, Pool
-from .ranking import DEFAULT, Chosen, Question, Ranked, Weights, rank
+from .pools import Pool
+from .ranking import Question, Ranked, rank
+from .selecting import Asked, Selection, Source, Wanted, chosen_of
 from .texts import Texts
 from .traces import Gist, Vector, day_of
 from .words import number_of, terms
@@ -29,27 +30,18 @@ _KEPT = 200_000
 _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
 
-class Wanted(NamedTuple):
-    """What to search for, and where. `pools` None: in all. Times are in microseconds."""
-
-    query: str
-    pools: tuple[bytes, ...] | None
-    limit: int = 10
-    kinds: frozenset[str] | None = None
-    metadata: Mapping[str, Any] | None = None
-    since: int | None = None
-    until: int | None = None
-    threshold: float = 0.0
-    diversity: float = 0.0
-    at: int | None = None
-    """As it was known then."""
-    weights: Weights = DEFAULT
-
-
 class Searching:
     """Finds memories."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, indexing: Indexing) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        texts: Texts,
+        embedding: Embedding,
+        indexing: Indexing,
+        source: Source | None = None,
+    ) -> None:
+        self._source = source
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
@@ -76,25 +68,37 @@ class Searching:
             raise
         except EmbedderFailed as failure:
             missing = (f"meaning: {failure}",)
-        pools = await (self._current(wanted.pools, generation) if wanted.at is None else self._past(wanted, generation))
-        question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
-        ranked = await aside(lambda: self._ranked(question, pools, wanted, vector, now))
+        asked = Asked(
+            wanted,
+            Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at)),
+            vector,
+            generation,
+            now,
+        )
+        ranked = await self._ranked(asked)
         hits = await self._read(ranked, wanted)
         if wanted.at is None:
-            self._indexing.note([number for number, _ in hits], now)
-            with self._lock:
-                for pool in pools:
-                    for number, _ in hits:
-                        pool.note(number)
+            self._note(hits, generation, now)
         waiting = await self._indexing.waiting() if generation else 0
         return Recalled(tuple(hit for _, hit in hits), waiting, missing)
+
+    def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
+        """These were recalled."""
+        self._indexing.note([row.number for row, _ in hits], now)
+        with self._lock:
+            for row, _ in hits:
+                pool = self._pools.get((row.pool, generation))
+                if pool is not None:
+                    pool.note(row.number)
 
     async def having(self, metadata: Mapping[str, Any], pools: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
         wanted = Wanted("", pools, kinds=frozenset([kind]), metadata=metadata)
         held, now = await self.held(pools), self._journal.clock.now()
         with self._lock:
-            numbers = [number for pool in held for number in pool.column("number")[_chosen(pool, wanted, now)].tolist()]
+            numbers = [
+                number for pool in held for number in pool.column("number")[chosen_of(pool, wanted, now)].tolist()
+            ]
         return await self.read(sorted(numbers))
 
     async def mentioning(self, name: str, pools: tuple[bytes, ...] | None) -> list[int]:
@@ -104,7 +108,7 @@ class Searching:
         found: list[tuple[int, int]] = []
         with self._lock:
             for pool in held:
-                chosen = _chosen(pool, wanted, now)
+                chosen = chosen_of(pool, wanted, now)
                 for term in terms(name):
                     having = np.zeros(pool.size, dtype=bool)
                     posted = pool.postings(number_of(term))
@@ -222,63 +226,53 @@ class Searching:
 
     # -- ranking
 
-    def _ranked(
-        self, question: Question, pools: Sequence[Pool], wanted: Wanted, vector: Vector | None, now: int
-    ) -> Ranked:
-        with self._lock:
-            chosen = [_chosen(pool, wanted, now) for pool in pools]
-            return rank(question, pools, chosen, vector, wanted.weights)
+    async def _ranked(self, asked: Asked) -> Ranked:
+        """What is searched, ranked. This is the one place where it is decided what that is: what a source of candidates
+        chose, else everything in the pools."""
+        selection = None
+        if self._source is not None and asked.wanted.at is None:
+            selection = await self._source.candidates(asked)
+        if selection is None:
+            wanted, generation = asked.wanted, asked.generation
+            past = wanted.at is not None
+            pools = await (self._past(wanted, generation) if past else self._current(wanted.pools, generation))
+            selection = Selection(pools)
+        return await aside(lambda: self._rank(asked, selection))
 
-    async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[int, Hit]]:
+    def _rank(self, asked: Asked, selection: Selection) -> Ranked:
+        with self._lock:
+            chosen = selection.chosen
+            if chosen is None:
+                chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in selection.pools]
+            return rank(asked.question, selection.pools, chosen, asked.vector, asked.wanted.weights, selection.measures)
+
+    async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[MemoryRow, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
         with self._lock:
             order = ranked.best(wanted.limit * 5 if wanted.diversity else wanted.limit + 5, wanted.threshold)
             if wanted.diversity:
                 order = ranked.spread(order, wanted.limit * 2, wanted.diversity)
             numbers = [ranked.number(index) for index in order]
-        hits: list[tuple[int, Hit]] = []
+        hits: list[tuple[MemoryRow, Hit]] = []
         while order and len(hits) < wanted.limit:
             room = wanted.limit - len(hits)
             memories = await self._memories(numbers[:room], wanted.at is not None)
             for index, number in zip(order[:room], numbers[:room], strict=True):
                 if number in memories:
+                    row, memory = memories[number]
                     score, likeness = float(ranked.scores[index]), float(ranked.likeness[index])
-                    hits.append((number, Hit(memories[number], score, likeness, ranked.explain(index))))
+                    hits.append((row, Hit(memory, score, likeness, ranked.explain(index))))
             order, numbers = order[room:], numbers[room:]
         return hits
 
-    async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, Memory]:
+    async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, tuple[MemoryRow, Memory]]:
         """Memories by number, without those that were forgotten or erased."""
         query = MemoryQuery(numbers=tuple(numbers), history=history, limit=len(numbers))
         rows = await self._journal.store.memories(self._journal.workspace, query)
         read = {(one.id, one.source): one for one in await self._texts.memories(rows)}
-        found = {row.number: read.get((row.id, f"{row.session}#{row.position}")) for row in rows}
-        return {number: memory for number, memory in found.items() if memory is not None}
+        found = ((row, read.get((row.id, f"{row.session}#{row.position}"))) for row in rows)
+        return {row.number: (row, memory) for row, memory in found if memory is not None}
 
 
 def _is_current(row: MemoryRow) -> bool:
     return row.closed is None and row.id != "" and row.intact
-
-
-def _chosen(pool: Pool, wanted: Wanted, now: int) -> Chosen:
-    """Which memories of a pool are searched."""
-    at = now if wanted.at is None else wanted.at
-    begins, ends = pool.column("begins"), pool.column("ends")
-    chosen = pool.column("alive") & (pool.column("expires") > at)
-    # What holds no longer, or not yet, is no answer; what happened is.
-    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (pool.column("opens") <= at))
-    if wanted.kinds is not None:
-        kinds = [number for kind in wanted.kinds if (number := pool.kinds.find(kind)) >= 0]
-        chosen &= np.isin(pool.column("kind"), kinds)
-    if wanted.since is not None:
-        chosen &= begins >= wanted.since
-    if wanted.until is not None:
-        chosen &= begins <= wanted.until
-    if wanted.metadata:
-        for place in np.nonzero(chosen)[0].tolist():
-            held = pool.metadata[place] or {}
-            chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
-    return chosen
-
-
-_ABSENT = object()
