@@ -88,12 +88,14 @@ def _hits(pool: Pool, term: int) -> Hits:
 
 class WordScores(NamedTuple):
     """The scores of the memories' own words, of their words with their neighbours' and of their sessions', and how much
-    of the question each memory has; those of sessions by session, the others by place."""
+    of the question each memory has; those of sessions by session, the others by place. And among which texts the first
+    two are: memories, and memories with their neighbours."""
 
     own: list[Floats]
     near: list[Floats]
     told: list[Floats]
     coverage: list[Floats]
+    among: tuple[Corpus, Corpus]
 
 
 def word_scores(pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None) -> WordScores:
@@ -101,18 +103,29 @@ def word_scores(pools: Sequence[Pool], terms: Sequence[int], measures: Measures 
     own = [[_hits(pool, term) for pool in pools] for term in terms]
     lengths = [pool.column("length") * pool.column("alive") for pool in pools]
     count = sum(pool.count() for pool in pools)
-    near = [[_near(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
-    near_lengths = [_near_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
     each = Documents.of(count, lengths, own, None if measures is None else measures.own)
-    return WordScores(
-        each.scores(),
-        Documents.of(count, near_lengths, near, None if measures is None else measures.near).scores(),
-        _told(pools, own, lengths) if measures is None else list(measures.session_words),
-        each.coverage(),
-    )
+    scores, beside = each.scores(), each
+    near_scores = scores
+    if any(pool.sessions.names for pool in pools):
+        near = [[_near(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
+        near_lengths = [_near_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+        beside = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
+        near_scores = beside.scores()
+    told = _told(pools, own, lengths) if measures is None else list(measures.session_words)
+    return WordScores(scores, near_scores, told, each.coverage(), (each.corpus, beside.corpus))
+
+
+def session_scores(pools: Sequence[Pool], terms: Sequence[int]) -> list[Floats]:
+    """How well the words of whole sessions fit some terms, pool by pool."""
+    if not any(pool.sessions.names for pool in pools):
+        return [np.zeros(0, dtype=np.float32) for _ in pools]
+    lengths = [pool.column("length") * pool.column("alive") for pool in pools]
+    return _told(pools, [[_hits(pool, term) for pool in pools] for term in terms], lengths)
 
 
 def _told(pools: Sequence[Pool], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
+    if not any(pool.sessions.names for pool in pools):
+        return [np.zeros(0, dtype=np.float32) for _ in pools]
     told = [[_of_session(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
     session_lengths = [_session_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
     sessions = sum(int(np.count_nonzero(length)) for length in session_lengths)

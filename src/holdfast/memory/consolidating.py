@@ -56,7 +56,7 @@ class Consolidating:
 
     async def merge(self, pools: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
         """Merge what says the same in some pools; gives each pair when it is merged."""
-        for pool in await self._searching.held(pools):
+        for pool in await self._searching.holding.with_vectors(pools):
             ended: set[int] = set()
             for one, other in _alike(pool) if pool.dims else await self._of_the_same_words(pool):
                 if one in ended or other in ended:
@@ -73,7 +73,7 @@ class Consolidating:
     async def near(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
         """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
         found: list[Contradiction] = []
-        for pool in await self._searching.held(pools):
+        for pool in await self._searching.holding.with_vectors(pools):
             for pair in _alike(pool, NEAR) if pool.dims else ():
                 memories = await self._searching.read(pair)
                 if len(memories) == 2 and memories[0].kind == memories[1].kind:

@@ -17,6 +17,11 @@ from .texts import Texts
 from .traces import Vector, said
 
 BATCH = 32
+"""Memories that are embedded together, at first. While there are more it is doubled, as long as that is quick: a
+transaction for each few would take longer than the rest."""
+_LARGEST_BATCH = 2_048
+_QUICK = 0.5
+"""Seconds that a batch may take before the next is not larger; after four times as long it is half of that."""
 _FLUSH_EVERY = 2.0
 """Seconds between two times that recalls are noted in the store."""
 _GATHER = 0.02
@@ -37,6 +42,7 @@ class Indexing:
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._batch_size = BATCH
         self._unreadable: set[int] = set()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
@@ -91,7 +97,8 @@ class Indexing:
 
     async def _batch(self, generation: int) -> int:
         store, workspace = self._journal.store, self._journal.workspace
-        found = await store.untraced(workspace, generation, BATCH + len(self._unreadable))
+        began, size = time.monotonic(), self._batch_size
+        found = await store.untraced(workspace, generation, size + len(self._unreadable))
         rows = [row for row in found if row.number not in self._unreadable]
         if not rows:
             return 0
@@ -109,6 +116,7 @@ class Indexing:
                 traces.append(self._texts.trace(row, gist, vectors[row.number], owner, generation))
         await store.put_traces(workspace, generation, traces)
         reach("memory.traced")
+        self._batch_size = _next_size(size, len(rows), time.monotonic() - began)
         return len(rows)
 
     async def _vectors(self, texts: dict[int, str]) -> dict[int, Vector]:
@@ -180,3 +188,12 @@ class Indexing:
             thread.join(10)
         with suppress(HoldfastError):
             drive(self.flush())
+
+
+def _next_size(size: int, had: int, took: float) -> int:
+    """How many memories the next batch may have, after one of `size`."""
+    if had < size:
+        return BATCH
+    if took > 4 * _QUICK:
+        return max(BATCH, size // 2)
+    return min(_LARGEST_BATCH, size * 2) if took < _QUICK else size

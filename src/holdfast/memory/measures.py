@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+_MANY = 100_000
+"""Values whose deviation need not be exact to the last digit: it would take most of the time."""
 
 
 class Corpus(NamedTuple):
@@ -37,8 +39,11 @@ class Spread(NamedTuple):
         """Of these; none at all have neither."""
         if not values.size:
             return cls(0.0, 0.0)
-        exact = values.astype(np.float64)
-        return cls(float(exact.mean()), float(exact.std()))
+        mean = float(values.mean(dtype=np.float64))
+        if values.size < _MANY:
+            return cls(mean, float(values.astype(np.float64).std()))
+        apart = values - values.dtype.type(mean)
+        return cls(mean, float(np.sqrt(np.dot(apart, apart) / values.size)))
 
     def standardised(self, values: Floats) -> Floats:
         """Values as deviations from the mean; 0 where every value is the same."""

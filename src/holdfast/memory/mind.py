@@ -108,7 +108,7 @@ class Mind:
 
     async def offered(self, query: str, pools: tuple[bytes, ...], found: Recalled) -> Recalled:
         """What was found, with the procedures that fit the query, if there were so many facts that none was found."""
-        held = await self.searching.held(pools)
+        held = await self.searching.holding.held(pools)
         none = all(pool.kinds.find(PROCEDURE) < 0 for pool in held)
         if none or any(hit.memory.kind == PROCEDURE for hit in found):
             return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import accumulate
@@ -22,58 +22,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .bm25 import word_scores
+from .bm25 import WordScores, word_scores
 from .measures import Floats, Measures, Spread
 from .names import is_about
 from .pools import Pool
 from .times import Span, closeness, spans
 from .traces import READ_UPTO, TIMES_CAP, Vector
+from .weights import DEFAULT as DEFAULT
+from .weights import Weights as Weights
 from .words import number_of, query_terms
 
 Chosen = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What each part counts: the one place where it is said. Round on purpose; measured by bench/recall.py.
-
-    Words and meaning are in standard deviations of what is searched; the others are in the unit named beside them.
-    """
-
-    words: float = 0.2
-    """The memory's own words (BM25)."""
-    near_words: float = 0.2
-    """Words of the memory and of the one before and after it, read as one text: an answer rarely repeats them."""
-    meaning: float = 0.6
-    """Cosine of the vectors."""
-    neighbours: float = 0.3
-    """Of the mean relevance (the three above) of the memories before and after."""
-    answer: float = 0.4
-    """Of the relevance of the one before, where that is another speaker's question: this is its answer."""
-    session_words: float = 0.2
-    """BM25 of the whole session among the sessions, not standardised: no session matching must count nothing."""
-    session_meaning: float = 0.2
-    """The session's best vector, standardised."""
-    speaker: float = 2.0
-    """Said by the person asked about, times twice that person's share of the pool, at most 1: in a talk of two
-    people tell of themselves, in a crowd they are mostly told of."""
-    substance: float = 0.6
-    """For each natural logarithm of a turn's different words that carry meaning above the mean of the turns: talk has
-    filler, and "Thanks!" answers nothing. Facts are never filler: 0."""
-    time: float = 2.0
-    """Nearness (0 to 1) of the memory's times to those that the question names."""
-    dated: float = 1.0
-    """The question asks for a time and the text names one."""
-    importance: float = 0.5
-    """For each point of importance above or below the middle (0.5)."""
-    recency: float = 0.05
-    """Newness (1 now, half after `half_life_days`): decides between equals, so it is small."""
-    access: float = 0.05
-    """For each natural logarithm of the times that it was recalled."""
-    half_life_days: float = 90.0
-
-
-DEFAULT = Weights()
 _ASKS_TIME = re.compile(
     r"^\W*(?:(?:in|on|since|until|by|at)\s+)?"
     r"(?:when|how long|(?:what|which)\s+(?:year|month|day|date|time|season|week))\b",
@@ -103,13 +64,23 @@ class Ranked:
     """Scores over several pools in a row, and the parts whose sum they are."""
 
     def __init__(
-        self, pools: Sequence[Pool], chosen: Chosen, parts: Mapping[str, Floats], likeness: Floats | None = None
+        self,
+        pools: Sequence[Pool],
+        chosen: Chosen,
+        parts: Mapping[str, Floats],
+        likeness: Floats | None = None,
+        measures: Measures | None = None,
     ) -> None:
+        self.measures = measures
+        """What the scores were measured against; None where nothing was searched."""
         self._pools, self._chosen, self.parts = pools, chosen, parts
         self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
         """From 0 to 1: how near the meaning is, or how much of the question's words are there."""
         self._starts = list(accumulate((pool.size for pool in pools), initial=0))
-        self.scores: Floats = np.sum(list(parts.values()), axis=0) if len(chosen) else np.zeros(0, dtype=np.float32)
+        self.scores: Floats = np.zeros(len(chosen), dtype=np.float32)
+        for values in parts.values():
+            if values.strides != (0,):  # nothing for anybody
+                self.scores += values
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
         """The best of what was searched and has that likeness, highest first; of equals the newer one, whatever the
@@ -164,32 +135,39 @@ def rank(
     vector: Vector | None = None,
     weights: Weights = DEFAULT,
     measures: Measures | None = None,
+    cosines: tuple[Floats, Spread | None] | None = None,
 ) -> Ranked:
     """Score every chosen memory of the pools for the question; `vector` is the question's, of length 1. Without
     `measures` they are all that is searched; with them they are candidates, and what stands beside those: then the
-    pools hold more than is chosen, and only what they hold counts for its neighbours."""
+    pools hold more than is chosen, and only what they hold counts for its neighbours. `cosines` stand for those of the
+    vectors, over all pools, with their spread if that is known better than from them."""
     searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(pools, searched.chosen, {})
     words = word_scores(pools, question.terms, measures)
     own = searched.standardised("words", np.concatenate(words.own))
-    near = searched.standardised("near_words", np.concatenate(words.near))
+    near = own
+    if words.near is not words.own:
+        near = searched.standardised("near_words", np.concatenate(words.near))
     relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
     likeness = np.concatenate(words.coverage)
-    cosines = None if vector is None else searched.each(lambda pool: pool.vectors @ vector)
+    if cosines is None and vector is not None:
+        cosines = searched.each(lambda pool: pool.vectors @ vector), None
     if cosines is not None:
         known = searched.column("known")
-        relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines, known)
+        relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
         # What has no vector yet must not fall behind for that: its words stand for its meaning.
-        relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
-        likeness = np.clip(np.maximum(likeness, cosines), 0, 1)
+        if not known.all():
+            relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
+        likeness = np.clip(np.maximum(likeness, cosines[0]), 0, 1)
+    sessions = _Sessions(words.told, None if cosines is None else cosines[0], searched)
     parts = (
         relevance
-        | _neighbourhood(np.sum(list(relevance.values()), axis=0), searched, weights)
-        | _session_parts(words.told, cosines, searched, weights)
+        | _neighbourhood(relevance, searched, weights)
+        | sessions.parts(weights)
         | _own_parts(question, searched, weights)
     )
-    return Ranked(pools, searched.chosen, parts, likeness)
+    return Ranked(pools, searched.chosen, parts, likeness, searched.measured(words, sessions))
 
 
 class _Searched:
@@ -197,6 +175,13 @@ class _Searched:
 
     def __init__(self, pools: Sequence[Pool], chosen: Chosen, measures: Measures | None) -> None:
         self.pools, self.chosen, self.measures = pools, chosen, measures
+        self.inside: Chosen | None = None
+        """Which of them are in a session; None if none is."""
+        if any(pool.sessions.names for pool in pools):
+            self.inside = self.column("session") >= 0
+        self._spreads: dict[str, Spread] = {}
+        self._substance: float | None = None
+        self._shares: Mapping[str, float] | None = None
         self.starts = np.cumsum([0, *(pool.size for pool in pools)])
 
     def each(self, work: Callable[[Pool], NDArray[Any]]) -> NDArray[Any]:
@@ -206,6 +191,10 @@ class _Searched:
     def column(self, name: str) -> NDArray[Any]:
         return self.each(lambda pool: pool.column(name))
 
+    def started(self) -> Iterator[tuple[Pool, int]]:
+        """The pools, each with where it begins in the row of all."""
+        return zip(self.pools, self.starts[:-1].tolist(), strict=True)
+
     def places(self, name: str) -> NDArray[np.int64]:
         """A column of places, as places in the row of all pools; negative where there is none."""
         moved = [
@@ -214,19 +203,64 @@ class _Searched:
         ]
         return np.concatenate(moved)
 
-    def standardised(self, part: str, values: Floats, known: Chosen | None = None) -> Floats:
+    def nothing(self) -> Floats:
+        """0 for all of them, in no memory."""
+        return np.broadcast_to(np.float32(0), len(self.chosen))
+
+    def standardised(
+        self, part: str, values: Floats, known: Chosen | None = None, spread: Spread | None = None
+    ) -> Floats:
         """Mean 0 and deviation 1 over what is searched and known; 0 elsewhere, and where every value is the same."""
         if self.measures is not None:
-            spread: Spread = getattr(self.measures, part)
-        else:
-            spread = Spread.of(values[self.chosen if known is None else self.chosen & known])
+            spread = getattr(self.measures, part)
+        elif spread is None:
+            counted = self.chosen if known is None else self.chosen & known
+            spread = Spread.of(values if counted.all() else values[counted])
+        assert spread is not None
+        self._spreads[part] = spread
         scores = spread.standardised(values)
-        return scores if known is None else np.where(known, scores, np.float32(0))
+        return scores if known is None or known.all() else np.where(known, scores, np.float32(0))
+
+    def substance(self) -> float:
+        """The mean of the turns' substance."""
+        if self._substance is None:
+            self._substance = 0.0
+            if self.measures is not None:
+                self._substance = self.measures.substance
+            elif self.inside is not None and (counted := self.inside & self.chosen).any():
+                self._substance = float(self.column("substance")[counted].mean())
+        return self._substance
+
+    def shares(self) -> Mapping[str, float]:
+        """Which part of the memories each speaker said."""
+        if self._shares is None:
+            self._shares = speaker_shares(self.pools) if self.measures is None else self.measures.speakers
+        return self._shares
+
+    def measured(self, words: WordScores, sessions: _Sessions) -> Measures:
+        """What all of it was measured against."""
+        none = Spread(0.0, 0.0)
+        own = self._spreads["words"]
+        return Measures(
+            own=words.among[0],
+            near=words.among[1],
+            words=own,
+            near_words=self._spreads.get("near_words", own),
+            meaning=self._spreads.get("meaning", none),
+            session_meaning=self._spreads.get("session_meaning", none),
+            substance=self.substance(),
+            speakers=self.shares(),
+            session_words=words.told,
+            session_best=sessions.best,
+        )
 
 
-def _neighbourhood(relevance: Floats, searched: _Searched, weights: Weights) -> dict[str, Floats]:
+def _neighbourhood(relevance: Mapping[str, Floats], searched: _Searched, weights: Weights) -> dict[str, Floats]:
+    if searched.inside is None:
+        return {"neighbours": searched.nothing(), "answer": searched.nothing()}
+    summed = np.sum(list(relevance.values()), axis=0)
     before, after = searched.places("before"), searched.places("after")
-    earlier, later = _taken(relevance, before), _taken(relevance, after)
+    earlier, later = _taken(summed, before), _taken(summed, after)
     count = np.maximum(1, (before >= 0).astype(np.float32) + (after >= 0))
     return {
         "neighbours": weights.neighbours * (earlier + later) / count,
@@ -234,63 +268,71 @@ def _neighbourhood(relevance: Floats, searched: _Searched, weights: Weights) -> 
     }
 
 
-def _session_parts(
-    told: Sequence[Floats], cosines: Floats | None, searched: _Searched, weights: Weights
-) -> dict[str, Floats]:
-    def by_session(values: Sequence[Floats]) -> Floats:
-        rows = zip(values, searched.pools, strict=True)
-        return np.concatenate([_taken(scores, pool.column("session")) for scores, pool in rows])
+class _Sessions:
+    """What the sessions of the memories add: how well each fits as a whole."""
 
-    parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * by_session(told)}
-    inside = searched.column("session") >= 0
-    if cosines is not None and inside.any():
-        best = _best_cosines(searched, cosines) if searched.measures is None else searched.measures.session_best
-        told_of = searched.standardised("session_meaning", by_session(best), inside)
-        parts["session_meaning"] = weights.session_meaning * told_of
-    return parts
+    def __init__(self, told: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
+        self._told, self._searched = told, searched
+        self.best: Sequence[Floats] = ()
+        """The highest cosine of each session, pool by pool."""
+        if searched.measures is not None:
+            self.best = searched.measures.session_best
+        elif cosines is not None:
+            self.best = [self._highest(pool, cosines[start:]) for pool, start in searched.started()]
 
-
-def _best_cosines(searched: _Searched, cosines: Floats) -> list[Floats]:
-    """The highest cosine of each session, pool by pool."""
-    best = []
-    for pool, start in zip(searched.pools, searched.starts[:-1], strict=True):
-        session = pool.column("session")
-        there = (session >= 0) & pool.column("known")
+    @staticmethod
+    def _highest(pool: Pool, cosines: Floats) -> Floats:
         highest = np.full(len(pool.sessions.names), -1, dtype=np.float32)
-        np.maximum.at(highest, session[there], cosines[start : start + pool.size][there])
-        best.append(highest)
-    return best
+        if len(highest):
+            session = pool.column("session")
+            there = (session >= 0) & pool.column("known")
+            np.maximum.at(highest, session[there], cosines[: pool.size][there])
+        return highest
+
+    def parts(self, weights: Weights) -> dict[str, Floats]:
+        searched = self._searched
+        if searched.inside is None:
+            return {"session_words": searched.nothing()}
+        parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * self._each(self._told)}
+        if self.best and searched.inside.any():
+            best = searched.standardised("session_meaning", self._each(self.best), searched.inside)
+            parts["session_meaning"] = weights.session_meaning * best
+        return parts
+
+    def _each(self, values: Sequence[Floats]) -> Floats:
+        rows = zip(values, self._searched.pools, strict=True)
+        return np.concatenate([_taken(scores, pool.column("session")) for scores, pool in rows])
 
 
 def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
-    turns = searched.column("session") >= 0
-    substance = searched.column("substance")
-    counted = turns & searched.chosen
-    mean = float(substance[counted].mean()) if counted.any() else 0.0
-    if searched.measures is not None:
-        mean = searched.measures.substance
+    substance, dated = searched.nothing(), searched.nothing()
+    if searched.inside is not None:
+        above = weights.substance * (searched.column("substance") - searched.substance())
+        substance = np.where(searched.inside, above, 0).astype(np.float32)
+    if question.asks_time:
+        dated = np.float32(weights.dated) * (searched.column("tells") > 0)
+    age = searched.each(lambda pool: pool.days(question.on)) / np.float32(-weights.half_life_days)
     return {
-        "speaker": np.float32(weights.speaker) * _asked_about(question, searched),
-        "substance": np.where(turns, weights.substance * (substance - mean), 0).astype(np.float32),
-        "time": weights.time * _nearness(question, searched),
-        "dated": np.float32(weights.dated * question.asks_time) * searched.column("names_time"),
+        "speaker": _asked_about(question, searched, weights),
+        "substance": substance,
+        "time": _nearness(question, searched, weights),
+        "dated": dated,
         "importance": weights.importance * (searched.column("importance") - 0.5),
-        "recency": weights.recency
-        * searched.each(lambda pool: np.float32(0.5) ** (pool.days(question.on) / weights.half_life_days)),
+        "recency": np.float32(weights.recency) * np.exp2(age),
         "access": weights.access * np.log1p(searched.column("recalled")),
     }
 
 
-def _asked_about(question: Question, searched: _Searched) -> Floats:
-    """1 where the speaker is asked about, less where that is a small part of what is searched."""
-    shares = speaker_shares(searched.pools) if searched.measures is None else searched.measures.speakers
-    weight = {name: min(1.0, 2 * share) for name, share in shares.items() if is_about(question.text, name)}
+def _asked_about(question: Question, searched: _Searched, weights: Weights) -> Floats:
+    """For what the speaker said who is asked about; less where that is a small part of what is searched."""
+    about = {name: share for name, share in searched.shares().items() if is_about(question.text, name)}
+    weight = {name: weights.speaker * min(1.0, 2 * share) for name, share in about.items()}
     if not weight:
-        return np.zeros(len(searched.chosen), dtype=np.float32)
+        return searched.nothing()
 
     def of(pool: Pool) -> Floats:
-        weights = np.array([weight.get(name, 0.0) for name in pool.speakers.names], dtype=np.float32)
-        return _taken(weights, pool.column("speaker"))
+        said = np.array([weight.get(name, 0.0) for name in pool.speakers.names], dtype=np.float32)
+        return _taken(said, pool.column("speaker"))
 
     return searched.each(of)
 
@@ -306,13 +348,25 @@ def speaker_shares(pools: Sequence[Pool]) -> dict[str, float]:
     return {name: count / everything for name, count in said.items()}
 
 
-def _nearness(question: Question, searched: _Searched) -> Floats:
-    nearness = np.zeros(len(searched.chosen), dtype=np.float32)
-    if question.asked:
-        told = [spans for pool in searched.pools for spans in pool.told]
-        for index in np.nonzero(searched.chosen)[0].tolist():
-            nearness[index] = closeness(question.asked, told[index])
-    return nearness
+def _nearness(question: Question, searched: _Searched, weights: Weights) -> Floats:
+    """How near the times of each memory are to those that the question names: the day that it is from, and the days
+    that it names."""
+    if not question.asked:
+        return searched.nothing()
+    return np.float32(weights.time) * searched.each(lambda pool: nearness(question.asked, pool))
+
+
+def nearness(asked: Sequence[Span], pool: Pool) -> Floats:
+    """For each place of a pool the `closeness` of the times asked for to its own."""
+    day, tells = pool.column("day").astype(np.int64), pool.column("tells").astype(np.int64)
+    owners = np.repeat(np.arange(pool.size), tells)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(tells) - tells, tells)
+    told = pool.times()[pool.column("told")[owners] + within].astype(np.int64)
+    nearest = np.zeros(pool.size, dtype=np.float32)
+    for one in asked:
+        np.maximum(nearest, closeness(one, day, day), out=nearest)
+        np.maximum.at(nearest, owners, closeness(one, told[:, 0], told[:, 1]))
+    return nearest
 
 
 def _taken(values: Floats, places: NDArray[Any]) -> Floats:

@@ -3,8 +3,6 @@ best of them read again from the store, so that nothing is given that was forgot
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,21 +10,19 @@ import numpy as np
 
 from ..errors import EmbedderFailed, EmbedderMismatch
 from ..journal.journal import Journal
-from ..ports import Change, MemoryQuery, MemoryRow
+from ..ports import MemoryQuery, MemoryRow
 from ..runtime import aside
+from .candidates import Candidates
 from .embedding import Embedding
+from .holding import Holding
 from .indexing import Indexing
 from .items import Hit, Memory, Recalled
-from .pools import Pool
 from .ranking import Question, Ranked, rank
 from .selecting import Asked, Selection, Source, Wanted, chosen_of
 from .texts import Texts
-from .traces import Gist, Vector, day_of
+from .traces import day_of
 from .words import number_of, terms
 
-_PAGE = 2_000
-_KEPT = 200_000
-"""Memories that are kept ready to be searched; the pools that were searched last stay."""
 _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
 
@@ -41,18 +37,17 @@ class Searching:
         indexing: Indexing,
         source: Source | None = None,
     ) -> None:
-        self._source = source
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
         self._indexing = indexing
-        self._pools: OrderedDict[tuple[bytes, int], Pool] = OrderedDict()
-        self._lock = threading.RLock()
+        self.holding = Holding(journal, texts, embedding)
+        self._lock = self.holding.lock
+        self._source: Source = source or Candidates(self.holding)
 
     def forget(self) -> None:
         """Read everything anew: somebody was erased."""
-        with self._lock:
-            self._pools.clear()
+        self.holding.forget()
 
     async def search(self, wanted: Wanted) -> Recalled:
         """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
@@ -87,14 +82,12 @@ class Searching:
         self._indexing.note([row.number for row, _ in hits], now)
         with self._lock:
             for row, _ in hits:
-                pool = self._pools.get((row.pool, generation))
-                if pool is not None:
-                    pool.note(row.number)
+                self.holding.note(row, generation)
 
     async def having(self, metadata: Mapping[str, Any], pools: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
         wanted = Wanted("", pools, kinds=frozenset([kind]), metadata=metadata)
-        held, now = await self.held(pools), self._journal.clock.now()
+        held, now = await self.holding.held(pools), self._journal.clock.now()
         with self._lock:
             numbers = [
                 number for pool in held for number in pool.column("number")[chosen_of(pool, wanted, now)].tolist()
@@ -104,7 +97,7 @@ class Searching:
     async def mentioning(self, name: str, pools: tuple[bytes, ...] | None) -> list[int]:
         """The numbers of the current memories that have all words of a name, the newest first."""
         wanted = Wanted(name, pools)
-        held, now = await self.held(pools), self._journal.clock.now()
+        held, now = await self.holding.held(pools), self._journal.clock.now()
         found: list[tuple[int, int]] = []
         with self._lock:
             for pool in held:
@@ -127,124 +120,25 @@ class Searching:
         at = {number: place for place, number in enumerate(numbers)}
         return await self._texts.memories(sorted(rows, key=lambda row: at[row.number]))
 
-    async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
-        """Pools as they are now, in memory. Meaning is not asked for: it need not be there."""
-        try:
-            generation = await self._embedding.generation()
-        except EmbedderFailed:
-            generation = 0
-        return await self._current(pools, generation)
-
-    # -- pools
-
-    async def _current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:
-        store, workspace = self._journal.store, self._journal.workspace
-        counted = await store.pool_changes(workspace, wanted)
-        found = []
-        for pool in sorted(counted):
-            with self._lock:
-                known = self._pools.setdefault((pool, generation), Pool(self._embedding.dims if generation else 0))
-                self._pools.move_to_end((pool, generation))
-            while known.seen < counted[pool]:
-                seen = known.seen
-                changes = await store.changes(workspace, pool, generation, seen, _PAGE)
-                opened = await self._opened(changes, generation)
-                with self._lock:
-                    if known.seen == seen:
-                        self._take_in(known, changes, opened)
-                if not changes:
-                    break  # the count moves with the row: another look finds it
-            found.append(known)
-        self._let_go()
-        return found
-
-    async def _opened(self, changes: Sequence[Change], generation: int) -> dict[int, tuple[Gist, Vector | None]]:
-        """What is searched of the current ones among some changes, by number."""
-        dims = self._embedding.dims
-        current = [one for one in changes if _is_current(one.row)]
-        found: dict[int, tuple[Gist, Vector | None]] = {}
-        unread: list[MemoryRow] = []
-        for change in current:
-            opened = await self._texts.opened(change, dims, generation)
-            if opened is None:
-                unread.append(change.row)
-            else:
-                found[change.row.number] = opened
-        texts = await self._texts.of(unread)
-        for row in unread:
-            if row.number in texts:
-                found[row.number] = (self._texts.gist(row, texts[row.number]), None)
-        return found
-
-    @staticmethod
-    def _take_in(pool: Pool, changes: Sequence[Change], opened: Mapping[int, tuple[Gist, Vector | None]]) -> None:
-        for change in changes:
-            row = change.row
-            if row.number in opened:
-                gist, vector = opened[row.number]
-                pool.put(row, gist, vector, change.recalled)
-            else:
-                pool.drop(row.number)
-            pool.seen = max(pool.seen, row.changed)
-
-    def _let_go(self) -> None:
-        with self._lock:
-            kept = sum(pool.size for pool in self._pools.values())
-            while kept > _KEPT and len(self._pools) > 1:
-                kept -= self._pools.popitem(last=False)[1].size
-
-    async def _past(self, wanted: Wanted, generation: int) -> list[Pool]:
-        """The pools as they were known at a time, made for this search alone."""
-        store, workspace = self._journal.store, self._journal.workspace
-        counted = await store.pool_changes(workspace, wanted.pools)
-        found = []
-        for name in sorted(counted):
-            pool = Pool(self._embedding.dims if generation else 0)
-            after = 0
-            while changes := await store.changes(workspace, name, generation, after, _PAGE):
-                after = changes[-1].row.changed
-                then = await self._as_of(changes, wanted.at or 0)
-                self._take_in(pool, then, await self._opened(then, generation))
-            found.append(pool)
-        return found
-
-    async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
-        """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
-        would: it held as long as its own event says."""
-        ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
-        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
-        found = []
-        for change in changes:
-            row = change.row
-            if row.recorded > time or (row.closed is not None and row.closed <= time):
-                row = row._replace(closed=row.recorded)
-            else:
-                ends = said[row.number].get("valid_to") if row.number in said else row.ends
-                row = row._replace(closed=None, successor=None, ends=ends)
-            found.append(change._replace(row=row))
-        return found
-
     # -- ranking
 
     async def _ranked(self, asked: Asked) -> Ranked:
-        """What is searched, ranked. This is the one place where it is decided what that is: what a source of candidates
-        chose, else everything in the pools."""
-        selection = None
-        if self._source is not None and asked.wanted.at is None:
-            selection = await self._source.candidates(asked)
-        if selection is None:
-            wanted, generation = asked.wanted, asked.generation
-            past = wanted.at is not None
-            pools = await (self._past(wanted, generation) if past else self._current(wanted.pools, generation))
-            selection = Selection(pools)
+        """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
+        source chose where there is much, else everything in the pools."""
+        wanted, generation = asked.wanted, asked.generation
+        if wanted.at is not None:
+            selection = Selection(await self.holding.past(wanted.pools, wanted.at, generation))
+        else:
+            chosen = await self._source.candidates(asked)
+            selection = chosen or Selection(await self.holding.exact(wanted.pools, generation))
         return await aside(lambda: self._rank(asked, selection))
 
     def _rank(self, asked: Asked, selection: Selection) -> Ranked:
         with self._lock:
-            chosen = selection.chosen
+            pools, chosen, measures, cosines = selection
             if chosen is None:
-                chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in selection.pools]
-            return rank(asked.question, selection.pools, chosen, asked.vector, asked.wanted.weights, selection.measures)
+                chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
+            return rank(asked.question, pools, chosen, asked.vector, asked.wanted.weights, measures, cosines)
 
     async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[MemoryRow, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
@@ -272,7 +166,3 @@ class Searching:
         read = {(one.id, one.source): one for one in await self._texts.memories(rows)}
         found = ((row, read.get((row.id, f"{row.session}#{row.position}"))) for row in rows)
         return {row.number: (row, memory) for row, memory in found if memory is not None}
-
-
-def _is_current(row: MemoryRow) -> bool:
-    return row.closed is None and row.id != "" and row.intact

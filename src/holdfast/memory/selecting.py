@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from .measures import Measures
+from .measures import Floats, Measures, Spread
 from .pools import EPISODE, Pool
 from .ranking import DEFAULT, Chosen, Question, Weights
 from .traces import Vector
@@ -50,6 +50,8 @@ class Selection(NamedTuple):
     pools: Sequence[Pool]
     chosen: Sequence[Chosen] | None = None
     measures: Measures | None = None
+    cosines: tuple[Floats, Spread | None] | None = None
+    """In place of those of the pools' vectors, as `rank` takes them."""
 
 
 class Source(Protocol):
@@ -76,7 +78,7 @@ def chosen_of(pool: Pool, wanted: Wanted, now: int) -> Chosen:
         chosen &= begins <= wanted.until
     if wanted.metadata:
         for place in np.nonzero(chosen)[0].tolist():
-            held = pool.metadata[place] or {}
+            held = pool.metadata(place)
             chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
     return chosen
 

@@ -14,11 +14,14 @@ from ..journal.journal import Journal
 from ..journal.landmarks import disclose
 from ..journal.owners import Owner
 from ..journal.remembered import ADDED
-from ..ports import Change, MemoryRow, Trace
+from ..journal.sealing import Form
+from ..ports import Change, Kept, MemoryRow, Trace
 from .items import Memory, memory_of
-from .traces import Gist, Vector, pack, pack_vector, read_gist, unpack, unpack_vector
+from .pools import Entry
+from .traces import Gist, Vector, has_dims, pack, pack_vector, read_gist, unpack, unpack_vectors
 
 _pack = msgspec.msgpack.encode
+_PLAIN = bytes([Form.PLAIN])
 
 
 class Texts:
@@ -70,21 +73,54 @@ class Texts:
     def _where(self, pool: bytes, id: str, generation: int) -> bytes:
         return _pack((self._journal.workspace, pool, id, generation))
 
-    async def opened(self, change: Change, dims: int, generation: int) -> tuple[Gist, Vector | None] | None:
-        """What is searched of a memory; None if that is not there or cannot be read: it is made from the text."""
-        row = change.row
-        owner = await self._journal.landmarks.owner_of(row.owner)
-        if owner is None or change.words is None:
-            return None
-        where = self._where(row.pool, row.id, generation)
-        try:
-            gist = unpack(disclose(change.words, owner, where))
-            vector = None if change.vector is None else disclose(change.vector, owner, where + b"v")
-        except (ValueError, msgspec.DecodeError):
-            return None
-        return gist, None if vector is None else unpack_vector(vector, dims)
+    async def opened(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
+        """What is searched of some memories, by number; without those of which it is not there or cannot be read: it is
+        made from the text."""
+        gists: list[tuple[Change, Gist]] = []
+        vectors: dict[int, bytes] = {}
+        for change in changes:
+            row = change.row
+            owner = await self._journal.landmarks.owner_of(row.owner)
+            if owner is None or change.words is None:
+                continue
+            try:
+                gists.append((change, unpack(self._disclosed(change.words, owner, row.pool, row.id, generation))))
+                if change.vector is not None:
+                    vectors[row.number] = self._disclosed(change.vector, owner, row.pool, row.id, generation, b"v")
+            except (ValueError, msgspec.DecodeError):
+                continue
+        found = unpacked(vectors, dims)
+        return {
+            change.row.number: Entry(change.row, gist, found.get(change.row.number), change.recalled)
+            for change, gist in gists
+        }
+
+    async def vectors(self, pool: bytes, kept: Sequence[Kept], dims: int, generation: int) -> dict[int, Vector]:
+        """The vectors of some traces of a pool, by number; without those that cannot be read."""
+        vectors: dict[int, bytes] = {}
+        for one in kept:
+            owner = await self._journal.landmarks.owner_of(one.owner)
+            if owner is not None and one.vector is not None:
+                with suppress(ValueError):
+                    vectors[one.number] = self._disclosed(one.vector, owner, pool, one.id, generation, b"v")
+        return unpacked(vectors, dims)
+
+    def _disclosed(
+        self, envelope: bytes, owner: Owner, pool: bytes, id: str, generation: int, part: bytes = b""
+    ) -> bytes:
+        if envelope[:1] == _PLAIN:  # nearly all of them, where nothing is sealed
+            return envelope[1:]
+        return disclose(envelope, owner, self._where(pool, id, generation) + part)
 
     @staticmethod
     def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:
         """The gist of a memory from its text."""
         return read_gist(data, row.begins)
+
+
+def unpacked(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
+    """Vectors by number, without those that have other dimensions."""
+    numbers = [number for number, one in packed.items() if has_dims(one, dims)]
+    if not numbers:
+        return {}
+    return dict(zip(numbers, unpack_vectors([packed[number] for number in numbers], dims), strict=True))

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,10 +29,6 @@ class Span:
     def days(self) -> int:
         """How many days it covers, at least one."""
         return (self.end - self.start).days + 1
-
-    def gap(self, other: Span) -> int:
-        """Days between the two; 0 where they touch or overlap."""
-        return max(0, (other.start - self.end).days, (self.start - other.end).days)
 
 
 _YEAR_ROUND = "January February March April May June July August September October November December"
@@ -340,10 +339,12 @@ def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
     return first + lead.start(), Span(begin, end)
 
 
-def closeness(asked: Iterable[Span], told: Iterable[Span]) -> float:
-    """How near the times of a memory are to those asked for: 1 where they meet, then falling to 0.
+def closeness(asked: Span, first: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.float32]:
+    """How near each of some times, from a first to a last day, is to the one asked for: 1 where they meet, then falling
+    to 0. Days are counted from the calendar's first.
 
     The fall is gentler for longer spans: a week off "in May" matters less than a week off "on 3 May".
     """
-    pairs = [(one, other) for one in asked for other in told]
-    return max((0.5 ** (one.gap(other) / max(3, one.days / 2)) for one, other in pairs), default=0.0)
+    gaps = np.maximum(0, np.maximum(first - asked.end.toordinal(), asked.start.toordinal() - last))
+    near: NDArray[np.float32] = np.exp2(gaps.astype(np.float32) / np.float32(-max(3, asked.days / 2)))
+    return near

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..journal.events import moment
-from .times import MONTHS, Span, spans
+from .times import MONTHS, spans
 from .words import content_words, number_of, terms
 
 Vector = NDArray[np.float32]
@@ -77,12 +77,6 @@ def unpack(packed: bytes) -> Gist:
     return _decode(packed)
 
 
-def told_spans(gist: Gist, on: dt.date) -> tuple[Span, ...]:
-    """The day that a memory is from, and the days that it names."""
-    named = (Span(dt.date.fromordinal(first), dt.date.fromordinal(last)) for first, last in gist.told)
-    return (Span(on, on), *named)
-
-
 def said(data: Mapping[str, Any]) -> str:
     """The text of a memory as an embedder is given it."""
     content = data["content"][:READ_UPTO]
@@ -97,10 +91,15 @@ def pack_vector(vector: Vector) -> bytes:
     return np.float32(scale).tobytes() + numbers
 
 
-def unpack_vector(packed: bytes, dims: int) -> Vector | None:
-    """The vector as it was stored, of length 1 again; None if it has other dimensions."""
-    if len(packed) != 4 + dims:
-        return None
-    vector = np.frombuffer(packed, dtype=np.int8, offset=4).astype(np.float32)
-    length = float(np.sqrt(vector @ vector))
-    return vector / np.float32(length or 1.0)
+def unpack_vectors(packed: Sequence[bytes], dims: int) -> Vector:
+    """Vectors as they were stored, of length 1 again. Each must have so many dimensions (`has_dims`)."""
+    rows = np.frombuffer(b"".join(packed), dtype=np.int8).reshape(-1, 4 + dims)[:, 4:].astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    lengths[lengths == 0] = 1
+    rows /= lengths[:, None]
+    return rows
+
+
+def has_dims(packed: bytes | None, dims: int) -> bool:
+    """Whether there is a vector, and of so many dimensions."""
+    return packed is not None and dims > 0 and len(packed) == 4 + dims

@@ -16,6 +16,9 @@ from .memories import (
     Generation as Generation,
 )
 from .memories import (
+    Kept as Kept,
+)
+from .memories import (
     MemoryQuery as MemoryQuery,
 )
 from .memories import (

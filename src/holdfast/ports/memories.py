@@ -69,6 +69,16 @@ class Trace(NamedTuple):
     vector: bytes | None
 
 
+class Kept(NamedTuple):
+    """A trace as it is kept, and whose it is: the id and the owner of its memory."""
+
+    number: int
+    id: str
+    owner: bytes | None
+    words: bytes
+    vector: bytes | None
+
+
 class Change(NamedTuple):
     """A row that changed, with its trace and how often and when it was last recalled."""
 
@@ -122,6 +132,11 @@ class MemoryStore(Protocol):
 
     async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
         """Store traces of rows that are still there, in a generation that still is; each is a change of its row."""
+        ...
+
+    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+        """The traces of the current memories of a pool, or of some of them, by number, ascending; without those that
+        are damaged."""
         ...
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:

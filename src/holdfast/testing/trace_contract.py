@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ..aio import AsyncHoldfast
-from ..ports import Appended, Beside, Change, Generation, MemoryQuery, MemoryRow, Store, Trace
+from ..ports import Appended, Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Store, Trace
 from .faces import Opener, both_faces
 from .part_contract import store_beside
 
@@ -98,6 +98,31 @@ class TraceContract:
         assert await traces(handle, made.number) == [("", None, None), ("b", b"w", b"v")]
         assert await traces(handle, made.number + 1) == [("", None, None), ("b", None, None)]
         assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_traces_are_read_by_pool_and_number(self, open: Opener) -> None:
+        handle = await open()
+        store, workspace = keeper(handle), handle.workspace
+        made = await store.add_generation(workspace, b"model", active=True)
+        owned = memory("c", owner=b"x" * 16)
+        await enter(handle, memory("a"), memory("b"), owned, memory("d", pool=b"p"), memory("untraced"))
+        a, b, c, _, d = await known(handle)  # numbered pool by pool
+        put = [Trace(row.pool, row.number, row.id.encode(), b"v" + row.id.encode()) for row in (c, a, d)]
+        await store.put_traces(workspace, made.number, [*put, Trace(b"", b.number, b"words", None)])
+        full = [
+            Kept(a.number, "a", None, b"a", b"va"),
+            Kept(b.number, "b", None, b"words", None),
+            Kept(c.number, "c", b"x" * 16, b"c", b"vc"),
+        ]
+        assert await store.traces(workspace, b"", made.number, None) == full
+        some = [c.number, d.number, a.number, d.number + 9]
+        assert await store.traces(workspace, b"", made.number, some) == [full[0], full[2]]
+        assert await store.traces(workspace, b"p", made.number, some) == [Kept(d.number, "d", None, b"d", b"vd")]
+        assert await store.traces(workspace, b"", made.number, []) == []
+        assert await store.traces(workspace, b"nowhere", made.number, None) == []
+        assert await store.traces(workspace, b"", made.number + 1, None) == []
+        await store_beside(handle, "s", Beside(ended=[(a.number, 7)], forgotten=[b.number]))
+        assert await store.traces(workspace, b"", made.number, None) == full[2:]
 
     # -- generations
 

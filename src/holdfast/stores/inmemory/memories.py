@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
+from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
 from ..memoryrows import Ledger, noted, settle_all, touched, traced_upto
 
 T = TypeVar("T")
@@ -64,6 +64,13 @@ class Memories:
                 self.traces[generation, row.number] = trace._replace(pool=row.pool)
                 ledgers[row.pool].put(row)
         ledgers.write("")
+
+    def kept_traces(self, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+        wanted = None if numbers is None else set(numbers)
+        rows = (row for row in self.rows.values() if row.pool == pool and row.closed is None)
+        chosen = (row for row in rows if wanted is None or row.number in wanted)
+        found = ((row, self.traces.get((generation, row.number))) for row in chosen)
+        return [Kept(row.number, row.id, row.owner, one.words, one.vector) for row, one in found if one is not None]
 
     def note_recalls(self, recalls: Sequence[tuple[int, int, int]]) -> None:
         for number, times, time in recalls:
@@ -187,6 +194,9 @@ class Remembering:
 
     async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
         await self._remember(workspace, lambda kept: kept.put_traces(generation, traces))
+
+    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+        return await self._remember(workspace, lambda kept: kept.kept_traces(pool, generation, numbers))
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         await self._remember(workspace, lambda kept: kept.note_recalls(recalls))

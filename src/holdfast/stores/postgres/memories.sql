@@ -135,6 +135,21 @@ VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, pool, number, generation) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
 
+-- name: read_traces
+-- What is searched of the current memories of a pool.
+SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
+FROM holdfast.traces t JOIN holdfast.memories m ON m.workspace = t.workspace AND m.number = t.number
+WHERE t.workspace = %(workspace)s AND t.pool = %(pool)s AND t.generation = %(generation)s AND m.closed IS NULL
+ORDER BY t.number;
+
+-- name: read_some_traces
+-- Of some of them.
+SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
+FROM holdfast.traces t JOIN holdfast.memories m ON m.workspace = t.workspace AND m.number = t.number
+WHERE t.workspace = %(workspace)s AND t.pool = %(pool)s AND t.generation = %(generation)s AND m.closed IS NULL
+  AND t.number = ANY(%(numbers)s)
+ORDER BY t.number;
+
 -- name: generations_traced
 -- The generations in which memories of a pool have traces.
 SELECT number, generation FROM holdfast.traces WHERE workspace = %s AND pool = %s AND number = ANY(%s);

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from ...ports import Change, Generation, MemoryQuery, MemoryRow, Trace
+from ...ports import Change, Generation, Kept, MemoryQuery, MemoryRow, Trace
 from ..memoryrows import noted
+from ..rowcheck import checksum
 from .connection import Connection
 from .memories import (
     M,
@@ -83,6 +84,22 @@ class Remembering:
     async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
         if traces:
             await self._write(lambda connection: put_traces(connection, workspace, generation, traces))
+
+    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+        asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
+        query = M.read_traces
+        if numbers is not None:
+            query, asked = M.read_some_traces, asked | {"numbers": list(numbers)}
+
+        def work(connection: Connection) -> list[Kept]:
+            rows = connection.execute(query, asked, binary=True)
+            return [
+                Kept(fields[2], id_, owner, *fields[4:])
+                for id_, owner, check, *fields in rows
+                if checksum(*fields) == check
+            ]
+
+        return await self._do(work)
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         tried: list[dict[int, Recall]] = []

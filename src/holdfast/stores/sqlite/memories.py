@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...ports import Beside, Change, Generation, MemoryQuery, MemoryRow, Record, Touched, Trace
+from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
 from ..memoryrows import DROPPED, Ledger, noted, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
@@ -247,6 +247,22 @@ class Remembering:
             pools.write()
 
         await self._write(work)
+
+    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+        def work(connection: apsw.Connection) -> list[Kept]:
+            pid = _pids(connection, workspace, [pool]).get(pool, -1)
+            asked = None if numbers is None else json.dumps(list(numbers))
+            rows: Any = connection.execute(
+                M.read_traces if asked is None else M.read_some_traces,
+                {"pid": pid, "generation": generation} | ({} if asked is None else {"numbers": asked}),
+            )
+            return [
+                Kept(number, id_, owner, words, vector)
+                for number, id_, owner, words, vector, check in rows
+                if checksum(generation, pid, number, words, vector) == check
+            ]
+
+        return await self._read(work)
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         def work(connection: apsw.Connection) -> None:

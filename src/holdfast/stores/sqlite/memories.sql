@@ -114,6 +114,20 @@ INSERT INTO holdfast_traces (generation, pid, number, words, vector, checksum) V
 ON CONFLICT (generation, pid, number) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
 
+-- name: read_traces
+-- What is searched of the current memories of a pool.
+SELECT t.number, m.id, m.owner, t.words, t.vector, t.checksum
+FROM holdfast_traces t CROSS JOIN holdfast_memories m ON m.number = t.number
+WHERE t.generation = :generation AND t.pid = :pid AND m.pid = :pid AND m.closed IS NULL ORDER BY t.number;
+
+-- name: read_some_traces
+-- Of some of them.
+SELECT t.number, m.id, m.owner, t.words, t.vector, t.checksum
+FROM json_each(:numbers) n
+CROSS JOIN holdfast_traces t ON t.generation = :generation AND t.pid = :pid AND t.number = n.value
+CROSS JOIN holdfast_memories m ON m.number = t.number
+WHERE m.pid = :pid AND m.closed IS NULL ORDER BY t.number;
+
 -- name: generations_traced
 -- The generations in which a memory has a trace.
 SELECT g.generation FROM holdfast_generations g

@@ -1,0 +1,209 @@
+"""The pools of a workspace that are held in memory, brought up to date by what changed. What was not searched for the
+longest time is let go, vectors first: they can be read again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import EmbedderFailed
+from ..journal.journal import Journal
+from ..ports import Change, MemoryRow
+from .embedding import Embedding
+from .pools import Entry, Pool
+from .texts import Texts
+from .traces import Vector
+
+EXACT = 100_000
+"""So many memories are searched one by one; of more candidates are chosen first."""
+KEPT = 512 * 2**20
+"""Bytes of pools that are kept ready to be searched."""
+_PAGE = 5_000
+_LOOKED_AT = 100
+"""Memories in each of so many pools from which the middle of the vectors is taken."""
+
+
+class Holding:
+    """Holds pools. Whoever looks into one holds `lock`."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self.exact_upto = EXACT
+        self._centers: dict[int, Vector] = {}
+        self._pools: OrderedDict[tuple[bytes, int], Pool] = OrderedDict()
+        self.lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Read everything anew: somebody was erased."""
+        with self.lock:
+            self._pools.clear()
+
+    def note(self, row: MemoryRow, generation: int) -> None:
+        """This memory was recalled."""
+        pool = self._pools.get((row.pool, generation))
+        if pool is not None:
+            pool.note(row.number)
+
+    async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+        """Pools as they are now. Meaning is not asked for: it need not be there."""
+        return [pool for _, pool in await self.current(pools, await self._generation())]
+
+    async def with_vectors(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+        """The same, with the vectors that there are."""
+        return await self.exact(pools, await self._generation())
+
+    async def _generation(self) -> int:
+        try:
+            return await self._embedding.generation()
+        except EmbedderFailed:
+            return 0
+
+    async def exact(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:
+        """Pools as they are now, with their vectors."""
+        found = await self.current(wanted, generation)
+        for name, pool in found:
+            while not pool.exact:
+                seen, read = pool.seen, await self.vectors(name, pool, generation)
+                with self.lock:
+                    if pool.seen == seen:
+                        pool.take_vectors(*read)
+        self._let_go()
+        return [pool for _, pool in found]
+
+    async def code(self, name: bytes, pool: Pool, generation: int) -> None:
+        """See to it that a pool has codes."""
+        center = await self._center([name], generation) if pool.center is None else None
+        while pool.center is None and center is not None:
+            seen, read = pool.seen, await self.vectors(name, pool, generation)
+            with self.lock:
+                if pool.seen == seen:
+                    pool.take_codes(center, *read)
+
+    async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, Pool]]:
+        """Pools as they are now, each with its name."""
+        counted = await self._journal.store.pool_changes(self._journal.workspace, wanted)
+        # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
+        small = sum(counted.values()) <= 2 * self.exact_upto
+        largest = sorted(counted, key=lambda name: counted[name])[-_LOOKED_AT:]
+        center = None if small or not generation else await self._center(largest, generation)
+        found = []
+        for name in sorted(counted):
+            with self.lock:
+                known = self._pools.get((name, generation))
+                if known is None:
+                    dims = self._embedding.dims if generation else 0
+                    known = self._pools[name, generation] = Pool(dims, exact=center is None, center=center)
+                self._pools.move_to_end((name, generation))
+            await self._catch_up(name, known, generation, counted[name])
+            found.append((name, known))
+        self._let_go()
+        return found
+
+    async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
+        """The middle of the vectors, from some of them: without it the codes of an embedder whose vectors all point
+        into one half of the space would say little. One for each generation, so that codes can be compared."""
+        found = self._centers.get(generation)
+        if found is None:
+            some: list[Vector] = []
+            for name in names:
+                changes = await self._journal.store.changes(self._journal.workspace, name, generation, 0, _LOOKED_AT)
+                opened = await self._texts.opened(changes, self._embedding.dims, generation)
+                some += [entry.vector for entry in opened.values() if entry.vector is not None]
+            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedding.dims, np.float32)
+            if len(some) >= _LOOKED_AT:
+                found = self._centers.setdefault(generation, found)
+        return found
+
+    async def _catch_up(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
+        while pool.seen < count:
+            seen = pool.seen
+            changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
+            opened = await self._opened(changes, generation)
+            with self.lock:
+                if pool.seen == seen:
+                    _take_in(pool, changes, opened)
+            if not changes:
+                break  # the count moves with the row: another look finds it
+
+    async def vectors(
+        self, name: bytes, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], Vector]:
+        """The vectors of a pool, or of some of its memories, from the store: their numbers, and a row for each."""
+        wanted = None if numbers is None else numbers.tolist()
+        store, workspace = self._journal.store, self._journal.workspace
+        kept = await store.traces(workspace, name, generation, wanted) if pool.dims else []
+        found = await self._texts.vectors(name, kept, pool.dims, generation)
+        rows = np.array(list(found.values()), dtype=np.float32).reshape(-1, pool.dims)
+        return np.fromiter(found, dtype=np.int64, count=len(found)), rows
+
+    async def _opened(self, changes: Sequence[Change], generation: int) -> dict[int, Entry]:
+        """What is searched of the current ones among some changes, by number."""
+        current = [one for one in changes if _is_current(one.row)]
+        found = await self._texts.opened(current, self._embedding.dims, generation)
+        unread = [one for one in current if one.row.number not in found]
+        texts = await self._texts.of([one.row for one in unread])
+        for one in unread:
+            if one.row.number in texts:
+                gist = self._texts.gist(one.row, texts[one.row.number])
+                found[one.row.number] = Entry(one.row, gist, None, one.recalled)
+        return found
+
+    def _let_go(self) -> None:
+        with self.lock:
+            kept = sum(pool.bytes + pool.vector_bytes for pool in self._pools.values())
+            for pool in list(self._pools.values())[:-1]:
+                if kept > KEPT:
+                    kept -= pool.vector_bytes
+                    pool.let_vectors_go()
+            while kept > KEPT and len(self._pools) > 1:
+                kept -= self._pools.popitem(last=False)[1].bytes
+
+    async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[Pool]:
+        """The pools as they were known at a time, made for this search alone."""
+        store, workspace = self._journal.store, self._journal.workspace
+        counted = await store.pool_changes(workspace, wanted)
+        found = []
+        for name in sorted(counted):
+            pool = Pool(self._embedding.dims if generation else 0)
+            after = 0
+            while changes := await store.changes(workspace, name, generation, after, _PAGE):
+                after = changes[-1].row.changed
+                then = await self._as_of(changes, time)
+                _take_in(pool, then, await self._opened(then, generation))
+            found.append(pool)
+        return found
+
+    async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
+        """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
+        would: it held as long as its own event says."""
+        ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
+        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
+        found = []
+        for change in changes:
+            row = change.row
+            if row.recorded > time or (row.closed is not None and row.closed <= time):
+                row = row._replace(closed=row.recorded)
+            else:
+                ends = said[row.number].get("valid_to") if row.number in said else row.ends
+                row = row._replace(closed=None, successor=None, ends=ends)
+            found.append(change._replace(row=row))
+        return found
+
+
+def _take_in(pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+    for change in changes:
+        if change.row.number not in opened:
+            pool.drop(change.row.number)
+    pool.put_all(list(opened.values()))
+    if changes:
+        pool.seen = max(pool.seen, changes[-1].row.changed)
+
+
+def _is_current(row: MemoryRow) -> bool:
+    return row.closed is None and row.id != "" and row.intact
