@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_cli import COMMAND, Ran, environment, run, run_each
 
+import holdfast
 from holdfast.embedders import Installed
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -132,3 +133,19 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Install
     assert b"Unpacking" in seen or b"Building" in seen
     assert b"MB" in seen
     assert done.stdout.count(b"\n") == 1
+
+
+def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: Installed) -> None:
+    store = cache.parent / "agent.db"
+    with holdfast.open(store, embedder="none") as hf:
+        hf.memory.remember("Prefers tea")
+    settings = {"HOLDFAST_CACHE": str(cache), "HOLDFAST_OFFLINE": "1"}
+    (refused,) = run_each(["reindex", "--store", store], cwd=cache.parent, **settings)
+    assert refused.code != 0
+    assert "model install" in refused.err
+    (done,) = run_each(
+        ["reindex", "--store", store], cwd=cache.parent, HOLDFAST_WEIGHTS=str(installed.folder), **settings
+    )
+    assert (done.code, done.err) == (0, ""), "no bar where nobody watches"
+    assert done.out.startswith("1 vectors made")
+    assert (cache / "models" / installed.folder.name / "model.safetensors").exists()

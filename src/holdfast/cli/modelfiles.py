@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,15 @@ def _sound(source: Path | None) -> tuple[weights.Installed, bool]:
     with _bar() as progress:
         sources = None if source is None else [LocalFiles(source)]
         return weights.install(sources=sources, progress=progress, force=damaged), False
+
+
+def install_at_first_use(embedder: str | None) -> None:
+    """Get the default model for a command that needs it now, with a bar where somebody watches. Nothing for another
+    embedder, or if it is there. Raises `WeightsUnavailable`."""
+    chosen = embedder or os.environ.get("HOLDFAST_EMBEDDER") or "minilm"
+    if chosen == "minilm" and weights.find() is None:
+        with _bar() as progress:
+            weights.install(progress=progress)
 
 
 @contextmanager
