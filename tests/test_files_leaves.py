@@ -64,12 +64,9 @@ def test_a_leaf_reads_like_this() -> None:
     assert parse(TEXT, "p.md") == WHOLE
 
 
-def test_a_short_memory_stands_there_once() -> None:
-    text = render(
-        Leaf(id="a", kind="fact", title="Ferry", summary="The ferry leaves at 8.", content="The ferry leaves at 8.")
-    )
-    assert text.count("The ferry leaves at 8.") == 1
-    assert text.endswith("---\n# Ferry\n\nThe ferry leaves at 8.\n")
+def test_without_a_summary_the_first_paragraph_is_it() -> None:
+    text = render(Leaf(id="a", kind="fact", title="Ferry", content="The ferry leaves at 8."))
+    assert text == "---\nid: a\nkind: fact\n---\n# Ferry\n\nThe ferry leaves at 8.\n"
     leaf = parse(text, "p.md")
     assert (leaf.summary, leaf.gist) == (None, "The ferry leaves at 8.")
     other = Leaf(title="Ferry", summary="Early", content="It leaves at 8.\n\nOn Sundays at 9.")

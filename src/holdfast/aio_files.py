@@ -30,12 +30,13 @@ class AsyncFiles:
         """The folder."""
         return self._syncing.folder.root
 
-    async def sync(self) -> FilesSynced:
+    async def sync(self, *, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
-        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on."""
+        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
+        `progress` is told what is done ("Reading", "Writing"), how much of it, and of how much."""
         taken = await self._turn.take(60.0)
         try:
-            return await self._syncing.sync()
+            return await self._syncing.sync(progress)
         finally:
             if taken:
                 self._turn.give_back()

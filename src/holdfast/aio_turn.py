@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .context.rendering import Context
 from .context.talk import message
@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 
 Answering = Callable[[Context], str | Awaitable[str]] | Model | str
 """Who answers: a function that is given the context, a model, or the name of one."""
+
+
+class Instructing(Protocol):
+    """Where an AGENTS.md lies: what `hf.files(…)` gives."""
+
+    def instructions(self) -> str:
+        """What it says; empty if there is none."""
+        ...
+
+
 _RECALL_SHARE = 0.25
 _PREFIX = "turn:"
 
@@ -69,10 +79,12 @@ class AsyncTurns:
         subject: str | None = None,
         id: str | None = None,
         max_tokens: int = 1024,
+        files: Instructing | None = None,
     ) -> TurnResult:
         """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
         is worth it is proposed. With an `id` a turn that was cut off can be taken again: what was said is not said
-        twice, and a model that has answered is not asked again. Raises `TurnTaken` if it had another input."""
+        twice, and a model that has answered is not asked again. Raises `TurnTaken` if it had another input. The prompt
+        begins with the persona, then comes what the AGENTS.md of the `files` says, `system`, and what is recalled."""
         from .memory.gating import consider
 
         if not isinstance(user_input, str) or not user_input.strip():
@@ -88,8 +100,9 @@ class AsyncTurns:
         asked: Event = await self.say("user", user_input, subject=subject, **_keyed(key, "user"))
         if id is not None and asked.position <= head and self._differs(asked, user_input):
             raise TurnTaken(self.id, id)
-        soul = await self._memory.soul()
-        context = await self.context(system="\n\n".join(part for part in (soul, system, recalled.text) if part))
+        told = "" if files is None else await aside(files.instructions)
+        parts = (await self._memory.soul(), told, system, recalled.text)
+        context = await self.context(system="\n\n".join(part for part in parts if part))
         trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
         before = await self._answered(key)
         reply = await _reply(model, context, max_tokens) if before is None else before

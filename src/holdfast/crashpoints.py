@@ -35,6 +35,7 @@ POINTS: tuple[str, ...] = (
     "writeback.done",
     "files.taken",
     "files.written",
+    "files.uncommitted",
     "outlet.applied",
     "outlet.advanced",
 )

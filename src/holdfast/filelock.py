@@ -48,6 +48,20 @@ def alone_with(path: str | os.PathLike[str]) -> Iterator[None]:
         os.close(handle)
 
 
+@asynccontextmanager
+async def alone_with_file(handle: int) -> AsyncGenerator[None, None]:
+    """Inside, nobody else who asks for it holds this open file, which is closed at the end. Waits without end."""
+    try:
+        while not _taken(handle):
+            if is_driven():
+                time.sleep(_LONG_PAUSE)
+            else:
+                await asyncio.sleep(_LONG_PAUSE)
+        yield
+    finally:
+        os.close(handle)
+
+
 if sys.platform == "win32":
     import msvcrt
 

@@ -47,6 +47,14 @@ async def aside(work: Callable[[], T]) -> T:
     return work() if is_driven() else await asyncio.to_thread(work)
 
 
+async def pause(seconds: float) -> None:
+    """Let some time pass."""
+    if is_driven():
+        time.sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
+
+
 class Turn:
     """One at a time, threads and coroutines alike, for work that would otherwise be done in vain. It is a courtesy, not
     a lock: whoever waited too long goes on without."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,10 +24,11 @@ class Files:
         """The folder."""
         return self._core.root
 
-    def sync(self) -> FilesSynced:
+    def sync(self, *, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
-        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on."""
-        return drive(self._core.sync())
+        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
+        `progress` is told what is done ("Reading", "Writing"), how much of it, and of how much."""
+        return drive(self._core.sync(progress=progress))
 
     def watch(self, seconds: float = 1.0) -> Iterator[FilesSynced]:
         """Sync again and again, as the store changes and at least every `seconds`; gives what was done, when anything

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_recall import AsyncRecall
-from .aio_turn import Answering, AsyncTurns, TurnResult
+from .aio_turn import Answering, AsyncTurns, Instructing, TurnResult
 from .journal.remembered import MemoryDetails
 from .runtime import drive
 
@@ -53,11 +53,17 @@ class Recall:
         subject: str | None = None,
         id: str | None = None,
         max_tokens: int = 1024,
+        files: Instructing | None = None,
     ) -> TurnResult:
         """One turn: what is known is recalled, the context is built, the model is asked, both sides are saved, and what
-        is worth it is remembered. With an `id` a turn that was cut off can be taken again."""
+        is worth it is proposed. With an `id` a turn that was cut off can be taken again. The prompt begins with the
+        persona, then comes what the AGENTS.md of the `files` says, `system`, and what is recalled."""
         core: AsyncTurns = self._core
-        return drive(core.turn(user_input, model=model, system=system, subject=subject, id=id, max_tokens=max_tokens))
+        return drive(
+            core.turn(
+                user_input, model=model, system=system, subject=subject, id=id, max_tokens=max_tokens, files=files
+            )
+        )
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:
         """The tools with which a model recalls, remembers, forgets and fetches what was masked."""

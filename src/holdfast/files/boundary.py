@@ -152,19 +152,20 @@ class Folder:
         """Every file of the layout that is there, of this workspace and of all, with its signature, and what is there
         but is refused. What the layout does not know is passed over."""
         with _trouble(self.root, "look through"):
-            return walk(self._handle(), self.workspace)
+            return walk(self.handle(), self.workspace)
 
     def sweep(self) -> int:
         """Remove what killed writers left behind, and say how many files that were. Those of live ones stay."""
         with _trouble(self.root, "tidy up"):
-            return sweep_folder(self._handle(), self.own)
+            return sweep_folder(self.handle(), self.own)
 
-    # -- inside
-
-    def _handle(self) -> int:
+    def handle(self) -> int:
+        """The open root."""
         if self._root < 0:
             raise FileError(f"{self.root} was closed", hint="open it again")
         return self._root
+
+    # -- inside
 
     def _writable(self, path: str) -> Place:
         where = self.place(path)
@@ -220,7 +221,7 @@ class Folder:
                 os.close(handle)
 
     def _opened(self, folders: tuple[str, ...], path: str, *, make: bool) -> int | None:
-        handle = os.dup(self._handle())
+        handle = os.dup(self.handle())
         try:
             for name in folders:
                 below = step_into(handle, name, path, make=make)
@@ -279,7 +280,8 @@ class _Folders:
     def __init__(self, folder: Folder, open_files: ExitStack) -> None:
         self._folder = folder
         self._handles: dict[tuple[str, ...], int] = {}
-        self._names: dict[tuple[str, ...], dict[str, str]] = {}
+        self._names: dict[tuple[str, ...], set[str]] = {}
+        self._noted: dict[tuple[str, ...], list[str]] = {}
         self._open_folders = open_files
         self.open_files = open_files
 
@@ -305,10 +307,12 @@ class _Folders:
     def expect_free(self, where: Place) -> None:
         """No other file may have this name on a system where case, or the form of accents, does not count."""
         if where.folders not in self._names:
-            names = os.listdir(self.of(where))
-            self._names[where.folders] = {fold(name): name for name in names if not is_draft(name)}
-        other = self._names[where.folders].get(fold(where.name), where.name)
-        if other != where.name:
+            self._names[where.folders] = _folded(os.listdir(self.of(where)))
+        if fold(where.name) not in self._names[where.folders]:
+            return
+        names = [*os.listdir(self.of(where)), *self._noted.get(where.folders, ())]
+        alike = (name for name in names if fold(name) == fold(where.name) and name != where.name and not is_draft(name))
+        if other := next(alike, None):
             raise BoundaryRefused(
                 where.path, f"{other!r} is there, and some systems do not tell the two apart", hint="rename one of them"
             )
@@ -316,12 +320,19 @@ class _Folders:
     def note(self, where: Place) -> None:
         """There will be a file of this name."""
         if where.folders in self._names:
-            self._names[where.folders][fold(where.name)] = where.name
+            self._names[where.folders].add(fold(where.name))
+            self._noted.setdefault(where.folders, []).append(where.name)
 
     def sync(self) -> None:
         """Make the names durable."""
         for handle in self._handles.values():
             os.fsync(handle)
+
+
+def _folded(names: list[str]) -> set[str]:
+    """What is left of the names where case does not count. All at once: a folder may hold many thousand."""
+    joined = "\0".join(names)
+    return set(joined.lower().split("\0")) if joined.isascii() else {fold(name) for name in names}
 
 
 def _expect(where: Place, found: os.stat_result | None, seen: _Seen) -> None:

@@ -50,8 +50,8 @@ _ORDER = ("id", "kind", "title", "summary", "tags", "policy", *_TIMES, "source",
 class Leaf:
     """One memory as it stands in a file. What is not known is None.
 
-    `summary` is None where the content's first paragraph says it; given the same text, it becomes None. `extra` are
-    front-matter fields that we do not know; they are kept.
+    Where `summary` is None, the content's first paragraph says it. `extra` are front-matter fields that we do not know;
+    they are kept.
     """
 
     content: str
@@ -72,14 +72,14 @@ class Leaf:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.summary is not None and self.summary == first_paragraph(self.content):
-            object.__setattr__(self, "summary", None)
         if taken := sorted(KNOWN & set(self.extra)):
             raise InvalidInput(f"{taken[0]!r} is a leaf's own field", hint="give it by its name, not in extra")
         for name in _TIMES:
             time = getattr(self, name)
             if time is not None and time.tzinfo is None:
                 raise InvalidInput(f"{name} has no time zone", hint="use datetimes in UTC")
+            if time is not None:
+                object.__setattr__(self, name, _in_utc(time))
 
     @property
     def gist(self) -> str:
@@ -127,8 +127,12 @@ def _front(leaf: Leaf, headed: bool) -> dict[str, Any]:
 
 
 def _time(value: dt.datetime) -> str:
+    return value.replace(tzinfo=None).isoformat() + "Z"
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
     try:
-        return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+        return value.astimezone(dt.UTC)
     except OverflowError as error:
         raise InvalidInput(f"{value} cannot be told in UTC", hint="use times within years 2 to 9998") from error
 

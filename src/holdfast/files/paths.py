@@ -80,12 +80,16 @@ def place(path: str, workspace: str) -> Place:
     path of the layout, relative to the root, with / between its names."""
     if not isinstance(path, str):
         raise BoundaryRefused(repr(path), "a path is a text")
-    if reason := _trouble(path):
-        raise BoundaryRefused(path, reason)
-    found = _laid_out(path.split("/"), path, folder_name(workspace))
+    found = _decided(path, workspace)
     if isinstance(found, str):
         raise BoundaryRefused(path, found)
     return found
+
+
+@lru_cache(1 << 16)
+def _decided(path: str, workspace: str) -> Place | str:
+    """The place, or why there is none. It depends on nothing else, and a sync asks for each path again and again."""
+    return _trouble(path) or _laid_out(path.split("/"), path, folder_name(workspace))
 
 
 def _trouble(path: str) -> str:

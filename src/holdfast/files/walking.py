@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from ..errors import BoundaryRefused
 from .naming import fold, folder_name
-from .paths import KNOWLEDGE_FOLDERS, place
+from .paths import KNOWLEDGE_FOLDERS, Area, place
+
+LEAVES = (Area.KNOWLEDGE, Area.PREFERENCE, Area.IDENTITY)
+"""Where memories lie."""
 
 
 class Signature(NamedTuple):
@@ -35,10 +38,12 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The files that are there, and what is there but is refused."""
+    """The files that are there, and what is there but is refused. `touched` are those that may have changed since the
+    last look; None: any."""
 
     files: Mapping[str, Signature]
     refused: tuple[Refusal, ...]
+    touched: frozenset[str] | None = None
 
 
 def signature_of(found: os.stat_result) -> Signature:

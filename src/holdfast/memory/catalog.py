@@ -212,13 +212,14 @@ class Catalog:
         done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
         return await self._stored(HOME, done.records[0].position)
 
-    async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> None:
-        """A memory holds no longer; it stays in the history. `successor` is what holds instead."""
+    async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> str:
+        """A memory holds no longer; it stays in the history. `successor` is what holds instead. Returns the event."""
         said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
         beside = Beside(ended=((row.number, self._journal.clock.now()),))
-        await self._journal.append_prepared(HOME, [note], owner, beside=beside)
+        done = await self._journal.append_prepared(HOME, [note], owner, beside=beside)
+        return f"{HOME}#{done.records[0].position}"
 
     # -- forgetting
 

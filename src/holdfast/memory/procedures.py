@@ -36,6 +36,8 @@ SESSION = "@procedures"
 _FIELD = "procedure"
 _PREFIX = "procedure:"
 """How their keys begin: a fact with the key "deploy" must not take the place of how to deploy."""
+_OWN = ("version", "standing")
+"""Metadata that every version has of its own."""
 _TRIES = 100
 _pack = msgspec.msgpack.encode
 
@@ -84,6 +86,7 @@ class Edit(NamedTuple):
     standing: bool | None = None
     importance: float | None = None
     note: str | None = None
+    metadata: Mapping[str, Any] | None = None
 
 
 class _Kept(NamedTuple):
@@ -100,7 +103,18 @@ class _Kept(NamedTuple):
     def says(self, edit: Edit) -> bool:
         """Whether an edit changes nothing."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
+        same = same and (edit.note is None or edit.note == self.note) and self.metadata == edit.metadata
         return same and tuple(self.own["steps"]) == edit.steps and self.data.get("importance", 0.5) == edit.importance
+
+    @property
+    def note(self) -> str:
+        """What is said beside the steps."""
+        return noted(self.data)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was said of it, beside what every version has."""
+        return {name: value for name, value in self.data.get("metadata", {}).items() if name not in _OWN}
 
 
 class Procedures:
@@ -325,22 +339,35 @@ def _completed(edit: Edit, before: _Kept | None) -> Edit:
         title=data.get("title") if edit.title is None else edit.title,
         standing=bool(data.get(_FIELD, {}).get("standing")) if edit.standing is None else edit.standing,
         importance=data.get("importance", 0.5) if edit.importance is None else edit.importance,
+        metadata=(before.metadata if before is not None else {}) if edit.metadata is None else dict(edit.metadata),
     )
 
 
 def _event(name: str, version: int, edit: Edit) -> dict[str, Any]:
     """The data of the event that saves a version."""
-    lines = [f"{name}, version {version}", *(f"{number}. {step}" for number, step in enumerate(edit.steps, 1))]
+    lines = _lines(name, version, edit.steps)
     content = "\n".join([*lines, edit.note] if edit.note else lines)
+    kept = {"version": version, "standing": True} if edit.standing else {"version": version}
     details = {
         "key": _PREFIX + name,
         "title": edit.title,
         "importance": edit.importance,
-        "metadata": {"version": version, "standing": True} if edit.standing else {"version": version},
+        "metadata": {**(edit.metadata or {}), **kept},
     }
     data = remembered(content, PROCEDURE, details)
     data[_FIELD] = {"name": name, "version": version, "steps": list(edit.steps), "standing": bool(edit.standing)}
     return data
+
+
+def _lines(name: str, version: int, steps: Sequence[str]) -> list[str]:
+    return [f"{name}, version {version}", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+
+
+def noted(data: Mapping[str, Any]) -> str:
+    """What a procedure's event says beside its steps."""
+    own, content = data[_FIELD], str(data["content"])
+    head = "\n".join(_lines(own["name"], own["version"], own["steps"]))
+    return content.removeprefix(head).removeprefix("\n")
 
 
 def _once(pool: bytes, name: str, key: str | None) -> str | None:

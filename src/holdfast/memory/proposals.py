@@ -348,6 +348,8 @@ def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> 
     if "memory" in data:
         memory = {**data["memory"], "content": data["content"]}
         memory.pop("confidence", None)
+        if data.get("evidence"):  # what it rests on goes with it: the session may be gone one day
+            memory["metadata"] = {"evidence": [data["evidence"]], **memory.get("metadata", {})}
         if title is not None:
             memory["title"] = check_name("title", title)
         data["memory"] = memory

@@ -6,26 +6,30 @@ import os
 from hashlib import blake2b
 
 from ..crashpoints import reach
-from ..errors import FileChanged, HoldfastError, InvalidInput
-from ..files import git
+from ..errors import FileChanged, InvalidInput
 from ..files.boundary import Folder
+from ..files.lookout import Lookout
 from ..files.walking import Walked
 from ..journal.journal import Journal
 from ..memory.mind import Mind
 from ..memory.proposals import SOUL, ProposalState, Wanted
 from ..runtime import aside
-from . import manifest as manifests
-from .inlet import HUMAN, Inlet
-from .leafing import Known
+from .committing import commit, planned
+from .inlet import Inlet, Shown
+from .keeping import Kept, alone_in
+from .knowing import Knowing
 from .manifest import Manifest
 from .outlet import Outlet
-from .report import FilesSynced, Left, Taken
+from .report import FilesSynced, Taken
 from .runtime import runtime_files
+from .saying import HUMAN
 
 _SOUL = "SOUL.md"
 _AGENTS = "AGENTS.md"
-_EACH = 100
-"""So many changes get a commit of their own; more of them at once share one."""
+
+
+def _quietly(what: str, done: int, total: int) -> None:
+    """Nobody looks."""
 
 
 class Syncing:
@@ -36,38 +40,56 @@ class Syncing:
         self._mind = mind
         self._commits = commits
         self.folder = Folder(root, journal.workspace)
+        self._lookout = Lookout(self.folder)
+        self._kept = Kept(self.folder.root, journal.workspace)
         self._swept = False
 
-    async def sync(self) -> FilesSynced:
+    async def sync(self, shown: Shown | None = None) -> FilesSynced:
         """Take in what people changed, write what the store knows."""
-        with manifests.alone_in(self.folder.root):
-            return await self._sync()
+        async with alone_in(self.folder.root):
+            try:
+                done = await self._sync(shown or _quietly)
+            except BaseException:
+                self._lookout.forget()  # what it told may not have been dealt with
+                raise
+            if done.left:
+                self._lookout.forget()
+            return done
 
-    async def _sync(self) -> FilesSynced:
+    async def _sync(self, shown: Shown) -> FilesSynced:
         if not self._swept:
             await aside(self.folder.sweep)
             self._swept = True
-        root, workspace = self.folder.root, self._journal.workspace
-        manifest, stored = await aside(lambda: manifests.load(root, workspace))
-        walked = await aside(self.folder.walk)
+        manifest = await aside(self._kept.load)
+        walked = await aside(lambda: self._lookout.look(manifest.files))
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
-        inlet = Inlet(self._journal, self._mind, self.folder)
+        inlet = Inlet(self._journal, self._mind, self.folder, shown)
         await inlet.take_in(walked, manifest, wiped)
-        outlet = Outlet(self._journal, self._mind, self.folder)
         reach("files.taken")
-        outlet.held = {one.path for one in inlet.left}
-        await outlet.write(manifest, walked, inlet.numbers, wiped)
+        outlet = Outlet(self._journal, self._mind, self.folder, {one.path for one in inlet.left}, shown)
+        await outlet.write(manifest, walked, inlet.numbers, inlet.scopes, wiped)
         soul = await self._soul(manifest, walked)
-        for path, text in (await runtime_files(self._journal, self._mind, self.folder.own)).items():
-            if await aside(lambda path=path, text=text: self.folder.write(path, text)):  # type: ignore[misc]
-                outlet.written.append(path)
+        volatile = await self._runtime()
         reach("files.written")
-        await aside(lambda: manifests.save(root, manifest, stored))
         taken = (*inlet.taken, *soul[1])
-        left = [*inlet.left, *outlet.left]
-        written = (*outlet.written, *soul[0])
-        commits = await self._commit(written, outlet.removed, outlet.told, taken, left) if self._commits else ()
-        return FilesSynced(written, tuple(outlet.removed), taken, tuple(inlet.conflicts), tuple(left), tuple(commits))
+        written, removed = (*outlet.written, *soul[0], *volatile), (*inlet.removed, *outlet.removed)
+        left = list(dict.fromkeys([*inlet.left, *outlet.left]))
+        made: list[str] = []
+        if self._commits:
+            changes = (*taken, *inlet.conflicts)
+            manifest.commits += await planned(
+                written, removed, outlet.told, changes, Knowing(self._journal, self._mind)
+            )
+            if manifest.commits:
+                await aside(lambda: self._kept.save(manifest))
+                reach("files.uncommitted")
+            made = await commit(self.folder.root, manifest, left)
+        await aside(lambda: self._kept.save(manifest))
+        return FilesSynced(written, removed, taken, tuple(inlet.conflicts), tuple(left), tuple(made))
+
+    async def _runtime(self) -> list[str]:
+        texts = await runtime_files(self._journal, self._mind, self.folder.own)
+        return list((await aside(lambda: self.folder.write_all(texts))).changed)
 
     async def _soul(self, manifest: Manifest, walked: Walked) -> tuple[list[str], list[Taken]]:
         """The persona: written when it changed; an edit by hand is proposed, and stands until somebody decides."""
@@ -80,7 +102,9 @@ class Syncing:
             if proposal is not None and proposal.state is ProposalState.PENDING:
                 return [], [Taken(_SOUL, "proposed", None)]
         if not text or found == stored:
-            return [], []
+            accepted = found is not None and bool(text) and manifest.soul != _hash(stored)
+            manifest.soul = _hash(stored) if accepted else manifest.soul
+            return ([_SOUL] if accepted else []), []
         try:
             seen = walked.files.get(_SOUL)
             wrote = await aside(lambda: self.folder.write(_SOUL, stored, seen=seen))
@@ -93,54 +117,10 @@ class Syncing:
         """What AGENTS.md says; empty if there is none. It is read, never written."""
         return (self.folder.read(_AGENTS) or "").strip()
 
-    # -- git
-
-    async def _commit(
-        self,
-        written: tuple[str, ...],
-        removed: list[str],
-        told: dict[str, Known],
-        taken: tuple[Taken, ...],
-        left: list[Left],
-    ) -> list[str]:
-        """A commit for each change, and one for what follows from them. What git refuses is said; the files stay, and
-        are committed by the next sync."""
-        by_path = {one.path: one for one in taken}
-        steady = [path for path in (*written, *removed) if "/runtime/" not in path]
-        leaves = [path for path in steady if path in told or path in by_path or path in removed]
-        changes = [([path], _message(path, told.get(path), by_path.get(path))) for path in leaves]
-        if len(changes) > _EACH:
-            changes = [(leaves, f"{len(leaves)} memories")]
-        rest = [path for path in steady if path not in leaves]
-        if rest:
-            changes.append((rest, "Indexes and logs"))
-        made: list[str] = []
-        for paths, message in changes:
-            try:
-                commit = await aside(
-                    lambda paths=paths, message=message: git.commit(self.folder.root, paths, message, init=True)  # type: ignore[misc]
-                )
-            except (HoldfastError, OSError) as error:
-                left.append(Left(paths[0], f"not committed: {error}"))
-                break
-            if commit is not None:
-                made.append(commit)
-        return made
-
     def close(self) -> None:
         """Let go of the folder."""
+        self._lookout.close()
         self.folder.close()
-
-
-def _message(path: str, known: Known | None, taken: Taken | None) -> str:
-    """Kind, actor and event of a change."""
-    name = os.path.splitext(os.path.basename(path))[0]
-    if known is None:
-        who = HUMAN if taken is not None else "holdfast"
-        what = "" if taken is None or taken.memory is None else f"\n\nMemory: {taken.memory}"
-        return f"{'Remove' if taken is None or taken.what == 'deleted' else 'Change'} {name} ({who}){what}"
-    row, who = known.row, HUMAN if taken is not None else "holdfast"
-    return f"{row.kind}: {name} ({who})\n\nEvent: {row.session}#{row.position}\nMemory: {row.id}\nActor: {who}"
 
 
 def _hash(text: str) -> str:

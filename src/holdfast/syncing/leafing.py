@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..errors import BoundaryRefused
+from ..errors import BoundaryRefused, InvalidInput
 from ..files.indexes import Entry, brief
-from ..files.leaves import Leaf, first_paragraph
+from ..files.leaves import KNOWN, Leaf, first_paragraph
 from ..files.naming import folder_name, leaf_name
 from ..files.paths import KNOWLEDGE_FOLDERS, place
 from ..journal.events import moment
+from ..journal.fading import holds_until
 from ..memory.policies import Policies
+from ..memory.procedures import noted
 from ..ports import MemoryRow
 
 _FOLDERS = {kind: folder for folder, kind in KNOWLEDGE_FOLDERS.items()}
 _OWN = ("preference", "identity")
 _PREFIX = "procedure:"
-_POLICIES = {"none": None, "check": "check before use", "reconfirm": "must be reconfirmed"}
+_POLICIES = {"none": "none", "check": "check before use", "reconfirm": "must be reconfirmed"}
 _WEIGHTS = {"importance": 0.5, "confidence": 1.0}
 _PROCEDURE = ("procedure", "version")
 _TITLE = 70
-FILE, TAGS, EVIDENCE, FRONT = "file", "tags", "evidence", "front"
-"""What of a memory's metadata is told in its leaf: its file's name, tags, evidence, and fields of the front matter that
-people added."""
+FILE, TAGS, EVIDENCE, FRONT, SUMMARY = "file", "tags", "evidence", "front", "summary"
+"""What of a memory's metadata is told in its leaf: its file's name, tags, evidence, fields of the front matter that
+people added, and a summary of somebody's own."""
 
 
 class Known(NamedTuple):
@@ -49,25 +51,42 @@ def leaf_of(known: Known, policies: Policies) -> Leaf:
     row, metadata, own = known.row, known.metadata, known.procedure
     content, steps = known.data["content"], ()
     if own is not None:
-        steps = tuple(own["steps"])
-        content = _note(content, own)
-    evidence = metadata.get(EVIDENCE) or ()
+        steps, content = tuple(own["steps"]), noted(known.data)
     return Leaf(
         content=content,
         title=title_of(known),
+        summary=_summary(known, content, steps),
         steps=steps,
-        evidence=(evidence,) if isinstance(evidence, str) else tuple(map(str, evidence)),
+        evidence=_texts(metadata.get(EVIDENCE)),
         id=row.id,
         kind=row.kind,
-        tags=tuple(map(str, metadata.get(TAGS) or ())),
+        tags=_texts(metadata.get(TAGS)),
         policy=_POLICIES[policies.of(row.kind).check],
         observed=moment(row.recorded),
         verified=moment(row.confirmed),
         source=f"{row.session}#{row.position}",
         key=None if own is not None else row.key,
         subject=known.subject,
+        scope="workspace" if known.subject is not None and not row.pool else None,
         extra=_extra(known),
     )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """Tags and evidence are what an application made of them: one text, or several."""
+    if not value:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+
+
+def _summary(known: Known, content: str, steps: tuple[str, ...]) -> str:
+    own = known.metadata.get(SUMMARY)
+    return str(own) if own else _derived(content, steps)
+
+
+def _derived(content: str, steps: tuple[str, ...]) -> str:
+    """The summary where nobody wrote one."""
+    return brief(first_paragraph(content) or "; ".join(steps))
 
 
 def title_of(known: Known) -> str:
@@ -80,14 +99,11 @@ def title_of(known: Known) -> str:
     return brief(first_paragraph(known.data["content"]), _TITLE)
 
 
-def _note(content: str, own: Mapping[str, Any]) -> str:
-    """What is said of a procedure beside its steps."""
-    lines = [f"{own['name']}, version {own['version']}", *(f"{n}. {step}" for n, step in enumerate(own["steps"], 1))]
-    return content.removeprefix("\n".join(lines)).lstrip("\n")
-
-
 def _extra(known: Known) -> dict[str, Any]:
-    extra: dict[str, Any] = dict(known.metadata.get(FRONT) or {})
+    front = known.metadata.get(FRONT)
+    extra: dict[str, Any] = {}
+    if isinstance(front, Mapping):
+        extra = {str(name): value for name, value in front.items() if name not in KNOWN}
     for name, usual in _WEIGHTS.items():
         value = known.data.get(name, usual)
         if value != usual:
@@ -138,7 +154,7 @@ def entry_of(leaf: Leaf, path: str) -> Entry:
         kind=leaf.kind,
         policy=leaf.policy,
         tags=leaf.tags,
-        summary=brief(leaf.gist or "; ".join(leaf.steps)),
+        summary=brief(leaf.gist),
     )
 
 
@@ -158,23 +174,53 @@ class Said(NamedTuple):
 
 def said_in(leaf: Leaf, kind: str, name: str, before: Known | None) -> Said:
     """What a person wrote, on top of what was there before. A title that only repeats the first words is none."""
-    metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k != "version"}
-    extra = {key: value for key, value in leaf.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
-    for key, value in ((TAGS, list(leaf.tags)), (EVIDENCE, list(leaf.evidence)), (FRONT, extra)):
-        metadata.pop(key, None)
-        if value:
-            metadata[key] = value
-    if before is None or before.row.key is None:
-        metadata[FILE] = name
+    if leaf.scope == "session":
+        raise InvalidInput("a session's own memory has no file", hint="leave `scope` out")
     title = leaf.title
     if title is not None and (title == brief(first_paragraph(leaf.content), _TITLE) or _is_untouched(title, before)):
         title = None if before is None else before.data.get("title")
-    details: dict[str, Any] = {"title": title, "key": leaf.key, "metadata": metadata}
+    content = leaf.content or ("" if leaf.steps else leaf.title or "")
+    details: dict[str, Any] = {"title": title, "key": leaf.key, "metadata": _metadata(leaf, name, before)}
+    details |= {} if leaf.scope is None else {"scope": leaf.scope}
+    details |= {} if before is None else _still(before, content)
     details |= {weight: leaf.extra[weight] for weight in _WEIGHTS if weight in leaf.extra}
-    content = leaf.content or (leaf.title or "")
     procedure = leaf.extra.get("procedure")
-    named = str(procedure) if procedure else leaf.title
+    named = str(procedure) if procedure else leaf.title or name.removesuffix(".md")
     return Said(content, kind, leaf.subject, details, leaf.steps, named if leaf.steps else None)
+
+
+def _metadata(leaf: Leaf, name: str, before: Known | None) -> dict[str, Any]:
+    told = (TAGS, EVIDENCE, FRONT, SUMMARY, *_PROCEDURE, "standing")
+    metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k not in told}
+    extra = {key: value for key, value in leaf.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
+    values = {TAGS: list(leaf.tags), EVIDENCE: list(leaf.evidence), FRONT: extra, SUMMARY: _own_summary(leaf, before)}
+    return metadata | {key: value for key, value in values.items() if value} | {FILE: name}
+
+
+def _own_summary(leaf: Leaf, before: Known | None) -> str | None:
+    """A summary that somebody wrote; None for one that only followed from the text as it was, or as it is."""
+    derived = {_derived(leaf.content, leaf.steps)}
+    if before is not None:
+        text, own = before.data["content"], before.procedure
+        if before.metadata.get(SUMMARY):
+            return leaf.summary
+        derived.add(_summary(before, noted(before.data) if own else text, tuple(own["steps"]) if own else ()))
+    return None if leaf.summary in derived else leaf.summary
+
+
+def _still(before: Known, content: str) -> dict[str, Any]:
+    """What held of a memory holds of it in other words, too. When it ends by its old words, the new ones say."""
+    data, kept = before.data, {}
+    if data.get("speaker"):
+        kept["speaker"] = data["speaker"]
+    if "valid_from" in data:
+        kept["valid_from"] = moment(data["valid_from"])
+    if "ttl" in data:
+        kept["ttl"] = data["ttl"] / 1e6
+    ends = data.get("valid_to")
+    if ends is not None and (content == data["content"] or holds_until(data["content"], before.row.begins) != ends):
+        kept["valid_to"] = moment(ends)
+    return kept
 
 
 def _is_untouched(title: str, before: Known | None) -> bool:
@@ -188,4 +234,5 @@ def is_same(leaf: Leaf, other: Leaf) -> bool:
 
 def _meant(leaf: Leaf) -> tuple[Any, ...]:
     extra = {name: value for name, value in leaf.extra.items() if name != "version"}
-    return leaf.content, leaf.title, leaf.steps, leaf.evidence, leaf.tags, leaf.kind, leaf.key, leaf.subject, extra
+    said = (leaf.content, leaf.title, leaf.summary or _derived(leaf.content, leaf.steps), leaf.steps, leaf.evidence)
+    return *said, leaf.tags, leaf.kind, leaf.key, leaf.subject, leaf.scope, extra

@@ -6,29 +6,26 @@ deleted files are not known as such.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from bisect import bisect_left, insort
+from typing import Any
 
 import msgspec
 
-from ..errors import FileError, InvalidInput
-from ..filelock import alone_with
 from ..files.walking import Signature
 
-FOLDER = ".holdfast"
-_NAME = "manifest"
-_FORM = 1
+FORM = 2
 
 
 class Filed(msgspec.Struct, array_like=True):
-    """A file that holds a memory: which, its line in the index, how the file looked, and when the memory expires."""
+    """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, and by
+    reference whose it is."""
 
     number: int
     id: str
     line: str
     seen: tuple[int, int, int, int]
     expires: int | None = None
+    owner: str = ""
 
 
 class Day(msgspec.Struct, array_like=True):
@@ -38,83 +35,233 @@ class Day(msgspec.Struct, array_like=True):
     line: str
 
 
-class Manifest(msgspec.Struct):
-    """What the last sync left. `owed` are memories whose files could not be written: the next sync tries again."""
+class Page(msgspec.Struct, array_like=True):
+    """An index or a log, which we write: how it looked, and the lines in it that people added."""
 
+    seen: tuple[int, int, int, int]
+    added: list[str] = []
+
+
+class Commit(msgspec.Struct, array_like=True):
+    """What is to be committed to git: which files, and what to say."""
+
+    paths: list[str]
+    message: str
+
+
+class State(msgspec.Struct, kw_only=True):
+    """A manifest as it is stored, or what changed in one: None stands for what went."""
+
+    base: str
     workspace: str
-    form: int = _FORM
+    form: int = FORM
     pools: dict[str, int] = {}
-    files: dict[str, Filed] = {}
-    days: dict[str, dict[str, Day]] = {}
+    files: dict[str, Filed | None] = {}
+    days: dict[str, dict[str, Day | None]] = {}
+    pages: dict[str, Page | None] = {}
     soul: str = ""
     owed: list[int] = []
+    commits: list[Commit] = []
 
-    def path_of(self, number: int) -> str | None:
-        """The file of a memory."""
-        return self.by_number().get(number)
 
-    def by_number(self) -> dict[int, str]:
+class Manifest:
+    """What the last sync left. `owed` are memories whose files could not be written, `commits` what is not in git yet:
+    the next sync tries again. It notes what changes in it, and keeps what is asked for at each sync in order: with many
+    thousand files one change must not cost a walk through all of them."""
+
+    def __init__(self, workspace: str) -> None:
+        self.workspace = workspace
+        self.files: dict[str, Filed] = {}
+        self.numbers: dict[int, str] = {}
         """The files, by the numbers of the memories in them."""
-        return {one.number: path for path, one in self.files.items()}
+        self.expiring: dict[str, int] = {}
+        self.days: dict[str, dict[str, Day]] = {}
+        self.pools: dict[str, int] = {}
+        self.pages: dict[str, Page] = {}
+        self.soul = ""
+        self.owed: list[int] = []
+        self.commits: list[Commit] = []
+        self._listed: dict[bool, list[str]] = {False: [], True: []}
+        self._ordered: dict[str, list[tuple[int, str, str]]] = {}
+        self._news = Changes()
+        self.anew = False
+        """Whether all of it must be stored anew."""
+
+    def put(self, path: str, filed: Filed) -> None:
+        """A file holds a memory."""
+        self._unlist(path)
+        self.files[path] = filed
+        self.numbers[filed.number] = path
+        if filed.expires is not None:
+            self.expiring[path] = filed.expires
+        insort(self._listed[is_shared(path)], filed.line)
+        self._news.files.add(path)
+
+    def drop(self, path: str) -> Filed | None:
+        """A file holds a memory no longer."""
+        filed = self._unlist(path)
+        if filed is not None:
+            del self.files[path]
+            self._news.files.add(path)
+        return filed
+
+    def _unlist(self, path: str) -> Filed | None:
+        filed = self.files.get(path)
+        if filed is not None:
+            if self.numbers.get(filed.number) == path:
+                del self.numbers[filed.number]
+            self.expiring.pop(path, None)
+            _remove(self._listed[is_shared(path)], filed.line)
+        return filed
+
+    def clear(self) -> None:
+        """There are no files; what is owed, stays."""
+        fresh = Manifest(self.workspace)
+        fresh.soul, fresh.owed, fresh.commits = self.soul, self.owed, self.commits
+        self.__dict__ = fresh.__dict__
+        self.anew = True
+
+    def lines(self, shared: bool) -> list[str]:
+        """The lines of an index, in order: the root's, or the workspace's."""
+        return list(self._listed[shared])
+
+    def log(self, day: str, number: str, entry: Day) -> bool:
+        """Put a line into the log of a day; False if it is there."""
+        lines = self.days.setdefault(day, {})
+        before = lines.get(number)
+        if before == entry:
+            return False
+        ordered = self._ordered.setdefault(day, [])
+        if before is not None:
+            _remove(ordered, (before.time, number, before.line))
+        lines[number] = entry
+        insort(ordered, (entry.time, number, entry.line))
+        self._news.days.add((day, number))
+        return True
+
+    def unlog(self, number: str) -> set[str]:
+        """Take a line out of the logs; gives the days that had it."""
+        found = {day for day, lines in self.days.items() if number in lines}
+        for day in found:
+            entry = self.days[day].pop(number)
+            _remove(self._ordered[day], (entry.time, number, entry.line))
+            if not self.days[day]:
+                del self.days[day], self._ordered[day]
+            self._news.days.add((day, number))
+        return found
+
+    def logged(self, day: str) -> list[str]:
+        """The lines of a day's log, in order."""
+        return [line for _, _, line in self._ordered.get(day, ())]
+
+    def count(self, pool: str, changes: int) -> None:
+        """A pool was read up to here."""
+        self.pools[pool] = changes
+        self._news.pools.add(pool)
+
+    def page(self, path: str, page: Page | None) -> None:
+        """How an index or a log looks; None: it is gone."""
+        if self.pages.get(path) != page:
+            self._news.pages.add(path)
+        if page is None:
+            self.pages.pop(path, None)
+        else:
+            self.pages[path] = page
+
+    # -- storing
+
+    def whole(self, base: str) -> State:
+        """All of it."""
+        return State(
+            base=base,
+            workspace=self.workspace,
+            pools=self.pools,
+            files=dict(self.files),
+            days={day: dict(lines) for day, lines in self.days.items()},
+            pages=dict(self.pages),
+            **self._small(),
+        )
+
+    def changes(self, base: str) -> State:
+        """What changed since it was last stored."""
+        days: dict[str, dict[str, Day | None]] = {}
+        for day, number in sorted(self._news.days):
+            days.setdefault(day, {})[number] = self.days.get(day, {}).get(number)
+        return State(
+            base=base,
+            workspace=self.workspace,
+            pools={pool: self.pools[pool] for pool in sorted(self._news.pools)},
+            files={path: self.files.get(path) for path in sorted(self._news.files)},
+            days=days,
+            pages={path: self.pages.get(path) for path in sorted(self._news.pages)},
+            **self._small(),
+        )
+
+    def apply(self, state: State) -> None:
+        """Take over what was stored, or what changed after that."""
+        self.pools.update(state.pools)
+        for path, filed in state.files.items():
+            self.drop(path) if filed is None else self.put(path, filed)
+        for day, lines in state.days.items():
+            for number, entry in lines.items():
+                self.unlog(number) if entry is None else self.log(day, number, entry)
+        for path, page in state.pages.items():
+            self.page(path, page)
+        self.soul, self.owed, self.commits = state.soul, state.owed, state.commits
+
+    def _small(self) -> dict[str, Any]:
+        return {"soul": self.soul, "owed": list(self.owed), "commits": list(self.commits)}
+
+    def settle(self) -> None:
+        """What changed is stored."""
+        self._news = Changes(small=_encode(self._small()))
+        self.anew = False
+
+    @property
+    def size(self) -> int:
+        """How much changed."""
+        news = self._news
+        return len(news.files) + len(news.days) + len(news.pools) + len(news.pages) + self._is_odd()
+
+    def _is_odd(self) -> bool:
+        return self._news.small != _encode(self._small())
+
+    @property
+    def lost(self) -> bool:
+        """Whether something went: it must not stay in what is stored, as it may have been forgotten."""
+        news = self._news
+        return (
+            self.anew
+            or any(path not in self.files for path in news.files)
+            or any(number not in self.days.get(day, {}) for day, number in news.days)
+        )
+
+
+class Changes:
+    """What changed in a manifest."""
+
+    def __init__(self, small: bytes = b"") -> None:
+        self.files: set[str] = set()
+        self.days: set[tuple[str, str]] = set()
+        self.pools: set[str] = set()
+        self.pages: set[str] = set()
+        self.small = small
+
+
+def is_shared(path: str) -> bool:
+    """Whether a leaf is listed in the root's index."""
+    return path.startswith(("preference/", "identity/"))
+
+
+def _remove(ordered: list[Any], value: Any) -> None:
+    at = bisect_left(ordered, value)
+    if at < len(ordered) and ordered[at] == value:
+        del ordered[at]
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Manifest).decode
 
 
 def seen(signature: Signature) -> tuple[int, int, int, int]:
     """A signature as it is noted."""
     return signature.size, signature.mtime, signature.inode, signature.ctime
-
-
-@contextmanager
-def alone_in(root: str) -> Iterator[None]:
-    """Inside, no other sync works on the folder."""
-    folder = os.path.join(root, FOLDER)
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if os.path.islink(folder):
-            raise FileError(f"{folder} is a symbolic link", hint="put a real folder there")
-        with alone_with(os.path.join(folder, "lock")):
-            yield
-    except OSError as error:
-        raise FileError(f"cannot use {folder}: {error.strerror}", hint="look at its rights and the disk") from error
-
-
-def load(root: str, workspace: str) -> tuple[Manifest, bytes]:
-    """The manifest of a folder, and as it is stored; an empty one if there is none, or none that can be read. Raises
-    `InvalidInput` if the folder is another workspace's."""
-    try:
-        with open(os.path.join(root, FOLDER, _NAME), "rb", opener=_careful) as file:
-            stored = file.read()
-            found = _decode(stored)
-    except (OSError, msgspec.DecodeError, ValueError):
-        return Manifest(workspace), b""
-    if found.workspace != workspace:
-        raise InvalidInput(
-            f"{root} holds the files of workspace {found.workspace!r}",
-            hint="give each workspace a folder of its own: tenants do not share one",
-        )
-    return (found, stored) if found.form == _FORM else (Manifest(workspace), b"")
-
-
-def _careful(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def save(root: str, manifest: Manifest, stored: bytes) -> None:
-    """Replace the manifest, whole and durably, unless it says what is stored."""
-    encoded = _encode(manifest)
-    if encoded == stored:
-        return
-    folder = os.path.join(root, FOLDER)
-    draft = os.path.join(folder, f"{_NAME}.new")  # under the lock there is one writer
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with open(handle, "wb") as file:
-            file.write(encoded)
-            file.flush()
-            os.fsync(handle)
-        os.replace(draft, os.path.join(folder, _NAME))
-    except OSError as error:
-        raise FileError(f"cannot write {folder}: {error.strerror}", hint="look at its rights and the disk") from error

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A change that a person made in the files and that is journaled now: `what` is "edited", "added", "deleted" or
-    "proposed"; `memory` is the id of what it became, or was."""
+    """A change that a person made in the files and that is journaled now: `what` is "edited", "added", "deleted",
+    "verified" or "proposed"; `memory` is the id of what it became, or was; `event` the one that says so, as
+    ``"session#position"``."""
 
     path: str
     what: str
     memory: str | None
+    event: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,516 @@
+"""What hands do to memory files: renames, copies, other editors, odd content, git, several processes."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Files
+from holdfast.testing.clock import FakeClock
+
+FACTS = "workspace/default/knowledge/facts"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def hf(tmp_path: Path, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", embedder="none", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def files(hf: holdfast.Holdfast, tmp_path: Path) -> Iterator[Files]:
+    with hf.files(tmp_path / "m") as opened:
+        yield opened
+
+
+def leaves(files: Files, folder: str = FACTS) -> list[Path]:
+    return sorted((Path(files.root) / folder).glob("*.md"))
+
+
+def contents(hf: holdfast.Holdfast) -> list[str]:
+    return sorted(one.content for one in hf.memory.list(everyone=True))
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+# -- fields
+
+
+@pytest.mark.promise("F1")
+def test_the_front_matter_has_every_field(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember(
+        "The refund window is 30 days\n\nSince May.", metadata={"tags": ["shop"], "evidence": ["the contract"]}
+    )
+    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    files.sync()
+    (path,) = leaves(files)
+    front = path.read_text().split("---\n")[1]
+    assert [line.split(":")[0] for line in front.splitlines()] == [
+        *("id", "kind", "summary", "tags", "policy", "observed", "verified", "source")
+    ]
+    assert "summary: The refund window is 30 days\n" in front
+    assert path.read_text().endswith("Since May.\n\n## Evidence\n\n- the contract\n")
+    (tea,) = leaves(files, "preference")
+    assert "policy: none\n" in tea.read_text()
+    assert "[preference] [verify: none] - Ada prefers tea" in (Path(files.root) / "MEMORY.md").read_text()
+
+
+@pytest.mark.promise("F1", "K4")
+def test_what_a_proposal_rested_on_is_in_the_leaf(hf: holdfast.Holdfast, files: Files) -> None:
+    (proposal,) = hf.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada").proposed
+    hf.memory.proposals.accept(proposal.id, actor="ada")
+    files.sync()
+    (path,) = leaves(files, "preference")
+    assert "## Evidence\n\n- I prefer aisle seats." in path.read_text()
+
+
+@pytest.mark.promise("F2")
+def test_an_edit_keeps_what_it_does_not_touch(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
+    end = dt.datetime(2031, 1, 1, tzinfo=dt.UTC)
+    hf.memory.remember("Ada is on call", subject="ada", scope="workspace", valid_to=end, speaker="bo", importance=0.9)
+    hf.memory.remember("The sale runs", ttl=3600)
+    files.sync()
+    for path in leaves(files):
+        path.write_text(path.read_text().replace("is on call", "is on call at night").replace("runs", "runs well"))
+    files.sync()
+    ada, sale = (next(one for one in hf.memory.list() if word in one.content) for word in ("night", "well"))
+    assert (ada.scope, ada.subject, ada.valid_to, ada.speaker, ada.importance) == ("workspace", "ada", end, "bo", 0.9)
+    assert sale.expires is not None
+    clock.advance(4000)
+    files.sync()
+    assert len(leaves(files)) == 1, "it ended by its time to live"
+
+
+@pytest.mark.promise("F2")
+def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    (path,) = leaves(files)
+    changed(path, "\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
+    files.sync()
+    assert "summary: The refund window is 45 days" in path.read_text()
+    changed(path, "summary: The refund window is 45 days", "summary: Refunds in short")
+    files.sync()
+    path.write_text(path.read_text().replace("is 45 days", "is 60 days"))
+    files.sync()
+    assert "summary: Refunds in short" in path.read_text()
+    assert contents(hf) == ["The refund window is 60 days"]
+    assert "- Refunds in short" in (Path(files.root) / "workspace/default/MEMORY.md").read_text()
+
+
+@pytest.mark.promise("F2", "K1")
+def test_a_later_time_of_verification_verifies(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
+    hf.memory.remember("The manual is at example.org", kind="reference")
+    files.sync()
+    clock.advance(20 * 86_400)
+    assert hf.memory.recall("manual").hits[0].note
+    (path,) = leaves(files, "workspace/default/knowledge/reference")
+    lines = path.read_text().split("\n")
+    path.write_text("\n".join("verified: 9997-01-01" if one.startswith("verified") else one for one in lines))
+    assert [one.what for one in files.sync().taken] == ["verified"]
+    assert not hf.memory.recall("manual").hits[0].note
+    assert "9997" not in path.read_text()
+    assert next(iter(hf.session("@memory").events(backwards=True))).actor == "human"
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2", "P2")
+def test_all_of_a_procedure_can_be_edited(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.procedures.save("deploy", ["Build it", "Ship it"], standing=True)
+    files.sync()
+    (path,) = leaves(files, "workspace/default/knowledge/procedures")
+    changed(path, "policy:", "tags: [ops]\npolicy:")
+    changed(path, "\n## Steps", "\nOnly on weekdays.\n\n## Steps")
+    path.write_text(path.read_text() + "\n## Evidence\n\n- the runbook\n")
+    assert [one.what for one in files.sync().taken] == ["edited"]
+    text = path.read_text()
+    assert "tags: [ops]" in text
+    assert "Only on weekdays.\n\n## Steps" in text
+    assert "- the runbook" in text
+    (way,) = hf.memory.procedures.list()
+    assert (way.version, way.steps, way.standing) == (2, ("Build it", "Ship it"), True)
+    assert not files.sync().changed
+    changed(path, "Only on weekdays.\n\n", "")
+    files.sync()
+    assert "weekdays" not in path.read_text()
+    assert hf.memory.procedures.list()[0].version == 3
+
+
+def test_steps_without_a_title_are_named_after_the_file(hf: holdfast.Holdfast, files: Files) -> None:
+    files.sync()
+    folder = Path(files.root) / "workspace/default/knowledge/procedures"
+    folder.mkdir(parents=True)
+    (folder / "close-the-till.md").write_text("## Steps\n\n1. Count\n2. Sign\n")
+    files.sync()
+    assert [(one.name, one.steps) for one in hf.memory.procedures.list()] == [("close-the-till", ("Count", "Sign"))]
+    assert not files.sync().changed
+
+
+# -- where files lie
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize("key", [None, "staging host"])
+def test_a_renamed_leaf_stays_where_somebody_put_it(hf: holdfast.Holdfast, files: Files, key: str | None) -> None:
+    memory = hf.memory.remember("The staging host is db-7", key=key)
+    files.sync()
+    (path,) = leaves(files)
+    path.rename(path.parent / "my own name.md")
+    done = files.sync()
+    assert [one.what for one in done.taken] == ["edited"]
+    assert [one.name for one in leaves(files)] == ["my own name.md"]
+    assert [one.id for one in hf.memory.list()] == [memory.id]
+    assert not files.sync().changed
+    assert "my%20own%20name.md" in (Path(files.root) / "workspace/default/MEMORY.md").read_text()
+
+
+@pytest.mark.promise("F2")
+def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("Deploys to prod are denied")
+    files.sync()
+    (path,) = leaves(files)
+    target = Path(files.root) / "workspace/default/knowledge/blockers" / path.name
+    target.parent.mkdir()
+    path.rename(target)
+    files.sync()
+    assert [one.kind for one in hf.memory.list()] == ["blocker"]
+    assert leaves(files) == []
+    assert "kind: blocker" in target.read_text()
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+def test_a_copied_leaf_is_reported_until_it_has_no_id(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    (path,) = leaves(files)
+    copy = path.parent / "copy.md"
+    copy.write_text(path.read_text().replace("30", "90"))
+    for _ in range(2):
+        (left,) = files.sync().left
+        assert "a copy of" in left.reason
+    copy.write_text("\n".join(line for line in copy.read_text().split("\n") if not line.startswith("id:")))
+    assert files.sync().left == ()
+    assert contents(hf) == ["The refund window is 30 days", "The refund window is 90 days"]
+
+
+@pytest.mark.promise("F2")
+def test_an_editor_that_moves_the_file_away_first_deletes_nothing(hf: holdfast.Holdfast, files: Files) -> None:
+    memory = hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    (path,) = leaves(files)
+    text = path.read_text()
+    path.rename(f"{path}~")
+    saved = threading.Timer(0.1, lambda: path.write_text(text))
+    saved.start()
+    done = files.sync()
+    saved.join()
+    assert done.taken == ()
+    assert hf.memory.get(memory.id).current
+    for litter in (f".{path.name}.swp", f".#{path.name}", "4913", f"#{path.name}#"):
+        (path.parent / litter).write_text("litter")
+    assert files.sync().left == ()
+    assert contents(hf) == ["The refund window is 30 days"]
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        (b"\xef\xbb\xbf# Ferry\r\n\r\nIt leaves at 8.\r\n", "It leaves at 8."),
+        (b"It leaves at 8.", "It leaves at 8."),
+        ("Ägypten über Öre: 東京 🚢".encode(), "Ägypten über Öre: 東京 🚢"),
+        (b"x" * 5_000_000, "x" * 5_000_000),
+    ],
+)
+def test_whatever_an_editor_saves_is_taken_in(hf: holdfast.Holdfast, files: Files, made: bytes, kept: str) -> None:
+    files.sync()
+    path = Path(files.root) / FACTS / "note.md"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(made)
+    assert files.sync().left == ()
+    assert contents(hf) == [kept]
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize(
+    "made", [b"\xff\xfe\x00binary", b"---\nkind: fact\n", b"", b"<<<<<<< ours\na\n", b"y" * 9_000_000]
+)
+def test_what_is_no_leaf_is_reported_and_left_alone(hf: holdfast.Holdfast, files: Files, made: bytes) -> None:
+    files.sync()
+    path = Path(files.root) / FACTS / "note.md"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(made)
+    for _ in range(2):
+        assert [one.path for one in files.sync().left] == [f"{FACTS}/note.md"]
+    assert contents(hf) == []
+    assert path.read_bytes() == made
+
+
+@pytest.mark.promise("F7")
+def test_odd_names(hf: holdfast.Holdfast, files: Files) -> None:
+    files.sync()
+    folder = Path(files.root) / FACTS
+    folder.mkdir(parents=True)
+    for name in ("CON.md", "a\\b.md", "Tea.md", "tea.md", "%2e%2e.md", "été.md"):
+        (folder / name).write_text(f"Something about {name!r}")
+    left = {one.path.rpartition("/")[2] for one in files.sync().left}
+    assert left == {"CON.md", "a\\b.md", "tea.md", "%2e%2e.md"}
+    assert len(contents(hf)) == 2
+    hf.memory.remember("A long one", title="ä" * 300)
+    hf.memory.remember("Reserved", title="NUL")
+    assert {one.path.rpartition("/")[2] for one in files.sync().left} == left
+    assert len(leaves(files)) == 8
+
+
+# -- indexes and logs
+
+
+@pytest.mark.promise("F2", "F6")
+def test_lines_that_people_add_to_indexes_and_logs_stay(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days", key="refund")
+    files.sync()
+    (day,) = leaves(files, "memory")
+    index = Path(files.root) / "workspace/default/MEMORY.md"
+    for path in (day, index):
+        path.write_text(path.read_text() + "\n## Mine\n- a line of my own\n")
+    for number in (45, 60):
+        hf.memory.remember(f"The refund window is {number} days", key="refund")
+        files.sync()
+        for path in (day, index):
+            assert path.read_text().count("## Mine\n- a line of my own\n") == 1
+            assert f"{number} days" in path.read_text()
+    assert "30 days" not in index.read_text()
+    assert not files.sync().changed
+
+
+# -- erasure
+
+
+@pytest.mark.promise("G3")
+def test_erasing_a_person_reaches_files_logs_and_the_manifest(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
+    hf.memory.remember("Zanzibarella prefers tea", kind="preference", subject="ada")
+    hf.memory.proposals.make("Zanzibarella likes trains", subject="ada")
+    files.sync()
+    hf.memory.remember("Zanzibarella has a dog", kind="identity", subject="ada")
+    files.sync()
+    (tea,) = leaves(files, "preference")
+    tea.write_text(tea.read_text() + "\nZanzibarella drinks it black.\n")
+    hf.erase("ada")
+    files.sync()
+    for path in Path(files.root).rglob("*"):
+        if path.is_file():
+            assert b"anzibarella" not in path.read_bytes(), path
+            assert "zanzibarella" not in path.name
+
+
+# -- watching
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize("told", [True, False])
+def test_a_watch_takes_in_what_hands_do(
+    hf: holdfast.Holdfast, files: Files, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not told:
+        monkeypatch.setattr("holdfast.files.lookout._LOCAL", set())
+        files = hf.files(Path(files.root))
+    hf.memory.remember("The refund window is 30 days")
+    watch = files.watch(0.05)
+    next(watch)
+    (path,) = leaves(files)
+    changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+    assert [one.what for one in next(watch).taken] == ["edited"]
+    (path.parent / "parking.md").write_text("The lot closes at 20:00")
+    assert [one.what for one in next(watch).taken] == ["added"]
+    hf.memory.remember("Said by the agent")
+    assert any("said-by-the-agent" in one for one in next(watch).written)
+    path.unlink()
+    assert [one.what for one in next(watch).taken] == ["deleted"]
+    assert contents(hf) == ["Said by the agent", "The lot closes at 20:00"]
+    for name in os.listdir(path.parent):
+        (path.parent / name).unlink()
+    path.parent.rmdir()
+    assert {one.what for one in next(watch).taken} == {"deleted"}
+    assert contents(hf) == []
+    assert {one.actor for one in hf.session("@memory").events(types="memory.retired")} == {"human"}
+
+
+@pytest.mark.promise("F2")
+def test_the_async_face_syncs_and_watches(tmp_path: Path) -> None:
+    async def walk() -> list[str]:
+        async with await holdfast.aopen(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
+            await hf.memory.remember("The refund window is 30 days")
+            await files.sync()
+            (path,) = (tmp_path / "m" / FACTS).glob("*.md")
+            changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+            async for done in files.watch(0.05):
+                assert [one.what for one in done.taken] == ["edited"]
+                break
+            return [one.content async for one in hf.memory.list()]
+
+    assert asyncio.run(walk()) == ["The refund window is 45 days"]
+
+
+# -- processes
+
+
+@pytest.mark.promise("F5")
+def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
+    program = (
+        "import sys, holdfast\n"
+        "with holdfast.open(sys.argv[1], embedder='none') as hf, hf.files(sys.argv[2]) as files:\n"
+        "    for number in range(15):\n"
+        "        hf.memory.remember(f'{sys.argv[3]} closes at {number}')\n"
+        "        assert files.sync().left == ()\n"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "m"), name])
+        for name in ("The lot", "The shop")
+    ]
+    assert [one.wait(timeout=120) for one in both] == [0, 0]
+    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
+        done = files.sync()
+        assert not done.changed
+        assert len(leaves(files)) == 30
+        assert len(contents(hf)) == 30
+        assert (Path(files.root) / "workspace/default/MEMORY.md").read_text().count("closes at") == 60
+
+
+@pytest.mark.promise("F5")
+def test_a_killed_sync_is_no_conflict(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
+    from holdfast.crashpoints import listen
+
+    hf.memory.remember("The refund window is 30 days")
+    files.sync()
+    (path,) = leaves(files)
+    changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+
+    def die(point: str) -> None:
+        if point == "files.taken":
+            raise KeyboardInterrupt
+
+    listen(die)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            files.sync()
+    finally:
+        listen(None)
+    with hf.files(tmp_path / "m") as again:
+        assert again.sync().conflicts == ()
+        (memory,) = hf.memory.list()
+        assert (memory.content, memory.times) == ("The refund window is 45 days", 1)
+        assert "conflicts_with" not in memory.metadata
+        assert not again.sync().changed
+
+
+# -- git
+
+
+def git(files: Files, *command: str) -> str:
+    return subprocess.run(["git", "-C", files.root, *command], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.promise("F8")
+def test_what_a_hook_refused_is_committed_later(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    with hf.files(tmp_path / "m", git=True) as files:
+        subprocess.run(["git", "init", "-q", files.root], check=True)
+        (tmp_path / "m/README.md").write_text("dirty and not ours\n")
+        hook = tmp_path / "m/.git/hooks/pre-commit"
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\necho no commits on Mondays >&2\nexit 1\n")
+        hook.chmod(0o755)
+        hf.memory.remember("The refund window is 30 days", actor="ada")
+        done = files.sync()
+        assert "no commits on Mondays" in done.left[0].reason
+        assert done.commits == ()
+        assert len(leaves(files)) == 1
+        hook.unlink()
+    with hf.files(tmp_path / "m", git=True) as files:
+        assert len(files.sync().commits) == 2
+        assert "fact: the-refund-window-is-30-days" in git(files, "log", "--format=%s")
+        assert "Actor: ada" in git(files, "log", "--format=%b")
+        assert git(files, "status", "--porcelain") == "?? .holdfast/\n?? README.md\n?? workspace/default/runtime/\n"
+        (path,) = leaves(files)
+        path.unlink()
+        done = files.sync()
+        assert len(done.commits) == 2
+        (retired,) = hf.session("@memory").events(types="memory.retired")
+        assert f"Event: @memory#{retired.position}" in git(files, "log", "-2", "--format=%B")
+        assert "deleted (human)" in git(files, "log", "-2", "--format=%s")
+
+
+@pytest.mark.promise("F8")
+def test_without_git_the_files_are_written_all_the_same(
+    hf: holdfast.Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    with hf.files(tmp_path / "m", git=True) as files:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        (left,) = files.sync().left
+        assert "git cannot be started" in left.reason
+        assert len(leaves(files)) == 1
+
+
+# -- whose folder
+
+
+@pytest.mark.promise("F7", "G4")
+def test_without_a_manifest_the_folders_say_whose_it_is(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
+    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    files.sync()
+    subprocess.run(["rm", "-rf", str(Path(files.root) / ".holdfast")], check=True)
+    with (
+        holdfast.open(tmp_path / "agent.db", embedder="none", workspace="other") as other,
+        other.files(files.root) as theirs,
+        pytest.raises(holdfast.errors.InvalidInput, match="'default'"),
+    ):
+        theirs.sync()
+    assert not files.sync().changed
+
+
+@pytest.mark.promise("F6")
+def test_agents_and_soul_are_in_the_prompt(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.proposals.make("You are Harbour.", kind="soul", accepted=True, actor="ada")
+    (Path(files.root) / "AGENTS.md").write_text("Answer in one line.\n")
+    seen: list[str] = []
+
+    def model(context: holdfast.Context) -> str:
+        seen.append(context.anthropic()["system"])
+        return "Yes."
+
+    hf.session("s").turn("Hello?", model=model, system="Today is Monday.", files=files)
+    assert seen[0].startswith("You are Harbour.\n\nAnswer in one line.\n\nToday is Monday.")
+
+
+def test_a_progress_file_in_the_folder_is_the_session_s(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    session = hf.session("work")
+    session.progress.keep_in(Path(files.root) / "PROGRESS.md").begin("Ship it", next_action="Build it")
+    files.sync()
+    assert "Build it" in (Path(files.root) / "PROGRESS.md").read_text()
+    before = (Path(files.root) / "PROGRESS.md").stat().st_mtime_ns
+    time.sleep(0.01)
+    assert files.sync().left == ()
+    assert (Path(files.root) / "PROGRESS.md").stat().st_mtime_ns == before
