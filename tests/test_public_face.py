@@ -32,6 +32,8 @@ FACE = {
     "AsyncMemories",
     "Hit",
     "Memories",
+    "MemoriesExported",
+    "MemoriesImported",
     "Memory",
     "Procedure",
     "Recalled",

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from .sync_memory import Memories
     from .sync_runs import RunHandle, SharedState
     from .sync_talk import SessionProgress
+    from .syncing.exchange import MemoriesExported, MemoriesImported
     from .syncing.report import FilesSynced
 
 __version__ = "0.1.0"
@@ -100,6 +101,8 @@ _HOME = {
     "Files": "sync_files",
     "FilesSynced": "syncing.report",
     "ForgetReport": "memory.items",
+    "MemoriesExported": "syncing.exchange",
+    "MemoriesImported": "syncing.exchange",
     "Handoff": "context.handoff",
     "Happened": "execution.definitions",
     "Hit": "memory.items",
@@ -184,6 +187,8 @@ __all__ = [
     "KindPolicy",
     "Lease",
     "Memories",
+    "MemoriesExported",
+    "MemoriesImported",
     "Memory",
     "Problem",
     "Procedure",

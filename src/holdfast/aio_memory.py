@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .aio_procedures import AsyncProcedures
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .memory.mind import Mind
     from .memory.neighbours import Relation
     from .memory.policies import KindPolicy
+    from .syncing.exchange import MemoriesExported, MemoriesImported
 
 ALL = 2**31
 _CENTURY = 100 * 366 * 86_400
@@ -276,6 +278,37 @@ class AsyncMemories:
         async for step in self.mind.indexing.reindex():
             yield step
         self.mind.searching.forget()
+
+    async def import_from(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> MemoriesImported:
+        """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
+        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        from .syncing.exchange import Exchange, checked_path
+
+        if subject is not None:
+            check_name("subject", subject)
+        exchange = Exchange(self._journal, self.mind)
+        return await exchange.import_from(checked_path(path), format, subject, actor, progress)
+
+    async def export_to(self, path: str | PathLike[str], format: str, **whose: Unpack[Whose]) -> MemoriesExported:
+        """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
+        word. Other files there stay."""
+        from .syncing.exchange import Exchange, checked_path
+
+        _check_options(whose, Whose)
+        everyone, subject = whose.get("everyone", False), whose.get("subject")
+        memories = self.mind.catalog.listed(MemoryQuery(await self._pools(whose), limit=ALL))
+        return await Exchange(self._journal, self.mind).export_to(
+            checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject)
+        )
 
     def forgets(self) -> None:
         """Somebody was erased: nothing of them stays in this process."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
 from .aio_memory import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Whose
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .memory.extracting import Extracted
     from .memory.items import ForgetReport, Memory, Recalled
     from .memory.neighbours import Relation
+    from .syncing.exchange import MemoriesExported, MemoriesImported
 
 
 class Memories:
@@ -130,6 +132,25 @@ class Memories:
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
         return drive(self._core.contradictions(limit=limit, **whose))
+
+    def import_from(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> MemoriesImported:
+        """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
+        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        return drive(self._core.import_from(path, format, subject=subject, actor=actor, progress=progress))
+
+    def export_to(self, path: str | PathLike[str], format: str, **whose: Unpack[Whose]) -> MemoriesExported:
+        """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
+        word. Other files there stay."""
+        return drive(self._core.export_to(path, format, **whose))
 
     def waiting(self) -> int:
         """How many memories have no vector yet."""
