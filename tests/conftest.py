@@ -42,7 +42,30 @@ def _database_at(url: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
         info = connection.info
-    return f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/{name}"
+        return f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/{name}"
+
+
+@pytest.fixture(scope="session")
+def _new_bound_database(_new_database: Callable[[], str]) -> Callable[[], tuple[str, str]]:
+    return lambda: _give_to_somebody(_new_database())
+
+
+def _give_to_somebody(url: str) -> tuple[str, str]:
+    """A database that belongs to an ordinary role: its URL for that role, and for the superuser, whom nothing binds."""
+    import psycopg
+
+    role = f"tenants_{uuid.uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        info = connection.info
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+        connection.execute(f'ALTER DATABASE "{info.dbname}" OWNER TO {role}')
+        return f"postgresql://{role}:{role}@{info.host}:{info.port}/{info.dbname}", url
+
+
+@pytest.fixture
+def bound_url(_new_bound_database: Callable[[], tuple[str, str]]) -> str:
+    """A database whose role PostgreSQL keeps to the workspace of its connection."""
+    return _new_bound_database()[0]
 
 
 @pytest.fixture

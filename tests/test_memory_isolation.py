@@ -22,13 +22,15 @@ PEOPLE = (None, "ada", "bob")
 SESSIONS = ("s", "t")
 
 
-@pytest.fixture(scope="module", params=["sqlite", "sealed", "postgres"])
+@pytest.fixture(scope="module", params=["sqlite", "sealed", "postgres", "bound"])
 def handles(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[holdfast.Holdfast]]:
     """Two workspaces in one store, each with two handles: the second one is another process as far as caches go."""
     if request.param == "postgres":
         address = str(request.getfixturevalue("_new_database")())
+    elif request.param == "bound":
+        address, _ = request.getfixturevalue("_new_bound_database")()
     else:
         address = str(tmp_path_factory.mktemp("isolation") / "agent.db")
     key = KEY if request.param == "sealed" else None

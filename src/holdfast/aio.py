@@ -138,7 +138,7 @@ class AsyncHoldfast(AsyncRuns):
         return self._journal.sessions()
 
     async def workspaces(self) -> list[str]:
-        """Every workspace in the store."""
+        """Every workspace in the store that this handle may see: on PostgreSQL its own, unless its role sees all."""
         return await self._journal.store.workspaces()
 
     async def verify(self) -> Verification:

@@ -37,6 +37,7 @@ HoldfastError
 │   ├── StoreBusy           somebody else held the write lock for too long
 │   ├── StoreFull           no room left
 │   ├── StoreReadOnly       may be read, not written
+│   ├── WorkspaceRefused    the database keeps the connection to another workspace
 │   ├── StoreDamaged        the database itself is broken
 │   ├── NotAStore           the address leads to something else
 │   ├── StoreTooNew         written by a newer holdfast
@@ -425,6 +426,10 @@ class StoreFull(StoreError):
 
 class StoreReadOnly(StoreError):
     """The store may be read, not written."""
+
+
+class WorkspaceRefused(StoreError):
+    """The database keeps the connection to the rows of another workspace, or of none. Nothing was read or written."""
 
 
 class StoreDamaged(StoreError):

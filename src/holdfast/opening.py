@@ -12,6 +12,7 @@ from .context.episodes import EpisodePolicy
 from .context.window import Window
 from .errors import InMemoryRefused, InvalidInput
 from .journal.codec import Codec
+from .journal.events import check_name
 from .journal.journal import Journal
 from .journal.redaction import Redactor
 from .journal.sealing import Keyring, KeySource, SystemIds, master_keys
@@ -148,6 +149,7 @@ def _postgres(url: str, settings: Settings, runtime: Runtime) -> Store:
         pool_size=settings.get("pool_size", 10),
         timeout=settings.get("timeout", 30.0),
         readonly=settings.get("readonly", False),
+        workspace=check_name("workspace", settings.get("workspace", "default")),
     )
     return PostgresStore(chosen, runtime)
 

@@ -62,7 +62,7 @@ class Holdfast(Runs):
         return drive_each(self._core.sessions())
 
     def workspaces(self) -> list[str]:
-        """Every workspace in the store."""
+        """Every workspace in the store that this handle may see: on PostgreSQL its own, unless its role sees all."""
         return drive(self._core.workspaces())
 
     def verify(self) -> Verification:

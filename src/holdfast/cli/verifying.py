@@ -56,6 +56,7 @@ def _fields(found: Verification) -> dict[str, Any]:
         "blobs": found.blobs,
         "first_bad_event": None if first is None else {"session": first.session, "position": first.position},
         "problems": [problem._asdict() for problem in found.problems],
+        "remarks": list(found.remarks),
     }
 
 
@@ -63,6 +64,8 @@ def _print(found: Verification) -> None:
     screen = Screen()
     walked = (_count(found.sessions, "session"), _count(found.events, "event"), _count(found.blobs, "blob"))
     screen.say("Walked " + ", ".join(walked) + ".")
+    for remark in found.remarks:
+        screen.say(("Note: ", "bold yellow"), visible(remark), ".")
     if found.ok:
         screen.say(("OK: ", "bold green"), "every event matches its hash, and the database is sound.")
         return

@@ -5,6 +5,7 @@ It must not depend on which classes this program registers, nor run their code: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -25,12 +26,14 @@ class Problem(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What `verify` walked over, and what it found, first bad event of each session first."""
+    """What `verify` walked over, and what it found, first bad event of each session first. `remarks` are no damage, but
+    which promise the database does not keep as it is set up."""
 
     sessions: int
     events: int
     blobs: int
     problems: list[Problem]
+    remarks: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -50,7 +53,9 @@ class Verifying:
         """Every session, every blob, and the database's own check."""
         sessions = events = blobs = 0
         problems: list[Problem] = []
+        remarks: list[str] = []
         try:
+            remarks = await self._store.remarks()
             problems += [Problem("", 0, reason) for reason in await self._store.damage()]
             after = ""
             while names := await self._store.session_names(self._workspace, after, PAGE):
@@ -66,7 +71,7 @@ class Verifying:
             problems += bad
         except HoldfastError as error:
             problems.append(Problem(*damage_of(error, "")))
-        return Verification(sessions, events, blobs, problems)
+        return Verification(sessions, events, blobs, problems, remarks)
 
     async def session(self, session: str, *, shared: bool = True) -> Verification:
         """Walk a session, with or without what it shares with its ancestors."""

@@ -163,7 +163,7 @@ class Store(MemoryStore, Protocol):
         ...
 
     async def workspaces(self) -> list[str]:
-        """Every workspace that has a session, sorted."""
+        """Every workspace that has a session and that this store may see, sorted."""
         ...
 
     async def fork(self, workspace: str, parent: str, at: Head, session: str, now: int) -> None:
@@ -279,6 +279,10 @@ class Store(MemoryStore, Protocol):
 
     async def damage(self) -> list[str]:
         """What the database's own integrity check finds; empty if all is well."""
+        ...
+
+    async def remarks(self) -> list[str]:
+        """What is no damage and should be known: which promise the database does not keep as it is set up."""
         ...
 
     async def close(self) -> None:

@@ -329,6 +329,9 @@ class InMemoryStore(Remembering):
         await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
 
+    async def remarks(self) -> list[str]:
+        return []
+
     async def damage(self) -> list[str]:
         return []
 

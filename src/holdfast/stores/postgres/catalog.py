@@ -94,3 +94,16 @@ def damage(connection: Connection) -> list[str]:
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]
     return found
+
+
+def remarks(connection: Connection) -> list[str]:
+    """Whether PostgreSQL keeps workspaces apart for this connection, and if not, why."""
+    rows = connection.execute(Q.unbound).fetchall()
+    if not rows:
+        return []
+    _, role, is_super, bypasses = rows[0]
+    if is_super or bypasses:
+        why = "is a superuser" if is_super else "has BYPASSRLS"
+        return [f"the role {role!r} {why}: only holdfast, not PostgreSQL, keeps workspaces apart for this handle"]
+    tables = ", ".join(row[0] for row in rows)
+    return [f"row level security is off for {tables}: PostgreSQL does not keep workspaces apart there"]

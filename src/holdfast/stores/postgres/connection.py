@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import psycopg
+import psycopg.sql
 from psycopg import errors as pg
 from psycopg_pool import PoolClosed, PoolTimeout
 
@@ -27,6 +28,7 @@ from ...errors import (
     StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
+    WorkspaceRefused,
 )
 from ..queries import load_migrations, refuse_outdated
 
@@ -47,6 +49,14 @@ class PostgresSettings:
     pool_size: int = 10
     timeout: float = 30.0
     readonly: bool = False
+    workspace: str | None = None
+    """Whose rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
+
+    @property
+    def restoring(self) -> bytes:
+        """The statements that give a connection back what user code may have changed: who it is, whose rows it sees."""
+        chosen = psycopg.sql.Literal(self.workspace or "").as_string(None)
+        return f"RESET ROLE; SELECT set_config('holdfast.workspace', {chosen}, false)".encode()
 
     @property
     def shown(self) -> str:
@@ -72,12 +82,25 @@ def explain(error: BaseException, shown: str) -> BaseException:
     """The named error that a driver error stands for; others as they are."""
     if isinstance(error, HoldfastError):
         return error
+    if _is_other_workspace(error):
+        return WorkspaceRefused(
+            f"PostgreSQL at {shown} keeps this connection to other rows than those of the handle's workspace",
+            hint="give each workspace a role of its own if a pooler shares connections; open handles with `workspace`",
+        )
     for kind, made in _MEANING:
         if isinstance(error, kind):
             return made(shown, str(error).strip().split("\n")[0])
     if isinstance(error, psycopg.Error):
         return StoreError(f"PostgreSQL at {shown} failed: {error}")
     return error
+
+
+def _is_other_workspace(error: BaseException) -> bool:
+    """Whether a policy refused a row, or the connection does not say whose rows it may see. Texts come in the server's
+    language; the place in its source and the name of the setting do not."""
+    if isinstance(error, pg.InsufficientPrivilege):
+        return error.diag.source_function == "ExecWithCheckOptions"
+    return isinstance(error, pg.UndefinedObject) and '"holdfast.workspace"' in str(error)
 
 
 _REACH = "check host, port, user and password"
@@ -154,6 +177,8 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
     connection.execute("SET default_transaction_isolation = 'read committed'")
     connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
     connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(settings.timeout * 1000)}",))
+    if settings.workspace is not None:
+        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (settings.workspace,))
     if settings.readonly:
         connection.execute("SET default_transaction_read_only = on")
 
@@ -178,6 +203,8 @@ def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHE
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        # A migration that would see the rows of no workspace must fail, not pass over them.
+        connection.execute("SET LOCAL row_security = off")
         # Not "if it is not there": what this connection remembers of the catalog may be older than the lock.
         connection.execute("CREATE SCHEMA IF NOT EXISTS holdfast")
         connection.execute("CREATE TABLE IF NOT EXISTS holdfast.meta (name text PRIMARY KEY, value bigint NOT NULL)")

@@ -30,6 +30,8 @@ class Pool:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
+        self.restoring = settings.restoring
+        """What a connection is told after user code had it, before it is given back."""
         self._size = max(2, settings.pool_size)
         self._given: WeakKeyDictionary[Connection, ConnectionPool[Connection]] = WeakKeyDictionary()
         self._probing, self._replacing = threading.Lock(), threading.Lock()

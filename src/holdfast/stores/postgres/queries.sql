@@ -518,3 +518,11 @@ SELECT 1 FROM holdfast.landmarks l WHERE NOT EXISTS (
     WHERE e.workspace = l.workspace AND e.session = l.session AND e.position = l.position)
 UNION ALL SELECT 1 FROM holdfast.parts p WHERE NOT EXISTS (
     SELECT 1 FROM holdfast.sessions s WHERE s.workspace = p.workspace AND s.session = p.session) LIMIT 1;
+
+-- name: unbound
+-- Tables whose rows this connection sees whatever its workspace is, and whether that is so because of its role.
+SELECT c.relname, current_user, r.rolsuper, r.rolbypassrls
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'workspace'
+JOIN pg_roles r ON r.rolname = current_user
+WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p') AND NOT row_security_active(c.oid)
+ORDER BY c.relname;

@@ -43,7 +43,7 @@ from ..forking import forked, unwatch, watch
 from ..group import GroupCommit, Ticket
 from ..rowcheck import checksum
 from .appending import Appender, add_session, read_records, to_record
-from .catalog import cursor_of, damage, find_session, session_rows, subject_of, subjects_of
+from .catalog import cursor_of, damage, find_session, remarks, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
 from .erasing import erase, is_committed
 from .finding import Finding
@@ -416,6 +416,9 @@ class PostgresStore(Finding, Remembering):
 
     async def damage(self) -> list[str]:
         return await self._do(damage)
+
+    async def remarks(self) -> list[str]:
+        return await self._do(remarks)
 
     async def close(self) -> None:
         if self.refusal is not None:

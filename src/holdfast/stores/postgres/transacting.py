@@ -49,7 +49,9 @@ class PostgresTransaction:
         assert self._connection is not None
         try:
             self._expect_open()
-            self._connection.execute("COMMIT")
+            # The next user of this connection must not see what the step may have chosen to see. Before the commit, as
+            # a failure after it would be taken for one of the commit.
+            self._connection.execute(self._pool.restoring + b"; COMMIT")
         except LOST as error:
             self._give_back()
             if not self._is_stored():
@@ -90,7 +92,7 @@ class PostgresTransaction:
         if self._connection is None:
             return
         try:
-            self._connection.execute("ROLLBACK")
+            self._connection.execute(b"ROLLBACK; " + self._pool.restoring)
         except psycopg.Error:
             self._connection.close()
         finally:

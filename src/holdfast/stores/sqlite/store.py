@@ -359,6 +359,9 @@ class SqliteStore(Finding, Remembering):
 
     # -- looking after the file
 
+    async def remarks(self) -> list[str]:
+        return []
+
     async def damage(self) -> list[str]:
         return await self._read(damage)
 

@@ -1,0 +1,73 @@
+"""Two workspaces in one PostgreSQL, with rows of both in every table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+
+import holdfast
+
+from .children import until
+from .minds import open_mind
+
+OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
+"""The second one has what quoting can go wrong with."""
+
+TABLES = """
+    SELECT c.relname FROM pg_class c
+    WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'meta' ORDER BY 1
+"""
+
+
+class Nowhere:
+    """An outlet that keeps what it was given."""
+
+    name = "nowhere"
+
+    def __init__(self) -> None:
+        self.given: list[holdfast.Event] = []
+
+    def apply(self, events: Sequence[holdfast.Event]) -> None:
+        self.given += events
+
+
+@holdfast.step
+def look(query: str) -> list[Any]:
+    """Rows, as user code gets them that asks on the connection it was handed."""
+    return [list(row) for row in holdfast.transaction().execute(query).fetchall()]
+
+
+@holdfast.task
+def report(query: str) -> list[Any]:
+    return look(query)
+
+
+def live(hf: holdfast.Holdfast) -> Nowhere:
+    """Leave a row in every table: the same names and words in each workspace."""
+    session = hf.session("talk")
+    session.append("note", f"large {hf.workspace}" * 5_000, subject="ada", key="first")
+    session.say("user", "The sun is up", subject="ada")
+    session.checkpoint({"messages": [{"n": number} for number in range(20)]})
+    session.remember("the sun is up", subject="ada", key="sun", fresh=True)
+    hf.memory.recall("sun", subject="ada")
+    session.fork("branch", at=1).append("note", f"in the branch of {hf.workspace}")
+    hf.run(report, "SELECT 1", id="report")
+    session.lease("somebody", seconds=60)
+    outlet = Nowhere()
+    until(lambda: hf.deliver(outlet) or outlet.given, "the feed to be free")
+    return outlet
+
+
+def fill(url: str) -> None:
+    """Both workspaces, with all that there is."""
+    for workspace in (OURS, THEIRS):
+        with open_mind(url, workspace=workspace) as hf:
+            live(hf)
+
+
+def tables(url: str) -> list[str]:
+    """Every table of the schema that belongs to tenants, as the catalog has them."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        return [f"holdfast.{row[0]}" for row in connection.execute(TABLES)]
