@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -22,7 +21,6 @@ from holdfast.runtime import Blocking
 from holdfast.stores.postgres import connection as postgres
 from holdfast.stores.postgres.connection import Connection, PostgresSettings
 from holdfast.stores.postgres.pool import Pool
-from holdfast.stores.postgres.sql import Q
 from holdfast.sync import drive
 
 
@@ -315,37 +313,3 @@ def test_a_migration_that_would_pass_over_rows_fails(bound_url: str, monkeypatch
         with postgres.connect(PostgresSettings(bound_url, workspace=workspace)) as connection:
             postgres.migrate(connection, PostgresSettings(bound_url, workspace=workspace))
             assert connection.execute("SELECT created FROM holdfast.sessions").fetchall() == [(7,)]
-
-
-# -- what it costs: indexes are used as before
-
-
-PLANNED = [
-    *("find_session", "lock_session", "list_sessions", "read_events", "find_key", "read_feed", "read_talk"),
-    *("read_run", "read_lease", "present_blobs", "list_blobs", "newest_landmark", "pick_events"),
-]
-
-
-def plan(connection: Connection, query: str) -> str:
-    with connection.transaction(force_rollback=True):
-        for kind in ("seqscan", "bitmapscan", "memoize", "hashjoin", "mergejoin"):
-            connection.execute(f"SET LOCAL enable_{kind} = off".encode())
-        lines = [row[0] for row in connection.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {query}".encode())]
-    return "\n".join(re.sub(r"\((\$\d)\)::text", r"\1", line) for line in lines)
-
-
-def scans(plan: str) -> list[str]:
-    """Which indexes are used, under which conditions, and what is left to a filter."""
-    lines = [line.strip(" ->") for line in plan.splitlines()]
-    return sorted(line for line in lines if re.match(r"(?!One-Time).*( Scan |Cond: |Filter: )", line))
-
-
-@pytest.mark.parametrize("name", PLANNED)
-def test_policies_leave_the_indexes_to_the_queries(filled: tuple[str, str], raw: Connection, name: str) -> None:
-    numbers = iter(range(1, 20))
-    query = re.sub("%s", lambda _: f"${next(numbers)}", getattr(Q, name))
-    with psycopg.connect(filled[1], autocommit=True) as unbound:
-        bound, free = plan(raw, query), plan(unbound, query)
-    assert "One-Time Filter: ((current_setting('holdfast.workspace'" in bound, bound
-    assert scans(bound) == scans(free), f"{bound}\n\nwithout policies:\n{free}"
-    assert re.search(r"Index Cond: \(+workspace = \$1", bound), bound

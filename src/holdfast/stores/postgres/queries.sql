@@ -171,15 +171,17 @@ FROM holdfast.events WHERE workspace = %s AND session = %s AND position BETWEEN 
 SELECT position FROM holdfast.events WHERE workspace = %s AND session = %s AND key = %s;
 
 -- name: read_feed
--- Events of all sessions after a cursor, each with the hash before it, as far as nothing can come in between.
-SELECT e.tx::text, e.seq, e.session, coalesce(p.hash, s.fork_hash),
+-- Events of all sessions after a cursor, each with the hash before it, as far as nothing can come in between. Arithmetic on
+-- a row may fail and thereby tell of it: with row level security it keeps an index from being used, so it is done before.
+SELECT e.tx::text, e.seq, e.session, coalesce(p.hash, e.fork_hash),
        e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
-FROM holdfast.events e
-JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
-LEFT JOIN holdfast.events p
-    ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.position - 1
-WHERE e.workspace = %s AND (e.tx, e.seq) > (%s::xid8, %s) AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
-ORDER BY e.tx, e.seq LIMIT %s;
+FROM (
+    SELECT e.*, e.position - 1 AS before, s.fork_hash
+    FROM holdfast.events e JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
+    WHERE e.workspace = %s AND (e.tx, e.seq) > (%s::xid8, %s) AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY e.tx, e.seq LIMIT %s
+) e LEFT JOIN holdfast.events p ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.before
+ORDER BY e.tx, e.seq;
 
 -- name: tell
 -- Wake the followers when this transaction commits.
@@ -466,12 +468,13 @@ INSERT INTO holdfast.parts (workspace, session, strand, start, count, owner, bod
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s);
 
 -- name: read_parts
--- The parts that hold a stretch of a strand: from the last one that begins at or before it.
+-- The parts that hold a stretch of a strand: from the last one that begins at or before it. The 0 is given inside, where
+-- it does not keep row level security from using the index (see read_feed).
 SELECT strand, start, count, owner, body, checksum FROM holdfast.parts
 WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start < %(last)s
-  AND start + count > %(first)s AND start >= coalesce((
-    SELECT max(start) FROM holdfast.parts
-    WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start <= %(first)s), 0)
+  AND start + count > %(first)s AND start >= (
+    SELECT coalesce(max(start), 0) FROM holdfast.parts
+    WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start <= %(first)s)
 ORDER BY start;
 
 -- name: cut_strands
@@ -479,14 +482,15 @@ ORDER BY start;
 DELETE FROM holdfast.parts WHERE workspace = %s AND session = %s AND strand <> ALL(%s);
 
 -- name: pick_events
--- Single events, each with the hash before it.
-SELECT coalesce(p.hash, s.fork_hash),
+-- Single events, each with the hash before it (see read_feed).
+SELECT coalesce(p.hash, e.fork_hash),
        e.position, e.type, e.time, e.actor, e.cause, e.key, e.subject, e.payload, e.payload_hash, e.hash
-FROM holdfast.events e
-JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
-LEFT JOIN holdfast.events p
-    ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.position - 1
-WHERE e.workspace = %s AND e.session = %s AND e.position = ANY(%s) ORDER BY e.position;
+FROM (
+    SELECT e.*, e.position - 1 AS before, s.fork_hash
+    FROM holdfast.events e JOIN holdfast.sessions s ON s.workspace = e.workspace AND s.session = e.session
+    WHERE e.workspace = %s AND e.session = %s AND e.position = ANY(%s) OFFSET 0
+) e LEFT JOIN holdfast.events p ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.before
+ORDER BY e.position;
 
 -- name: read_talk
 -- Where the events of a conversation lie, newest first.

@@ -1,0 +1,105 @@
+"""What row level security costs: every query uses the indexes that it uses without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from programs.tenants import OURS, fill
+
+from holdfast.stores.postgres.memories import M
+from holdfast.stores.postgres.sql import Q
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+GROWN = {
+    "sessions": ["session"],
+    "events": ["position", "key"],
+    "blobs": ["address"],
+    "subjects": ["ref", "name"],
+    "leases": ["session"],
+    "cursors": ["outlet"],
+    "runs": ["run", "session", "wake"],
+    "landmarks": ["id", "position", "expires"],
+    "parts": ["start"],
+    "pools": ["pool"],
+    "memories": ["number", "id", "changed", "key"],
+    "traces": ["number"],
+    "recalls": ["number"],
+    "generations": ["generation"],
+}
+"""Which columns tell the rows of a table apart. Plans for a handful of rows would show nothing."""
+
+VALUES = {"text": "'x' || n", "bigint": "n", "bytea": r"'\x' || lpad(to_hex(n), 8, '0')"}
+QUERIES = {
+    name: query
+    for name, query in sorted((vars(Q) | vars(M)).items())
+    if re.match("SELECT|INSERT|UPDATE|DELETE|WITH", query) and re.search(r"workspace = %", query)
+}
+
+
+@pytest.fixture(scope="module")
+def connections(_new_bound_database: Callable[[], tuple[str, str]]) -> Iterator[tuple[Connection, Connection]]:
+    """One that is bound to our workspace, and one that sees everything, in a store that is not small."""
+    bound, superuser = _new_bound_database()
+    fill(bound)
+    with psycopg.connect(bound, autocommit=True) as ours, psycopg.connect(superuser, autocommit=True) as free:
+        ours.execute("SELECT set_config('holdfast.workspace', %s, false)", (OURS,))
+        for table, columns in GROWN.items():
+            _grow(free, f"holdfast.{table}", columns)
+        free.execute("ANALYZE")
+        yield ours, free
+
+
+def _grow(connection: Connection, table: str, columns: list[str]) -> None:
+    query = "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass"
+    types = dict(connection.execute(query, (table,)).fetchall())
+    other = ", ".join(f"'{column}', {VALUES[types[column]]}" for column in columns)
+    connection.execute(
+        f"""
+        INSERT INTO {table} OVERRIDING SYSTEM VALUE
+        SELECT (jsonb_populate_record(t, jsonb_build_object({other}))).* FROM {table} t, generate_series(1000, 5000) n
+        WHERE t.ctid = (SELECT min(ctid) FROM {table} WHERE workspace = %s)
+        """.encode(),
+        (OURS,),
+    )
+
+
+def _numbered(query: str) -> str:
+    """A query of ours with the parameters as PostgreSQL names them."""
+    names: dict[str, int] = {}
+    query = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", query)
+    numbers = iter(range(len(names) + 1, 99))
+    query = re.sub("%s", lambda _: f"${next(numbers)}", query)
+    return query.replace("ROWS", "(2::bigint, 't', 3::bigint, 'a', 'c', 'k', ''::bytea, ''::bytea)")
+
+
+def _plan(connection: Connection, query: str) -> str:
+    with connection.transaction(force_rollback=True):
+        for kind in ("seqscan", "bitmapscan", "memoize"):
+            connection.execute(f"SET LOCAL enable_{kind} = off".encode())
+        lines = [row[0] for row in connection.execute(f"EXPLAIN (GENERIC_PLAN, COSTS OFF) {query}".encode())]
+    return re.sub(r"\((\$\d+)\)::text", r"\1", "\n".join(lines))
+
+
+def _scans(plan: str) -> list[str]:
+    """Which indexes are used, under which conditions, and what is left to a filter, but for what the policy asks."""
+    lines = [line.strip(" ->").replace(POLICY, "") for line in plan.splitlines()]
+    return sorted(line for line in lines if re.match(r"(?!One-Time).*( Scan |Cond: |Filter: )", line))
+
+
+POLICY = " AND (workspace = current_setting('holdfast.workspace'::text))"
+
+
+@pytest.mark.promise("G4")
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_uses_the_same_indexes_under_the_policies(
+    connections: tuple[Connection, Connection], name: str
+) -> None:
+    bound, free = (_plan(connection, _numbered(QUERIES[name])) for connection in connections)
+    assert _scans(bound) == _scans(free), f"{bound}\n\nwithout policies:\n{free}"
+    assert "current_setting('holdfast.workspace'" in bound
+    assert "current_setting" not in free
