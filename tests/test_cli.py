@@ -236,6 +236,17 @@ def test_colours_are_for_terminals(folder: Path) -> None:
     assert b"\x1b[36m" not in on_a_terminal(NO_COLOR="1")
 
 
+@pytest.mark.promise("G4")
+def test_verify_notes_who_is_not_kept_to_a_workspace(tmp_path: Path, postgres_url: str, bound_url: str) -> None:
+    for url, expected in ((postgres_url, 1), (bound_url, 0)):
+        with holdfast.open(url) as hf:
+            hf.session("s").append("note", 1)
+        shown = run("verify", "--store", url, cwd=tmp_path)
+        told = run("verify", "--store", url, "--json", cwd=tmp_path)
+        assert (shown.code, shown.out.count("is a superuser: only holdfast")) == (0, expected)
+        assert (told.code, len(told.lines[0]["remarks"])) == (0, expected)
+
+
 @pytest.mark.promise("J10")
 def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "holdfast.db") as hf:
