@@ -147,7 +147,7 @@ class StoreContract(RunContract, LandmarkContract, MemoryContract):
         assert [event.data for event in await collect(one.session("s").events())] == [1]
         assert [row.session for row in await collect(two.sessions())] == ["s"]
         if self.shared:
-            assert await one.workspaces() == ["one", "two"]
+            assert await one.workspaces() in (["one", "two"], ["one"])  # a database may show everybody their own alone
 
     # -- reading
 
