@@ -176,9 +176,13 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
         connection.execute("SET synchronous_commit = on")
     connection.execute("SET default_transaction_isolation = 'read committed'")
     connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
-    connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{int(settings.timeout * 1000)}",))
+    own = {"lock_timeout": f"{int(settings.timeout * 1000)}"}
     if settings.workspace is not None:
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (settings.workspace,))
+        own["holdfast.workspace"] = settings.workspace
+    connection.execute(
+        "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
+        (list(own), list(own.values())),
+    )
     if settings.readonly:
         connection.execute("SET default_transaction_read_only = on")
 
