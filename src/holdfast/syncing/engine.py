@@ -6,7 +6,7 @@ import os
 from hashlib import blake2b
 
 from ..crashpoints import reach
-from ..errors import FileChanged, InvalidInput
+from ..errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
 from ..files.boundary import Folder
 from ..files.lookout import Lookout
 from ..files.walking import Walked
@@ -20,7 +20,7 @@ from .keeping import Kept, alone_in
 from .knowing import Knowing
 from .manifest import Manifest
 from .outlet import Outlet
-from .report import FilesSynced, Taken
+from .report import FilesSynced, Left, Taken
 from .runtime import runtime_files
 from .saying import HUMAN
 
@@ -68,7 +68,7 @@ class Syncing:
         reach("files.taken")
         outlet = Outlet(self._journal, self._mind, self.folder, {one.path for one in inlet.left}, shown)
         await outlet.write(manifest, walked, inlet.numbers, inlet.scopes, wiped)
-        soul = await self._soul(manifest, walked)
+        soul = await self._persona(manifest, walked, outlet.left)
         volatile = await self._runtime()
         reach("files.written")
         taken = (*inlet.taken, *soul[1])
@@ -90,6 +90,16 @@ class Syncing:
     async def _runtime(self) -> list[str]:
         texts = await runtime_files(self._journal, self._mind, self.folder.own)
         return list((await aside(lambda: self.folder.write_all(texts))).changed)
+
+    async def _persona(self, manifest: Manifest, walked: Walked, left: list[Left]) -> tuple[list[str], list[Taken]]:
+        """The persona. One that cannot be read or written stops nothing else."""
+        try:
+            return await self._soul(manifest, walked)
+        except FileMalformed as error:
+            left.append(Left(_SOUL, error.reason, error.line))
+        except BoundaryRefused as error:
+            left.append(Left(_SOUL, error.reason))
+        return [], []
 
     async def _soul(self, manifest: Manifest, walked: Walked) -> tuple[list[str], list[Taken]]:
         """The persona: written when it changed; an edit by hand is proposed, and stands until somebody decides."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 
@@ -45,6 +46,7 @@ class Inlet:
         self.scopes: set[bool] = set()
         """The indexes that lost a line: True is the root's."""
         self._paths: dict[int, str] = {}
+        self._settling: list[tuple[str, str | None, Signature]] = []
 
     async def take_in(self, walked: Walked, manifest: Manifest, wiped: bool) -> None:
         """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand."""
@@ -54,6 +56,8 @@ class Inlet:
         for number, path in enumerate(changed):
             self._shown("Reading", number, len(changed))
             await self._one(path, walked.files[path], manifest, walked)
+        for path, memory, signature in self._settling:  # not before: two files may have said the same
+            await self._settle(path, memory, signature)
         if not wiped:
             refused = {path for path, _ in walked.refused}
             known = manifest.files.keys() if walked.touched is None else manifest.files.keys() & walked.touched
@@ -72,11 +76,14 @@ class Inlet:
             if leaf is not None:
                 await self._judge(path, leaf, signature, manifest, walked)
         except FileMalformed as error:
-            self.left.append(Left(path, error.reason, error.line))
+            if not await self._erased(path, signature, manifest):
+                self.left.append(Left(path, error.reason, error.line))
         except (FileError, InvalidInput) as error:  # one bad file stops no other
             self.left.append(Left(path, error.message))
 
     async def _judge(self, path: str, leaf: Leaf, signature: Signature, manifest: Manifest, walked: Walked) -> None:
+        if leaf.id is None:
+            leaf = await self._rewritten(path, leaf, manifest)
         if leaf.id is None:
             await self._added(path, leaf, signature)
             return
@@ -89,21 +96,41 @@ class Inlet:
         elif (newer := await self._taken_before(path, leaf, rows[-1])) is not None:
             self.numbers.add(newer.row.number)  # a sync that was killed had journaled it
         elif not is_same(leaf, self._leaf(rows[-1])):
-            await self._clashed(path, leaf, rows[-1])
+            await self._clashed(path, leaf, rows[-1], signature, manifest)
         elif path in manifest.files:
             self.numbers.add(manifest.files[path].number)
         else:
             self.left.append(Left(path, "it ended: remove the file, or its `id` to add it anew"))
 
-    async def _unknown(self, path: str, signature: Signature, manifest: Manifest) -> None:
-        """A file of a memory that was forgotten. If its owner was erased, so is it, edited or not."""
+    async def _rewritten(self, path: str, leaf: Leaf, manifest: Manifest) -> Leaf:
+        """A file of ours that lost its `id` was written anew by somebody, or by a program: that is an edit. Where all
+        fields are gone, what they said still holds; above all, whose it is."""
         filed = manifest.files.get(path)
-        if filed is not None and filed.owner and not await self._knowing.has_owner(filed.owner):
-            with suppress(FileChanged):
-                if await aside(lambda: self._folder.remove(path, seen=signature)):
-                    self.removed.append(path)
-            return
-        self.left.append(Left(path, "its id is not known here, or was forgotten: remove the `id` to add it anew"))
+        versions = [] if filed is None else await self._knowing.versions(filed.id)
+        known = next((one for one in versions if filed and one.row.number == filed.number), None)
+        if known is None or known.row.closed is not None:
+            return leaf
+        self.numbers.add(known.row.number)  # it gets its `id` back
+        if not (leaf.kind or leaf.key or leaf.subject or leaf.source):
+            old = self._leaf(known)
+            leaf = replace(leaf, kind=old.kind, key=old.key, subject=old.subject, scope=old.scope)
+            leaf = replace(leaf, tags=leaf.tags or old.tags, extra={**old.extra, **leaf.extra})
+        return replace(leaf, id=known.row.id)
+
+    async def _unknown(self, path: str, signature: Signature, manifest: Manifest) -> None:
+        """A file of a memory that was forgotten."""
+        if not await self._erased(path, signature, manifest):
+            self.left.append(Left(path, "its id is not known here, or was forgotten: remove the `id` to add it anew"))
+
+    async def _erased(self, path: str, signature: Signature, manifest: Manifest) -> bool:
+        """Whether the owner of a file was erased. Then so is the file, edited or not, whatever is in it."""
+        filed = manifest.files.get(path)
+        if filed is None or not filed.owner or await self._knowing.has_owner(filed.owner):
+            return False
+        with suppress(FileChanged):
+            if await aside(lambda: self._folder.remove(path, seen=signature)):
+                self.removed.append(path)
+        return True
 
     async def _taken_before(self, path: str, leaf: Leaf, old: Known) -> Known | None:
         """What took the place of an old memory, if it says what the file says."""
@@ -139,7 +166,7 @@ class Inlet:
         if moved and where.kind is not None and where.kind != known.row.kind and leaf.kind == known.row.kind:
             kind = where.kind
         memory = await self._saying.revise(known, said_in(leaf, kind, where.name, known))
-        await self._settle(path, memory, signature)
+        self._settling.append((path, memory, signature))
         self.taken.append(Taken(path, "edited", memory, await self._knowing.source(memory)))
 
     async def _touched(
@@ -164,7 +191,7 @@ class Inlet:
         said = said_in(leaf, leaf.kind or where.kind or "fact", where.name, None)
         memory = await self._saying.say(said)
         self.taken.append(Taken(path, "added", memory, await self._knowing.source(memory)))
-        await self._settle(path, memory, signature)
+        self._settling.append((path, memory, signature))
 
     async def _settle(self, path: str, memory: str | None, signature: Signature) -> None:
         """A file that lies elsewhere than its memory's own is in the way: that one is, or gets, written."""
@@ -174,7 +201,7 @@ class Inlet:
             with suppress(FileChanged):
                 await aside(lambda: self._folder.remove(path, seen=signature))
 
-    async def _clashed(self, path: str, leaf: Leaf, old: Known) -> None:
+    async def _clashed(self, path: str, leaf: Leaf, old: Known, signature: Signature, manifest: Manifest) -> None:
         """Somebody edited what was replaced meanwhile: what they wrote becomes a memory beside the newer one."""
         said = said_in(leaf, leaf.kind or old.row.kind, self._folder.place(path).name, None)
         metadata = {name: value for name, value in said.details["metadata"].items() if name != FILE}
@@ -183,6 +210,10 @@ class Inlet:
         self.conflicts.append(Taken(path, "edited", memory, await self._knowing.source(memory)))
         for id in (old.row.successor or old.row.id, memory or ""):
             self.numbers |= {one.row.number for one in await self._knowing.versions(id)}
+        if path in manifest.files:
+            self.numbers.add(manifest.files[path].number)  # it has been somebody else's file for a while
+        else:
+            self._settling.append((path, memory, signature))
 
     async def _missed(self, paths: list[str], manifest: Manifest) -> None:
         """Files that are not there any more, if they do not come back at once."""
@@ -190,11 +221,14 @@ class Inlet:
             return
         await pause(_SAVING)
         for path in paths:
-            if await aside(lambda path=path: self._folder.signature(path)) is None:  # type: ignore[misc]
-                filed = manifest.drop(path)
-                if filed is not None:
-                    self.scopes.add(is_shared(path))
-                    await self._deleted(path, filed)
+            try:
+                found = await aside(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
+            except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
+                self.left.append(Left(path, error.message))
+                continue
+            if found is None and (filed := manifest.drop(path)) is not None:
+                self.scopes.add(is_shared(path))
+                await self._deleted(path, filed)
 
     async def _deleted(self, path: str, filed: Filed) -> None:
         for one in await self._knowing.versions(filed.id):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..errors import FileChanged
+from collections.abc import Mapping
+
+from ..errors import FileChanged, InvalidInput
 from ..files.boundary import Folder
 from ..files.indexes import Entry, line, linked
 from ..files.leaves import render as render_leaf
@@ -45,9 +47,9 @@ class Outlet:
         """Bring the files up to date with the store, and the manifest with the files. `scopes` are indexes that have
         changed already: True is the root's."""
         now = self._journal.clock.now()
-        if wiped:
-            manifest.clear()
         counts = await self._journal.store.pool_changes(self._journal.workspace, None)
+        if wiped or _is_behind(counts, manifest):
+            manifest.clear()
         live: dict[int, Known] = {}
         gone = {manifest.files[path].number for path, expires in manifest.expiring.items() if expires <= now}
         days: set[str] = set()
@@ -114,8 +116,11 @@ class Outlet:
             path = path_of(known, self._journal.workspace)
             if path in texts or path in manifest.files:
                 path = other_path(known, self._journal.workspace)
-            leaf = leaf_of(known, self._mind.policies)
-            texts[path] = (render_leaf(leaf), known, entry_of(leaf, path))
+            try:
+                leaf = leaf_of(known, self._mind.policies)
+                texts[path] = (render_leaf(leaf), known, entry_of(leaf, path))
+            except InvalidInput as error:  # an application put something else into the metadata
+                self.left.append(Left(path, error.message))
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
             scopes.add(is_shared(path))
@@ -159,6 +164,12 @@ class Outlet:
                 self.removed.append(path)
         except FileChanged:
             self.left.append(Left(path, "edited while the memory went: remove the file, or its `id` to add it anew"))
+
+
+def _is_behind(counts: Mapping[bytes, int], manifest: Manifest) -> bool:
+    """Whether the store knows less than it did: a backup was restored, or it is another one. What was read of it then
+    says nothing about it now."""
+    return any(counts.get(bytes.fromhex(pool), 0) < count for pool, count in manifest.pools.items())
 
 
 def _entry_at(entry: Entry, index: str) -> Entry:
