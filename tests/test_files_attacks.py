@@ -72,6 +72,21 @@ def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(hf: holdfast.H
     assert leaves(root) == leaves(fresh)
 
 
+@pytest.mark.parametrize("tags", ["", "tags: [mine]\n"], ids=["the same", "with more"])
+def test_a_copy_of_an_edited_file_is_told_or_goes(hf: holdfast.Holdfast, tmp_path: Path, tags: str) -> None:
+    root = tmp_path / "files"
+    hf.memory.remember("the sun is up")
+    sync(hf, root)
+    (path,) = (root / name for name in leaves(root))
+    path.write_text(path.read_text().replace("sun", "moon"))
+    copy = path.with_name("zz-copy.md")
+    copy.write_text(path.read_text().replace("kind: fact\n", f"kind: fact\n{tags}"))
+    done = sync(hf, root)
+    assert [one.path for one in done.left] == ([str(copy.relative_to(root))] if tags else [])
+    assert copy.exists() == bool(tags)
+    assert told(hf) == [("the moon is up", None, 1)]
+
+
 @pytest.mark.parametrize("bare", [False, True], ids=["without id", "without any field"])
 def test_a_file_that_is_written_anew_without_its_id_is_an_edit(
     hf: holdfast.Holdfast, tmp_path: Path, bare: bool

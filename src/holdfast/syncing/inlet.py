@@ -94,7 +94,7 @@ class Inlet:
         elif current is not None:
             await self._compared(path, leaf, current, signature, manifest, walked)
         elif (newer := await self._taken_before(path, leaf, rows[-1])) is not None:
-            self.numbers.add(newer.row.number)  # a sync that was killed had journaled it
+            self._told_before(path, leaf, newer, signature, manifest)
         elif not is_same(leaf, self._leaf(rows[-1])):
             await self._clashed(path, leaf, rows[-1], signature, manifest)
         elif path in manifest.files:
@@ -141,6 +141,17 @@ class Inlet:
                 if one.row.closed is None and (now.content, now.steps) == (leaf.content, leaf.steps):
                     return one
         return None
+
+    def _told_before(self, path: str, leaf: Leaf, newer: Known, signature: Signature, manifest: Manifest) -> None:
+        """A file that says what holds already: a sync that was killed had journaled it, or it is a copy."""
+        self.numbers.add(newer.row.number)
+        own = path_of(newer, self._journal.workspace)
+        if path in manifest.files or path == own:
+            return
+        if is_same(leaf, self._leaf(newer)):
+            self._settling.append((path, newer.row.id, signature))
+        else:
+            self.left.append(Left(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
 
     def _leaf(self, known: Known) -> Leaf:
         return leaf_of(known, self._mind.policies)
