@@ -279,6 +279,19 @@ class AsyncMemories:
             yield step
         self.mind.searching.forget()
 
+    async def leaf(self, id: str) -> str:
+        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+        from .syncing.editing import Editing
+
+        return await Editing(self._journal, self.mind).text(id)
+
+    async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
+        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
+        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        from .syncing.editing import Editing
+
+        return await Editing(self._journal, self.mind).apply(id, leaf, actor)
+
     async def import_from(
         self,
         path: str | PathLike[str],

@@ -133,6 +133,15 @@ class Memories:
         is nearly always one, and not all of them are listed."""
         return drive(self._core.contradictions(limit=limit, **whose))
 
+    def leaf(self, id: str) -> str:
+        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+        return drive(self._core.leaf(id))
+
+    def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
+        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
+        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        return drive(self._core.edit(id, leaf, actor=actor))
+
     def import_from(
         self,
         path: str | PathLike[str],

@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .filecommands import import_, sync
+from .memorycommands import memory, proposals
 from .modelcommands import model
 from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
 from .runcommands import run
@@ -22,6 +24,10 @@ app = typer.Typer(
 )
 
 app.add_typer(run, name="run")
+app.add_typer(memory, name="memory")
+app.add_typer(proposals, name="proposals")
+app.command("sync")(sync)
+app.command("import")(import_)
 app.add_typer(model, name="model")
 
 
@@ -36,9 +42,11 @@ def holdfast(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
 ) -> None:
-    """Look into the journal of an AI agent: what it did, when, who asked, and whether anybody tampered with it.
+    """Look into the journal of an AI agent: what it did, when, who asked, what it remembers, and whether anybody
+    tampered with it.
 
-    These write to a store: worker, signal, reindex, run resume, run cancel, run fork, run settle, run answer.
+    These write to a store: worker, signal, reindex, sync, import, memory add, edit and forget, proposals accept and
+    dismiss, run resume, cancel, fork, settle and answer.
 
     All others open it without the right to write. No command creates a store; `model` opens none.
 
@@ -152,12 +160,26 @@ def export(
     workspace: Workspace = "default",
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A file; - is standard output.")] = "-",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="events; or memories as claude, openclaw, basic-memory, jsonl.")
+    ] = "events",
+    subject: Annotated[str | None, typer.Option(help="With memories: about this person and about nobody.")] = None,
 ) -> None:
-    """Write events as JSON Lines, unsealed. A file appears whole or not at all."""
+    """Write events as JSON Lines, unsealed; a file appears whole or not at all. With --format, memories to a folder."""
     from .exporting import check_target
     from .exporting import export as export_events
     from .reaching import opened
 
+    if format != "events":
+        if session is not None:
+            raise typer.BadParameter("memories are the workspace's", param_hint="SESSION")
+        from .filesyncing import export_files
+
+        with opened(store, workspace) as hf:
+            export_files(hf, format, output, subject)
+        return
+    if subject is not None:
+        raise typer.BadParameter("only memories are chosen by person", param_hint="--subject")
     target = check_target(output, store, force)
     with opened(store, workspace) as hf:
         export_events(hf, session, target, force)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 
-from ..errors import HoldfastError, KeyMissing, NotAStore, StoreUnavailable, UnknownSession, WrongKey
+from ..errors import (
+    HoldfastError,
+    KeyMissing,
+    NotAStore,
+    StoreUnavailable,
+    UnknownMemory,
+    UnknownProposal,
+    UnknownSession,
+    WrongKey,
+)
 from .screen import Screen
 from .visible import visible
 
@@ -18,6 +27,8 @@ _HERE: dict[type[HoldfastError], str] = {
     NotAStore: "--store, and for an encrypted file HOLDFAST_FILE_KEY in the environment",
     StoreUnavailable: "--store, or HOLDFAST_STORE in the environment",
     UnknownSession: "--workspace chooses another workspace",
+    UnknownMemory: "holdfast memory list",
+    UnknownProposal: "holdfast proposals list",
 }
 """The library's hints speak to a program; this is where the same is said on the command line."""
 

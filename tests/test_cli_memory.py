@@ -1,0 +1,194 @@
+"""Memories, proposals and files on the command line: the walk that a person takes, and what goes wrong on it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import COMMAND, Ran, environment
+
+import holdfast
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
+        hf.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada")
+        hf.memory.remember("The refund window is 30 days", key="refund", metadata={"tags": ["shop"]})
+    return tmp_path
+
+
+def run(*arguments: object, cwd: Path, given: str = "", **env: str) -> Ran:
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        cwd=cwd,
+        input=given,
+        text=True,
+        timeout=60,
+        env=environment(HOLDFAST_EMBEDDER="none", **env),
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def ids(ran: Ran) -> list[Any]:
+    assert ran.code == 0, ran.err
+    return [one["id"] for one in ran.lines]
+
+
+@pytest.mark.promise("K4", "F2", "R6")
+def test_the_walk_that_a_person_takes(home: Path) -> None:
+    shown = run("proposals", "list", cwd=home)
+    assert 'The user prefers aisle seats  "I prefer aisle seats." (one#1)' in shown.out
+    (proposal,) = ids(run("proposals", "list", "--json", cwd=home))
+    assert "Accepted as memory" in run("proposals", "accept", proposal[:8], cwd=home).out
+    twice = run("proposals", "accept", proposal, cwd=home)
+    assert (twice.code, twice.out) == (2, "")
+    assert "accepted by cli:" in twice.err
+    assert "wrote     preference/" in run("sync", "files", cwd=home).out
+    (path,) = (home / "files/preference").glob("*.md")
+    assert "The user prefers aisle seats" in path.read_text()
+    path.write_text(path.read_text().replace("aisle seats", "window seats, never over the wing"))
+    assert "edited    preference/" in run("sync", "files", cwd=home).out
+    assert "never over the wing" in run("memory", "search", "which seats", "--subject", "ada", cwd=home).out
+    with holdfast.open(home / "holdfast.db", embedder="none") as hf:
+        recalled = hf.session("two").recall("Which seats does the user want?", subject="ada").text
+    assert "never over the wing" in recalled
+    assert "aisle" not in recalled
+    assert run("sync", "files", cwd=home).out == "Files and memories agree.\n"
+
+
+def test_memories_are_added_shown_edited_and_forgotten(home: Path) -> None:
+    added = run(
+        "memory", "add", "-", "--kind", "blocker", "--tag", "ops", "--json", cwd=home, given="Deploys are denied"
+    )
+    (memory,) = ids(added)
+    shown = run("memory", "show", memory[:6], cwd=home)
+    assert "Deploys are denied" in shown.out
+    assert "tags: ['ops']" in shown.out
+    changed = run("memory", "edit", memory[:6], cwd=home, EDITOR="sed -i 's/are denied/are denied on Fridays/'")
+    assert "Changed: " in changed.out
+    (listed,) = run("memory", "list", "--kind", "blocker", "--json", cwd=home).lines
+    assert (listed["content"], listed["metadata"]["tags"]) == ("Deploys are denied on Fridays", ["ops"])
+    assert run("memory", "edit", listed["id"], cwd=home, EDITOR="true").out == "Nothing changed.\n"
+    unasked = run("memory", "forget", listed["id"], cwd=home)
+    assert (unasked.code, "--yes" in unasked.err) == (2, True)
+    assert "Forgotten" in run("memory", "forget", listed["id"], "--yes", cwd=home).out
+    assert ids(run("memory", "list", "--kind", "blocker", "--json", cwd=home)) == []
+    empty = run("memory", "list", "--kind", "nothing", cwd=home)
+    assert (empty.code, empty.out) == (0, "")
+    assert "nothing like that" in empty.err
+
+
+def test_the_history_of_a_memory_shows_who_said_each_version(home: Path) -> None:
+    run("memory", "add", "The refund window is 45 days", "--key", "refund", cwd=home)
+    (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
+    first, second = run("memory", "history", memory, "--json", cwd=home).lines
+    assert (first["content"], second["content"]) == ("The refund window is 30 days", "The refund window is 45 days")
+    assert first["ended"] is not None
+    assert second["actor"].startswith("cli:")
+    assert run("memory", "history", memory, cwd=home).out.count("refund window") == 2
+
+
+def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
+    (memory,) = ids(run("memory", "list", "--json", cwd=home))
+    broken = run("memory", "edit", memory, cwd=home, EDITOR="sed -i 's/^kind:.*/kind: [fact/'")
+    assert broken.code == 2
+    assert "line 4" in broken.err
+    kept = Path(broken.err.rsplit("it is in ", 1)[1].strip())
+    assert "kind: [fact" in kept.read_text()
+    kept.unlink()
+    for editor, said in (("false", "ended with 1"), ("/no/such/editor", "cannot be started")):
+        failed = run("memory", "edit", memory, cwd=home, EDITOR=editor)
+        assert failed.code == 2
+        assert said in failed.err
+    assert ids(run("memory", "list", "--json", cwd=home)) == [memory]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["memory", "show", "nosuch"], "holdfast memory list"),
+        (["proposals", "accept", "nosuch"], "holdfast proposals list"),
+        (["proposals", "list", "--state", "maybe"], "pending, accepted or dismissed"),
+        (["import", "nowhere", "--format", "claude"], "there is no"),
+        (["import", ".", "--format", "word"], "claude, openclaw, basic-memory, jsonl"),
+        (["export", "--format", "claude"], "--output"),
+        (["export", "one", "--format", "claude", "-o", "x"], "SESSION"),
+        (["export", "--subject", "ada"], "--subject"),
+        (["sync", "--timeout", "1"], "--watch"),
+        (["sync", "holdfast.db"], "holdfast.db"),
+        (["memory", "list", "--store", "none.db"], "none.db"),
+        (["memory", "add", " "], "nothing to remember"),
+    ],
+)
+def test_errors_say_what_to_do(home: Path, command: list[str], said: str) -> None:
+    ran = run(*command, cwd=home)
+    assert ran.code == 2
+    assert said in " ".join(ran.err.split())
+
+
+def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
+    (proposal,) = ids(run("proposals", "list", "--json", cwd=home))
+    assert "does not come back" in run("proposals", "dismiss", proposal, "--note", "not mine", cwd=home).out
+    (dismissed,) = run("proposals", "list", "--state", "dismissed", "--json", cwd=home).lines
+    assert (dismissed["note"], dismissed["state"]) == ("not mine", "dismissed")
+    assert "No proposals are pending" in run("proposals", "list", cwd=home).err
+
+
+@pytest.mark.promise("F9")
+def test_files_of_others_are_imported_and_exported(home: Path) -> None:
+    done = run("import", DATA / "claude", "--format", "claude", "--subject", "ines", "--json", cwd=home)
+    assert done.code == 0
+    assert done.lines[0]["left"] == []
+    assert "0 remembered" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
+    assert run("export", "--format", "claude", "--output", "out", cwd=home).code == 0
+    before = {path.name: path.read_bytes() for path in (DATA / "claude").glob("*.md")}
+    after = {path.name: path.read_bytes() for path in (home / "out").glob("*.md")}
+    assert {name: after[name] for name in before if name != "MEMORY.md"} == {
+        name: text for name, text in before.items() if name != "MEMORY.md"
+    }
+    (home / "bad.jsonl").write_text('{"text": "One"}\nno\n')
+    bad = run("import", "bad.jsonl", "-f", "jsonl", cwd=home)
+    assert bad.code == 1
+    assert "bad.jsonl, line 2" in bad.err
+
+
+@pytest.mark.promise("F2", "F8")
+def test_a_watch_on_the_command_line(home: Path) -> None:
+    run("sync", "files", "--git", cwd=home)
+    watching = subprocess.Popen(
+        [*COMMAND, "sync", "files", "--watch", "--git", "--json", "--timeout", "20"],
+        stdout=subprocess.PIPE,
+        cwd=home,
+        env=environment(HOLDFAST_EMBEDDER="none"),
+        text=True,
+    )
+    assert watching.stdout is not None
+    try:
+        (path,) = (home / "files/workspace/default/knowledge/facts").glob("*.md")
+        path.write_text(
+            path.read_text().replace("\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
+        )
+        told = json.loads(watching.stdout.readline())
+    finally:
+        watching.terminate()
+        watching.wait()
+        watching.stdout.close()
+    assert [one["what"] for one in told["taken"]] == ["edited"]
+    assert len(told["commits"]) == 2
+
+
+def test_a_file_that_was_left_alone_is_told_with_its_line(home: Path) -> None:
+    run("sync", "files", cwd=home)
+    (home / "files/preference").mkdir(exist_ok=True)
+    (home / "files/preference/bad.md").write_text("---\nkind: [x\n---\n")
+    ran = run("sync", "files", cwd=home)
+    assert ran.code == 1
+    assert "preference/bad.md, line 3" in ran.err
