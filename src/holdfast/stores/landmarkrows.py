@@ -16,8 +16,8 @@ def landmark_columns(place: Sequence[Any], landmark: Landmark) -> tuple[Any, ...
 
 
 def _comparable(landmark: Landmark) -> tuple[Any, ...]:
-    *fields, _ = landmark._replace(pinned=int(landmark.pinned))  # type: ignore[arg-type]  # SQLite has no booleans
-    return tuple(fields)
+    name, id_, position, time, expires, pinned, owner, form, _ = landmark
+    return name, id_, position, time, expires, int(pinned), owner, form  # SQLite has no booleans
 
 
 def read_landmark(place: Sequence[Any], row: Sequence[Any]) -> Landmark:

@@ -1,0 +1,146 @@
+"""Messages that a node changes in place are stored with the next checkpoint, however deep the change lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
+
+import holdfast
+from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.standins import freeze
+
+Change = Callable[[list[Any]], Any]
+
+
+def conversation() -> list[Any]:
+    """Every kind of message, with something inside each that can be changed."""
+    call = {"name": "find", "args": {"where": {"city": "Lisbon"}}, "id": "1", "type": "tool_call"}
+    talk: list[Any] = [HumanMessage(f"question {number} " * 9, id=f"h{number}") for number in range(30)]
+    talk.insert(3, AIMessage("", id="a", tool_calls=[call], response_metadata={"usage": {"tokens": 7}}))
+    talk.insert(4, ToolMessage("found", tool_call_id="1", id="t", artifact={"rows": [1, 2]}))
+    talk.insert(5, AIMessage([{"type": "text", "text": "there is one"}], id="b", additional_kwargs={"seen": ["x"]}))
+    return talk
+
+
+def checkpoint(number: int, **channels: Any) -> Checkpoint:
+    versions: dict[str, Any] = dict.fromkeys(channels, number)
+    return {
+        **empty_checkpoint(),
+        "id": f"1ef4f797-8335-6428-8001-{number:012d}",
+        "channel_values": channels,
+        "channel_versions": versions,
+    }
+
+
+class Thread:
+    """A thread that is saved by one handle and read by another one, which remembers nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._hf = holdfast.open(path)
+        self._saver = HoldfastSaver(self._hf)
+        self._config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        self._number = 0
+
+    def put(self, **channels: Any) -> None:
+        self._number += 1
+        step: Any = {"source": "loop", "step": self._number}
+        self._config = self._saver.put(self._config, checkpoint(self._number, **channels), step, {})
+
+    def read(self) -> dict[str, Any]:
+        with holdfast.open(self._path) as hf:
+            found = HoldfastSaver(hf).get_tuple(self._config)
+        assert found is not None
+        return found.checkpoint["channel_values"]
+
+    def close(self) -> None:
+        self._hf.close()
+
+
+@pytest.fixture
+def thread(tmp_path: Path) -> Any:
+    thread = Thread(tmp_path / "agent.db")
+    yield thread
+    thread.close()
+
+
+CHANGES: dict[str, Change] = {
+    "text": lambda talk: setattr(talk[0], "content", "another"),
+    "text of the last": lambda talk: setattr(talk[-1], "content", "another"),
+    "argument of a tool call": lambda talk: talk[3].tool_calls[0]["args"]["where"].update(city="Porto"),
+    "another tool call": lambda talk: talk[3].tool_calls.append(
+        {"name": "b", "args": {}, "id": "2", "type": "tool_call"}
+    ),
+    "metadata inside metadata": lambda talk: talk[3].response_metadata["usage"].update(tokens=8),
+    "metadata that were empty": lambda talk: talk[9].response_metadata.update(model="m"),
+    "keywords that were empty": lambda talk: talk[9].additional_kwargs.update(cached=True),
+    "list in keywords": lambda talk: talk[5].additional_kwargs["seen"].append("y"),
+    "block of content": lambda talk: talk[5].content[0].update(text="there is none"),
+    "list in an artifact": lambda talk: talk[4].artifact["rows"].append(3),
+    "field that nobody declared": lambda talk: setattr(talk[8], "mood", "good"),
+    "undeclared field, once more": lambda talk: talk[7].__pydantic_extra__.update(mood="bad"),
+    "name": lambda talk: setattr(talk[20], "name", "Ada"),
+    "order": lambda talk: talk.reverse(),
+    "one taken out": lambda talk: talk.pop(10),
+    "one in another's place": lambda talk: talk.__setitem__(10, HumanMessage("new", id="new")),
+}
+
+
+@pytest.mark.promise("C2", "I1")
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("grown", [0, 2])
+def test_a_change_in_place_is_stored(thread: Thread, what: str, grown: int) -> None:
+    talk = conversation()
+    thread.put(messages=talk)
+    thread.put(messages=talk)  # by now it is known, and nothing of it is serialized again
+    CHANGES[what](talk)
+    talk += [HumanMessage(f"more {number}", id=f"m{number}") for number in range(grown)]
+    thread.put(messages=talk)
+    assert thread.read()["messages"] == talk
+    assert [type(one) for one in thread.read()["messages"]] == [type(one) for one in talk]
+
+
+@pytest.mark.promise("C2", "I1")
+def test_a_list_that_two_channels_share_changes_in_both(thread: Thread) -> None:
+    talk = conversation()
+    for change in ("text", "list in keywords", "metadata that were empty"):
+        thread.put(messages=talk, copy=talk, inner={"talk": talk})
+        CHANGES[change](talk)
+        thread.put(messages=talk, copy=talk, inner={"talk": talk})
+        assert thread.read() == {"messages": talk, "copy": talk, "inner": {"talk": talk}}
+
+
+@pytest.mark.promise("C2", "I1")
+def test_each_change_in_turn_is_stored_and_the_earlier_checkpoints_stay(thread: Thread) -> None:
+    talk = conversation()
+    thread.put(messages=talk)
+    for what in ("text", "argument of a tool call", "list in an artifact", "name", "field that nobody declared"):
+        before, place = thread.read()["messages"], thread._config
+        CHANGES[what](talk)
+        thread.put(messages=talk)
+        after, thread._config = thread._config, place
+        assert thread.read()["messages"] == before != talk
+        thread._config = after
+        assert thread.read()["messages"] == talk
+
+
+def test_no_change_reaches_a_stand_in() -> None:
+    """What stands for empty is shared by all: nothing may ever be put into it."""
+
+    def dump(value: object) -> bytes:
+        raise AssertionError("a message needs no serializer")
+
+    talk = conversation()
+    before = freeze(talk, [], dump)
+    assert freeze(talk, before, dump) is before
+    for what in list(CHANGES)[:13]:
+        CHANGES[what](talk)
+    assert before == freeze(conversation(), [], dump)
+    changed = freeze(talk, before, dump)
+    kept = [one is other for one, other in zip(before, changed, strict=True)]
+    assert [number for number, same in enumerate(kept) if not same] == [0, 3, 4, 5, 7, 8, 9, 20, 32]
