@@ -111,6 +111,17 @@ def test_trivial_ones_go_before_important_ones() -> None:
         assert len(hf.session("s").episodes(limit=99)) == 30
 
 
+@pytest.mark.promise("E3", "E5")
+def test_a_session_has_a_thousand_if_nothing_is_said() -> None:
+    with holdfast.open("memory:", embedder="none", clock=FakeClock()) as hf:
+        session = hf.session("s")
+        session.say("user", "vital", priority="always")
+        for number in range(1_010):
+            session.say("user", f"chatter {number}", priority="low")
+        told = texts(session, limit=5_000)
+        assert (len(told), told[:2]) == (1_000, ["user: vital", "user: chatter 11"])
+
+
 @pytest.mark.promise("E6")
 def test_no_dumps_no_reasoning_and_nothing_twice(open_one: Open) -> None:
     session = open_one().session("s")
