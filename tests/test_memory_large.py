@@ -197,7 +197,9 @@ def test_vectors_are_let_go_first_and_read_again(mind: holdfast.Holdfast, monkey
     mind.memory.recall("violin", everyone=True)
     pools = list(held_by(mind)._pools.values())
     assert all(pool.exact for pool in pools)
-    monkeypatch.setattr(holding, "KEPT", sum(pool.bytes for pool in pools) + max(pool.vector_bytes for pool in pools))
+    monkeypatch.setattr(
+        holding, "KEPT", sum(pool.held_bytes for pool in pools) + max(pool.vector_bytes for pool in pools)
+    )
     mind.memory.recall("violin", subject="bob")
     assert [pool.exact for pool in held_by(mind)._pools.values()].count(False) >= 1
     assert len(held_by(mind)._pools) == len(pools)

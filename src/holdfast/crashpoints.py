@@ -29,6 +29,8 @@ POINTS: tuple[str, ...] = (
     "context.summarised",
     "memory.embedded",
     "memory.traced",
+    "memory.packing",
+    "memory.packed",
     "memory.reindexed",
     "memory.forgetting",
     "writeback.read",

@@ -12,7 +12,10 @@ import numpy as np
 
 import holdfast
 from holdfast.embedders import CallableEmbedder
-from holdfast.memory import mind  # noqa: F401 - loaded once, so that no child has to
+from holdfast.memory import (
+    mind,  # noqa: F401 - loaded once, so that no child has to
+    segmenting,
+)
 
 from .children import pass_gate
 
@@ -76,6 +79,17 @@ def remember_all(say: Say, address: str, count: int, index: bool = False) -> Non
             say(str(number))
         if index:
             hf.memory.catch_up()
+
+
+def pack_all(say: Say, address: str, count: int) -> None:
+    """Remember facts with their vectors, and pack them a few at a time."""
+    segmenting.LEAST, segmenting.MOST = 8, 16
+    with open_mind(address) as hf:
+        hf.memory._core.mind.indexing._ending = True  # nothing in the background
+        for number in range(count):
+            hf.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
+        hf.memory.catch_up()
+        say("packed")
 
 
 def forget_all(say: Say, address: str, ids: list[str]) -> None:

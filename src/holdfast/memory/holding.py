@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import EmbedderFailed
 from ..journal.journal import Journal
 from ..ports import Change, MemoryRow
+from . import packing
 from .embedding import Embedding
 from .pools import Entry, Pool
 from .texts import Texts
@@ -96,14 +98,34 @@ class Holding:
         for name in sorted(counted):
             with self.lock:
                 known = self._pools.get((name, generation))
-                if known is None:
-                    dims = self._embedding.dims if generation else 0
-                    known = self._pools[name, generation] = Pool(dims, exact=center is None, center=center)
-                self._pools.move_to_end((name, generation))
+            if known is None:
+                known = await self._loaded(name, generation, center, counted[name])
+                with self.lock:
+                    known = self._pools.setdefault((name, generation), known)
+            with self.lock:
+                if (name, generation) in self._pools:
+                    self._pools.move_to_end((name, generation))
             await self._catch_up(name, known, generation, counted[name])
             found.append((name, known))
         self._let_go()
         return found
+
+    async def _loaded(self, name: bytes, generation: int, center: Vector | None, count: int) -> Pool:
+        """A pool with what is in its segments and between them; what changed since is read next."""
+        store, workspace = self._journal.store, self._journal.workspace
+        segments = await store.segments(workspace, name, generation) if generation else []
+        if not segments:
+            return Pool(self._embedding.dims if generation else 0, exact=center is None, center=center)
+        pool = Pool(self._embedding.dims, exact=False)
+        for segment in segments:
+            await self._fill_gap(name, pool, generation, segment.after)
+            body = await self._texts.unpacked(name, generation, segment)
+            if body is not None and pool.seen == segment.after:
+                with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
+                    packing.take_in(pool, body)
+                    pool.seen = segment.upto
+        pool.count_recalls(await store.recalls(workspace, name))
+        return pool
 
     async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
         """The middle of the vectors, from some of them: without it the codes of an embedder whose vectors all point
@@ -121,15 +143,26 @@ class Holding:
         return found
 
     async def _catch_up(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
+        """Take in what changed in a pool, at least up to a count."""
         while pool.seen < count:
             seen = pool.seen
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
-            opened = await self._opened(changes, generation)
+            opened = await self._texts.entries(changes, self._embedding.dims, generation)
             with self.lock:
                 if pool.seen == seen:
                     _take_in(pool, changes, opened)
             if not changes:
                 break  # the count moves with the row: another look finds it
+
+    async def _fill_gap(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
+        """Take in what changed in a new pool before a count, where the next segment begins. What moved behind it
+        meanwhile is read later."""
+        while pool.seen < count:
+            changes = await self._journal.store.changes(self._journal.workspace, name, generation, pool.seen, _PAGE)
+            until = [change for change in changes if change.row.changed <= count]
+            _take_in(pool, until, await self._texts.entries(until, self._embedding.dims, generation))
+            if len(until) < _PAGE:
+                pool.seen = count
 
     async def vectors(
         self, name: bytes, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
@@ -142,27 +175,15 @@ class Holding:
         rows = np.array(list(found.values()), dtype=np.float32).reshape(-1, pool.dims)
         return np.fromiter(found, dtype=np.int64, count=len(found)), rows
 
-    async def _opened(self, changes: Sequence[Change], generation: int) -> dict[int, Entry]:
-        """What is searched of the current ones among some changes, by number."""
-        current = [one for one in changes if _is_current(one.row)]
-        found = await self._texts.opened(current, self._embedding.dims, generation)
-        unread = [one for one in current if one.row.number not in found]
-        texts = await self._texts.of([one.row for one in unread])
-        for one in unread:
-            if one.row.number in texts:
-                gist = self._texts.gist(one.row, texts[one.row.number])
-                found[one.row.number] = Entry(one.row, gist, None, one.recalled)
-        return found
-
     def _let_go(self) -> None:
         with self.lock:
-            kept = sum(pool.bytes + pool.vector_bytes for pool in self._pools.values())
+            kept = sum(pool.held_bytes + pool.vector_bytes for pool in self._pools.values())
             for pool in list(self._pools.values())[:-1]:
                 if kept > KEPT:
                     kept -= pool.vector_bytes
                     pool.let_vectors_go()
             while kept > KEPT and len(self._pools) > 1:
-                kept -= self._pools.popitem(last=False)[1].bytes
+                kept -= self._pools.popitem(last=False)[1].held_bytes
 
     async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[Pool]:
         """The pools as they were known at a time, made for this search alone."""
@@ -175,7 +196,7 @@ class Holding:
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
                 then = await self._as_of(changes, time)
-                _take_in(pool, then, await self._opened(then, generation))
+                _take_in(pool, then, await self._texts.entries(then, self._embedding.dims, generation))
             found.append(pool)
         return found
 
@@ -203,7 +224,3 @@ def _take_in(pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) ->
     pool.put_all(list(opened.values()))
     if changes:
         pool.seen = max(pool.seen, changes[-1].row.changed)
-
-
-def _is_current(row: MemoryRow) -> bool:
-    return row.closed is None and row.id != "" and row.intact

@@ -13,6 +13,7 @@ from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, Sto
 from ..journal.journal import Journal
 from ..runtime import drive
 from .embedding import Embedding
+from .segmenting import Segmenting
 from .texts import Texts
 from .traces import Vector, said
 
@@ -38,6 +39,7 @@ class Indexing:
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
+        self._segmenting = Segmenting(journal, texts, embedding)
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,6 +74,8 @@ class Indexing:
                 self._embedding.fetch()
                 while not self._ending.is_set() and drive(self.once()):
                     pass
+                if not self._ending:
+                    drive(self.pack())
             self._wanted.wait(_LOOK_EVERY)
 
     async def once(self) -> int:
@@ -145,6 +149,12 @@ class Indexing:
         """Make all traces that are missing, now."""
         while await self.once():
             pass
+
+    async def pack(self) -> None:
+        """Pack what came to rest, now."""
+        generation = await self._embedding.generation()
+        if generation:
+            await self._segmenting.once(generation)
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ports import MemoryRow
-from .postings import Counts, Places, Postings
+from .postings import Counts, Packed, Places, Postings
 from .traces import Gist, Vector
 
 FOREVER = 2**62
@@ -129,7 +129,7 @@ class Pool:
         return self._codes[:, : self.size]
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Memory that it takes, without its vectors."""
         columns = sum(column.nbytes for column in self._columns.values())
         return (
@@ -251,6 +251,49 @@ class Pool:
         places = np.repeat(np.arange(start, start + len(gists), dtype=np.uint32), [len(gist.counts) for gist in gists])
         self._postings.add(terms, counts, places)
 
+    # -- packed
+
+    def lists(self) -> Packed:
+        """All terms with their places, packed as one."""
+        return self._postings.packed()
+
+    def notes(self) -> bytes:
+        """All metadata in a row, as `noted` and `notes` point to."""
+        return bytes(self._notes)
+
+    def there(self, numbers: NDArray[np.int64]) -> list[int]:
+        """Those of some numbers that are memories of this pool."""
+        found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
+        return found
+
+    def append(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        lists: Packed,
+        told: NDArray[np.int32],
+        notes: bytes,
+        sessions: NDArray[np.int32],
+    ) -> None:
+        """New memories as columns; `sessions` are those of episodes, -1 for the others."""
+        start, count = self.size, len(sessions)
+        self._make_room(start + count)
+        self.size = start + count
+        new = slice(start, self.size)
+        for name, column in columns.items():
+            self._columns[name][new] = column
+        self._columns["alive"][new] = True
+        self._columns["session"][new] = -1
+        tells, sizes = columns["tells"].astype(np.int32), columns["notes"].astype(np.int64)
+        self._columns["told"][new] = len(self._told) + np.cumsum(tells) - tells
+        self._columns["noted"][new] = len(self._notes) + np.cumsum(sizes) - sizes
+        self._told = np.concatenate([self._told, told])
+        self._notes += notes
+        self._index.add(columns["number"], start)
+        self._postings.take(lists._replace(places=lists.places + np.uint32(start)))
+        episodes = np.nonzero(sessions >= 0)[0]
+        if len(episodes):
+            self._join((episodes + start).astype(np.int32), sessions[episodes])
+
     # -- sessions
 
     def _join(self, places: NDArray[np.int32], sessions: NDArray[np.int32]) -> None:
@@ -328,6 +371,14 @@ class Pool:
             if after < 0:
                 self._last_of[session] = before
             columns["session"][place] = columns["before"][place] = columns["after"][place] = -1
+
+    def count_recalls(self, recalls: Mapping[int, int]) -> None:
+        """How often memories were recalled, as far as it is stored."""
+        numbers = np.fromiter(recalls, dtype=np.int64, count=len(recalls))
+        places = self._index.find(numbers, self._columns["alive"])
+        counts = np.fromiter(recalls.values(), dtype=np.float32, count=len(recalls))
+        there, recalled = places[places >= 0], self._columns["recalled"]
+        recalled[there] = np.maximum(recalled[there], counts[places >= 0])
 
     def let_vectors_go(self) -> None:
         """Keep the codes alone."""

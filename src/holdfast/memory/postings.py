@@ -75,6 +75,12 @@ class Postings:
         while len(self._packed) > 1 and len(self._packed[-2].places) < 2 * len(self._packed[-1].places):
             self._packed[-2:] = [_merged(self._packed[-2:])]
 
+    def packed(self) -> Packed:
+        """All lists as one."""
+        self._tidy()
+        empty = np.zeros(0, dtype=np.uint32)
+        return _merged(self._packed) if self._packed else Packed.of(empty, empty, np.zeros(0, dtype=np.uint8))
+
     def _tidy(self) -> None:
         if not self._loose:
             return

@@ -15,7 +15,8 @@ from ..journal.landmarks import disclose
 from ..journal.owners import Owner
 from ..journal.remembered import ADDED
 from ..journal.sealing import Form
-from ..ports import Change, Kept, MemoryRow, Trace
+from ..ports import Change, Kept, MemoryRow, Segment, Trace
+from . import packing
 from .items import Memory, memory_of
 from .pools import Entry
 from .traces import Gist, Vector, has_dims, pack, pack_vector, read_gist, unpack, unpack_vectors
@@ -95,6 +96,18 @@ class Texts:
             for change, gist in gists
         }
 
+    async def entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
+        """What is searched of the current ones among some changes, by number."""
+        current = [one for one in changes if _is_current(one.row)]
+        found = await self.opened(current, dims, generation)
+        unread = [one for one in current if one.row.number not in found]
+        texts = await self.of([one.row for one in unread])
+        for one in unread:
+            if one.row.number in texts:
+                gist = self.gist(one.row, texts[one.row.number])
+                found[one.row.number] = Entry(one.row, gist, None, one.recalled)
+        return found
+
     async def vectors(self, pool: bytes, kept: Sequence[Kept], dims: int, generation: int) -> dict[int, Vector]:
         """The vectors of some traces of a pool, by number; without those that cannot be read."""
         vectors: dict[int, bytes] = {}
@@ -112,6 +125,32 @@ class Texts:
             return envelope[1:]
         return disclose(envelope, owner, self._where(pool, id, generation) + part)
 
+    async def segment(
+        self, pool: bytes, generation: int, span: tuple[int, int], entries: Sequence[Entry], gone: Sequence[int]
+    ) -> Segment | None:
+        """Changes of a pool, packed and sealed; None if they have several owners, or one that is erased."""
+        refs = {entry.row.owner for entry in entries}
+        owner = await self._journal.landmarks.owner_of(next(iter(refs), None))
+        if len(refs) > 1 or owner is None:
+            return None
+        numbers = [*(entry.row.number for entry in entries), *gone]
+        body = self._journal.landmarks.enclose(packing.pack(entries, gone), owner, self._span(pool, generation, span))
+        return Segment(*span, min(numbers, default=0), max(numbers, default=0), owner.ref if refs else None, body)
+
+    async def unpacked(self, pool: bytes, generation: int, segment: Segment) -> packing.Body | None:
+        """What is in a segment; None if it cannot be read."""
+        owner = await self._journal.landmarks.owner_of(segment.owner)
+        if owner is None:
+            return None
+        span = self._span(pool, generation, segment[:2])
+        try:
+            return packing.unpack(disclose(segment.body, owner, span))
+        except ValueError:
+            return None
+
+    def _span(self, pool: bytes, generation: int, span: tuple[int, int]) -> bytes:
+        return _pack((self._journal.workspace, pool, "segment", generation, *span))
+
     @staticmethod
     def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:
         """The gist of a memory from its text."""
@@ -124,3 +163,7 @@ def unpacked(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
     if not numbers:
         return {}
     return dict(zip(numbers, unpack_vectors([packed[number] for number in numbers], dims), strict=True))
+
+
+def _is_current(row: MemoryRow) -> bool:
+    return row.closed is None and row.id != "" and row.intact

@@ -25,6 +25,9 @@ from .memories import (
     MemoryRow as MemoryRow,
 )
 from .memories import (
+    Segment as Segment,
+)
+from .memories import (
     Trace as Trace,
 )
 from .records import (

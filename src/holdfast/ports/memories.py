@@ -79,6 +79,19 @@ class Kept(NamedTuple):
     vector: bytes | None
 
 
+class Segment(NamedTuple):
+    """Changes of a pool packed together, to be read at once: those after one count up to another, of memories whose
+    numbers lie between a first and a last one. `owner` is whose key seals the body. What is in it is a copy: it can be
+    dropped at any time, and the changes are read one by one."""
+
+    after: int
+    upto: int
+    first: int
+    last: int
+    owner: bytes | None
+    body: bytes
+
+
 class Change(NamedTuple):
     """A row that changed, with its trace and how often and when it was last recalled."""
 
@@ -137,6 +150,25 @@ class MemoryStore(Protocol):
     async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
         """The traces of the current memories of a pool, or of some of them, by number, ascending; without those that
         are damaged."""
+        ...
+
+    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
+        """The segments of a pool, by `after`; no two overlap. Without those that are damaged."""
+        ...
+
+    async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
+        """The pool, `after` and `upto` of every segment, by pool and `after`."""
+        ...
+
+    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        """Store a segment in the place of those that overlap it. Nothing, and False, if the generation is gone, or a
+        memory between its first and last number was forgotten after the pool's count was `seen`: it may be in there.
+        Forgetting drops the segments that may hold a memory, and dropping a generation its segments, in the same
+        transaction."""
+        ...
+
+    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+        """How often the memories of a pool were recalled, by number; without those that never were."""
         ...
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:

@@ -6,13 +6,14 @@ from ..aio import AsyncHoldfast
 from ..ports import Beside, MemoryRow, Touched, Trace
 from .faces import Opener, both_faces
 from .part_contract import store_beside
-from .trace_contract import TraceContract, enter, keeper, known, memory
+from .segment_contract import SegmentContract
+from .trace_contract import enter, keeper, known, memory
 
 DAY = 24 * 3600
 _MICROS = DAY * 1_000_000
 
 
-class AheadContract(TraceContract):
+class AheadContract(SegmentContract):
     """The part of the contract that is about memories that meet others, of one key or of one id."""
 
     @both_faces

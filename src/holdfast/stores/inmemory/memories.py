@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TypeVar
 
-from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
+from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Segment, Touched, Trace
 from ..memoryrows import Ledger, noted, settle_all, touched, traced_upto
 
 T = TypeVar("T")
@@ -23,6 +23,8 @@ class Memories:
     """By number, ascending."""
     traces: dict[tuple[int, int], Trace] = field(default_factory=dict)
     """By generation and number."""
+    segments: dict[tuple[int, bytes, int], Segment] = field(default_factory=dict)
+    """By generation, pool and the count that they begin after."""
     recalls: dict[int, tuple[int, int]] = field(default_factory=dict)
     generations: list[Generation] = field(default_factory=list)
     numbers: count[int] = field(default_factory=lambda: count(1))
@@ -91,6 +93,27 @@ class Memories:
         if kept:
             self.generations = kept
             self.traces = {key: trace for key, trace in self.traces.items() if key[0] == generation}
+            self.segments = {key: one for key, one in self.segments.items() if key[0] == generation}
+
+    def put_segment(self, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        late = (row for row in self.rows.values() if row.pool == pool and row.changed > seen and not row.id)
+        gone = any(segment.first <= row.number <= segment.last for row in late)
+        if gone or all(one.number != generation for one in self.generations):
+            return False
+        for key, one in list(self.segments.items()):
+            if key[:2] == (generation, pool) and one.after < segment.upto and one.upto > segment.after:
+                del self.segments[key]
+        self.segments[generation, pool, segment.after] = segment
+        return True
+
+    def segments_of(self, pool: bytes, generation: int) -> list[Segment]:
+        return [one for key, one in sorted(self.segments.items()) if key[:2] == (generation, pool)]
+
+    def drop_segments(self, pool: bytes, number: int) -> None:
+        """Drop what may hold a memory."""
+        for key, one in list(self.segments.items()):
+            if key[1] == pool and one.first <= number <= one.last:
+                del self.segments[key]
 
     def changed(self, pool: bytes, generation: int, after: int) -> list[Change]:
         """What changed in a pool after a count."""
@@ -137,6 +160,7 @@ class _Ledgers(dict[bytes, Ledger]):
                 kept.rows[row.number] = row if row.number in kept.rows else row._replace(session=session)
             for number in ledger.forgotten:
                 kept.recalls.pop(number, None)
+                kept.drop_segments(pool, number)
                 dropped += [kept.traces.pop(key) for key in list(kept.traces) if key[1] == number]
             if ledger.changed:
                 kept.changes[pool] = ledger.changes
@@ -197,6 +221,28 @@ class Remembering:
 
     async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
         return await self._remember(workspace, lambda kept: kept.kept_traces(pool, generation, numbers))
+
+    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
+        return await self._remember(workspace, lambda kept: kept.segments_of(pool, generation))
+
+    async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
+        return await self._remember(
+            workspace,
+            lambda kept: [
+                (key[1], one.after, one.upto) for key, one in sorted(kept.segments.items()) if key[0] == generation
+            ],
+        )
+
+    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        return await self._remember(workspace, lambda kept: kept.put_segment(pool, generation, segment, seen))
+
+    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+        return await self._remember(
+            workspace,
+            lambda kept: {
+                number: count for number, (count, _) in kept.recalls.items() if kept.rows[number].pool == pool
+            },
+        )
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         await self._remember(workspace, lambda kept: kept.note_recalls(recalls))

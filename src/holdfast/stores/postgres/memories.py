@@ -101,6 +101,7 @@ class Pool:
             return []
         gone = (*self.place, self.ledger.forgotten)
         self._connection.execute(M.drop_recalls, gone)
+        self._connection.execute(M.drop_segments, gone)
         return self._connection.execute(M.drop_traces, gone).fetchall()
 
 
@@ -248,6 +249,7 @@ def activate(connection: Connection, workspace: str, generation: int) -> None:
         _write_generation(connection, workspace, kept, 1 if chosen else DROPPED)
     connection.execute(M.lock_pools, (workspace,))
     connection.execute(M.drop_generation_traces, (workspace, generation))
+    connection.execute(M.drop_generation_segments, (workspace, generation))
 
 
 def _write_generation(connection: Connection, workspace: str, one: Generation, active: int) -> None:

@@ -159,6 +159,45 @@ SELECT number, generation FROM holdfast.traces WHERE workspace = %s AND pool = %
 DELETE FROM holdfast.traces WHERE workspace = %s AND pool = %s AND number = ANY(%s)
 RETURNING length(words) + coalesce(length(vector), 0), (vector IS NOT NULL)::int;
 
+-- name: read_segments
+-- The segments of a pool.
+SELECT workspace, pool, generation, after, upto, first, last, owner, body, checksum FROM holdfast.segments
+WHERE workspace = %s AND pool = %s AND generation = %s ORDER BY after;
+
+-- name: segment_spans
+-- From where to where each segment of a generation reaches.
+SELECT pool, after, upto FROM holdfast.segments WHERE workspace = %s AND generation = %s ORDER BY pool, after;
+
+-- name: forgotten_since
+-- Whether a memory between two numbers was forgotten after a count.
+SELECT 1 FROM holdfast.memories
+WHERE workspace = %s AND pool = %s AND changed > %s AND id = '' AND number BETWEEN %s AND %s LIMIT 1;
+
+-- name: drop_overlapping
+-- The segments whose place another one takes.
+DELETE FROM holdfast.segments WHERE workspace = %s AND pool = %s AND generation = %s AND after < %s AND upto > %s;
+
+-- name: put_segment
+-- Changes of a pool, packed together.
+INSERT INTO holdfast.segments (workspace, pool, generation, after, upto, first, last, owner, body, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (workspace, pool, generation, after) DO UPDATE
+SET upto = excluded.upto, first = excluded.first, last = excluded.last, owner = excluded.owner, body = excluded.body,
+    checksum = excluded.checksum;
+
+-- name: drop_segments
+-- The segments that may hold one of some memories.
+DELETE FROM holdfast.segments s WHERE s.workspace = %s AND s.pool = %s AND EXISTS (
+    SELECT 1 FROM unnest(%s::bigint[]) gone (number) WHERE gone.number BETWEEN s.first AND s.last);
+
+-- name: drop_generation_segments
+-- The segments of all generations but one.
+DELETE FROM holdfast.segments WHERE workspace = %s AND generation <> %s;
+
+-- name: read_recalls
+-- How often the memories of a pool were recalled.
+SELECT number, count FROM holdfast.recalls WHERE workspace = %s AND pool = %s;
+
 -- name: find_recalls
 -- How often some memories were recalled.
 SELECT pool, number, count, time, checksum FROM holdfast.recalls
@@ -216,6 +255,10 @@ FROM holdfast.memories;
 -- Every trace, likewise.
 SELECT number, checksum, workspace, pool, number, generation, words, vector FROM holdfast.traces;
 
+-- name: all_segments
+-- Every segment, likewise.
+SELECT after, checksum, workspace, pool, generation, after, upto, first, last, owner, body FROM holdfast.segments;
+
 -- name: all_recalls
 -- Every count of recalls, likewise.
 SELECT number, checksum, workspace, pool, number, count, time FROM holdfast.recalls;
@@ -236,6 +279,9 @@ UNION ALL SELECT 1 FROM holdfast.traces t WHERE NOT EXISTS (
 ) OR NOT EXISTS (
     SELECT 1 FROM holdfast.generations g
     WHERE g.workspace = t.workspace AND g.generation = t.generation AND g.active >= 0)
+UNION ALL SELECT 1 FROM holdfast.segments s WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.generations g
+    WHERE g.workspace = s.workspace AND g.generation = s.generation AND g.active >= 0)
 UNION ALL SELECT 1 FROM holdfast.recalls r WHERE NOT EXISTS (
     SELECT 1 FROM holdfast.memories m
     WHERE m.workspace = r.workspace AND m.pool = r.pool AND m.number = r.number AND m.id <> '') LIMIT 1;

@@ -53,6 +53,7 @@ from .listening import Listener
 from .pool import Pool
 from .remembering import Remembering
 from .runs import claim, due_runs, list_runs, read_run
+from .segments import Packing
 from .sql import Q
 from .transacting import PostgresTransaction
 
@@ -61,7 +62,7 @@ _LANES = 4
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 
 
-class PostgresStore(Finding, Remembering):
+class PostgresStore(Finding, Remembering, Packing):
     """A journal store in a PostgreSQL database. Safe to share between threads."""
 
     name = "postgres"

@@ -119,6 +119,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("pool", M.all_pools),
         ("memory", M.all_memories),
         ("trace", M.all_traces),
+        ("segment", M.all_segments),
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),
     ):

@@ -86,6 +86,7 @@ class Pool:
         dropped: list[Any] = []
         for number in ledger.forgotten:
             execute(M.drop_recall, (number,))
+            execute(M.drop_segments, {"pid": self.pid, "number": number})
             dropped += execute(M.drop_traces, (self.pid, number)).fetchall()
         self._counts.pools[self._workspace, self.pool] = (self.pid, ledger.changes)
         return dropped
@@ -183,7 +184,7 @@ class Remembering:
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         def work(connection: apsw.Connection) -> list[MemoryRow]:
-            pids = None if query.pools is None else list(_pids(connection, workspace, query.pools).values())
+            pids = None if query.pools is None else list(find_pids(connection, workspace, query.pools).values())
             if query.key is not None and pids is None:
                 pids = [pid for pid, *_ in connection.execute(M.list_pools, (workspace,))]
             values = {
@@ -210,7 +211,7 @@ class Remembering:
 
     async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
         def work(connection: apsw.Connection) -> list[Change]:
-            pids = _pids(connection, workspace, [pool])
+            pids = find_pids(connection, workspace, [pool])
             values = {"pid": pids.get(pool, -1), "generation": generation, "after": after, "limit": limit}
             return [_change(pool, generation, row) for row in connection.execute(M.read_changes, values)]
 
@@ -236,7 +237,7 @@ class Remembering:
 
     async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
         def work(connection: apsw.Connection) -> None:
-            generations = [one.number for one in _generations(connection, workspace)]
+            generations = [one.number for one in read_generations(connection, workspace)]
             if generation not in generations:
                 return  # dropped meanwhile: nobody would remove them
             pools = Pools(connection, workspace)
@@ -250,7 +251,7 @@ class Remembering:
 
     async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
         def work(connection: apsw.Connection) -> list[Kept]:
-            pid = _pids(connection, workspace, [pool]).get(pool, -1)
+            pid = find_pids(connection, workspace, [pool]).get(pool, -1)
             asked = None if numbers is None else json.dumps(list(numbers))
             rows: Any = connection.execute(
                 M.read_traces if asked is None else M.read_some_traces,
@@ -281,11 +282,11 @@ class Remembering:
         await self._write(work)
 
     async def generations(self, workspace: str) -> list[Generation]:
-        return await self._read(lambda connection: _generations(connection, workspace))
+        return await self._read(lambda connection: read_generations(connection, workspace))
 
     async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
         def work(connection: apsw.Connection) -> Generation:
-            there = _generations(connection, workspace)
+            there = read_generations(connection, workspace)
             for one in there:
                 if one.identity == identity:
                     return one
@@ -298,7 +299,7 @@ class Remembering:
 
     async def activate(self, workspace: str, generation: int) -> None:
         def work(connection: apsw.Connection) -> None:
-            there = _generations(connection, workspace)
+            there = read_generations(connection, workspace)
             if all(one.number != generation for one in there):
                 return
             for one in there:
@@ -306,6 +307,7 @@ class Remembering:
                     _write_generation(connection, workspace, one, 1)
                 else:
                     connection.execute(M.drop_generation_traces, (one.number, workspace))
+                    connection.execute(M.drop_generation_segments, (one.number, workspace))
                     _write_generation(connection, workspace, one._replace(identity=b""), DROPPED)
 
         await self._write(work)
@@ -322,7 +324,8 @@ def _narrowed(query: MemoryQuery) -> str:
     return read.replace("1 = 1", " AND ".join(("1 = 1", *chosen)))
 
 
-def _pids(connection: apsw.Connection, workspace: str, pools: Sequence[bytes]) -> dict[bytes, int]:
+def find_pids(connection: apsw.Connection, workspace: str, pools: Sequence[bytes]) -> dict[bytes, int]:
+    """The numbers of pools; without those that there are not."""
     found = ((pool, _one(connection, M.find_pool, (workspace, pool))) for pool in pools)
     return {pool: row[0] for pool, row in found if row is not None}
 
@@ -335,7 +338,8 @@ def _change(pool: bytes, generation: int, columns: Sequence[Any]) -> Change:
     return Change(memory, words, vector, recalled, recalled_at)
 
 
-def _generations(connection: apsw.Connection, workspace: str) -> list[Generation]:
+def read_generations(connection: apsw.Connection, workspace: str) -> list[Generation]:
+    """The generations of a workspace that were not dropped."""
     found = []
     rows: Any = connection.execute(M.list_generations, (workspace,))
     for number, identity, active, check in rows:

@@ -139,6 +139,48 @@ DELETE FROM holdfast_traces
 WHERE pid = ? AND number = ? AND generation IN (SELECT generation FROM holdfast_generations)
 RETURNING length(words) + coalesce(length(vector), 0), vector IS NOT NULL;
 
+-- name: read_segments
+-- The segments of a pool.
+SELECT after, upto, first, last, owner, body, checksum FROM holdfast_segments
+WHERE generation = ? AND pid = ? ORDER BY after;
+
+-- name: segment_spans
+-- From where to where each segment of a generation reaches.
+SELECT p.pool, s.after, s.upto FROM holdfast_pools p CROSS JOIN holdfast_segments s
+    ON s.generation = :generation AND s.pid = p.pid
+WHERE p.workspace = :workspace ORDER BY p.pool, s.after;
+
+-- name: forgotten_since
+-- Whether a memory between two numbers was forgotten after a count.
+SELECT 1 FROM holdfast_memories
+WHERE pid = :pid AND changed > :seen AND id = '' AND number BETWEEN :first AND :last LIMIT 1;
+
+-- name: drop_overlapping
+-- The segments whose place another one takes.
+DELETE FROM holdfast_segments WHERE generation = ? AND pid = ? AND after < ? AND upto > ?;
+
+-- name: put_segment
+-- Changes of a pool, packed together.
+INSERT INTO holdfast_segments (generation, pid, after, upto, first, last, owner, checksum, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (generation, pid, after) DO UPDATE
+SET upto = excluded.upto, first = excluded.first, last = excluded.last, owner = excluded.owner,
+    checksum = excluded.checksum, body = excluded.body;
+
+-- name: drop_segments
+-- The segments that may hold a memory.
+DELETE FROM holdfast_segments WHERE pid = :pid AND first <= :number AND last >= :number;
+
+-- name: drop_generation_segments
+-- The segments of a generation that is dropped.
+DELETE FROM holdfast_segments
+WHERE generation = ? AND pid IN (SELECT pid FROM holdfast_pools WHERE workspace = ?);
+
+-- name: read_recalls
+-- How often the memories of a pool were recalled.
+SELECT r.number, r.count FROM holdfast_memories m INDEXED BY holdfast_memories_changed
+CROSS JOIN holdfast_recalls r ON r.number = m.number WHERE m.pid = ?;
+
 -- name: find_recall
 -- How often a memory was recalled.
 SELECT count, time, checksum FROM holdfast_recalls WHERE number = ?;
@@ -191,6 +233,10 @@ FROM holdfast_memories;
 -- Every trace, likewise.
 SELECT number, checksum, generation, pid, number, words, vector FROM holdfast_traces;
 
+-- name: all_segments
+-- Every segment, likewise.
+SELECT after, checksum, generation, pid, after, upto, first, last, owner, body FROM holdfast_segments;
+
 -- name: all_recalls
 -- Every count of recalls, likewise.
 SELECT number, checksum, number, count, time FROM holdfast_recalls;
@@ -209,6 +255,10 @@ WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = t.number AN
    OR NOT EXISTS (
       SELECT 1 FROM holdfast_generations g JOIN holdfast_pools p ON p.workspace = g.workspace
       WHERE g.generation = t.generation AND p.pid = t.pid AND g.active >= 0)
+UNION ALL SELECT 1 FROM holdfast_segments s
+WHERE NOT EXISTS (
+      SELECT 1 FROM holdfast_generations g JOIN holdfast_pools p ON p.workspace = g.workspace
+      WHERE g.generation = s.generation AND p.pid = s.pid AND g.active >= 0)
 UNION ALL SELECT 1 FROM holdfast_recalls r
 WHERE NOT EXISTS (SELECT 1 FROM holdfast_memories m WHERE m.number = r.number AND m.id <> '') LIMIT 1;
 

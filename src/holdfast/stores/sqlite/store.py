@@ -48,6 +48,7 @@ from .lane import SqliteLane
 from .leases import check_fence, read_lease, write_lease
 from .memories import Remembering
 from .runs import claim, due_runs, list_runs, read_run
+from .segments import Packing
 from .sql import Q
 from .writing import SqliteTransaction, Writing
 
@@ -62,7 +63,7 @@ class Mark(NamedTuple):
     version: int
 
 
-class SqliteStore(Finding, Remembering):
+class SqliteStore(Finding, Remembering, Packing):
     """A journal store in one SQLite file. Safe to share between threads."""
 
     name = "sqlite"

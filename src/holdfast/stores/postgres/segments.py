@@ -1,0 +1,58 @@
+"""Segments: changes of a pool packed together, and what is read beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...ports import Segment
+from ..rowcheck import checksum
+from .connection import Connection
+from .memories import M, Pool, read_generations
+
+T = TypeVar("T")
+
+
+class Packing:
+    """The part of the store that keeps segments."""
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
+        def work(connection: Connection) -> list[Segment]:
+            rows = connection.execute(M.read_segments, (workspace, pool, generation), binary=True)
+            return [Segment(*fields[3:]) for *fields, check in rows if checksum(*fields) == check]
+
+        return await self._do(work)
+
+    async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
+        def work(connection: Connection) -> list[tuple[bytes, int, int]]:
+            rows = connection.execute(M.segment_spans, (workspace, generation), binary=True)
+            return [(pool, after, upto) for pool, after, upto in rows]
+
+        return await self._do(work)
+
+    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        def work(connection: Connection) -> bool:
+            there = read_generations(connection, M.keep_generations, workspace)
+            place = Pool(connection, workspace, pool).place  # locked: nothing is forgotten until it is stored
+            if all(one.number != generation for one in there):
+                return False
+            late = (*place, seen, segment.first, segment.last)
+            if connection.execute(M.forgotten_since, late).fetchone() is not None:
+                return False
+            fields = (*place, generation, *segment)
+            connection.execute(M.drop_overlapping, (*place, generation, segment.upto, segment.after))
+            connection.execute(M.put_segment, (*fields, checksum(*fields)))
+            return True
+
+        return await self._write(work)
+
+    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+        return await self._do(
+            lambda connection: dict(connection.execute(M.read_recalls, (workspace, pool), binary=True).fetchall())
+        )

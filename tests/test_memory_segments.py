@@ -1,0 +1,204 @@
+"""Segments: a process that begins reads packed changes, finds what it would find without, and nothing that is gone."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from programs.children import Nursery
+from programs.minds import DIMS, open_mind, vectors_of
+
+import holdfast
+from holdfast.embedders import CallableEmbedder
+from holdfast.memory import segmenting
+from holdfast.memory.searching import Searching
+from holdfast.memory.texts import Texts
+from holdfast.runtime import drive
+from holdfast.testing.clock import FakeClock
+
+SAID = 60
+KEY = bytes(range(32))
+PLANTED = "xylophonewoodpecker"
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmenting, "LEAST", 8)
+    monkeypatch.setattr(segmenting, "MOST", 32)
+    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+
+
+def fill(hf: holdfast.Holdfast, clock: FakeClock, count: int = SAID) -> None:
+    for number in range(count):
+        clock.advance(600)
+        if number % 2:
+            text = f"Saw the lighthouse number {number} on 3 May, did you?"
+            hf.session(f"talk {number % 3}").remember(
+                text, kind="episode", subject="ada", speaker=f"Speaker{number % 4}"
+            )
+        else:
+            details: Any = {"metadata": {"part": number % 3}, "importance": number / 100}
+            hf.memory.remember(f"The boat {number} is painted in colour {number % 7}", subject="ada", **details)
+    hf.memory.catch_up()
+
+
+def asked(hf: holdfast.Holdfast) -> list[Any]:
+    found: list[Any] = []
+    for how in ({}, {"metadata": {"part": 1}}, {"kinds": ["episode"]}):
+        for question in ("Which lighthouse did Speaker1 see in May?", "What colour is boat 12?", "lighthouse boat"):
+            hits = hf.memory.recall(question, subject="ada", limit=8, **how)
+            found += [(hit.memory.content, pytest.approx(hit.score, abs=1e-4)) for hit in hits]
+    return found
+
+
+def spans(hf: holdfast.Holdfast) -> list[tuple[bytes, int, int]]:
+    journal = hf._core._journal
+    (made,) = drive(journal.store.generations(journal.workspace))
+    return drive(journal.store.segment_spans(journal.workspace, made.number))
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch, address: str, **settings: Any) -> list[Any]:
+    """What is found by a process that reads no segment."""
+
+    async def unreadable(*_: Any) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Texts, "unpacked", unreadable)
+        with open_mind(address, **settings) as hf:
+            return asked(hf)
+
+
+@pytest.mark.promise("S2", "R5")
+def test_a_new_process_finds_the_same_by_segments(
+    any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_mind(any_address, clock=clock) as hf:
+        fill(hf, clock)
+        before = spans(hf)
+        assert len(before) >= 2
+        assert [after for _, after, _ in before] == [0, *(upto for _, _, upto in before[:-1])]
+        if any_address == "memory:":
+            return
+        hf.memory.remember("The boat 99 is new here", subject="ada", fresh=True)
+    opened: list[int] = []
+    original = Texts.opened
+
+    async def counted(self: Texts, changes: Any, *rest: Any) -> Any:
+        opened.append(len(changes))
+        return await original(self, changes, *rest)
+
+    plain = one_by_one(monkeypatch, any_address, clock=clock)
+    with monkeypatch.context() as patch, open_mind(any_address, clock=clock) as hf:
+        patch.setattr(Texts, "opened", counted)
+        assert asked(hf) == plain
+        assert sum(opened) < SAID / 2
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("G3", "G4")
+def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock) as hf:
+        gone = hf.memory.remember("A secret boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
+        old = hf.memory.remember("The anchor is green", subject="ada", key="anchor")
+        fill(hf, clock)
+        held = len(spans(hf))
+        hf.memory.remember("The anchor is red", subject="ada", key="anchor")
+        hf.memory.forget(gone.id)
+        assert len(spans(hf)) == held - 1
+    assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    with open_mind(address, clock=clock) as hf:
+        texts = [hit.memory.content for hit in hf.memory.recall("anchor boat", subject="ada", limit=100)]
+        assert len(texts) == SAID + 1
+        assert not {gone.content, old.content} & set(texts)
+        fill(hf, clock, 0)
+        hf.memory._core.mind.indexing._segmenting._looked.clear()
+        hf.memory.catch_up()
+        assert len(spans(hf)) >= held, "the gap is filled again"
+        assert hf.verify().ok
+    assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    plain = one_by_one(monkeypatch, address, clock=clock)
+    with open_mind(address, clock=clock) as hf:
+        assert asked(hf) == plain
+        hf.erase("ada")
+        assert spans(hf) == []
+        assert hf.verify().ok
+
+
+def test_segments_of_a_sealed_store_are_sealed(tmp_path: Path, clock: FakeClock) -> None:
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock, key=KEY) as hf:
+        hf.memory.remember("A boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
+        fill(hf, clock)
+        assert spans(hf)
+        expected = asked(hf)
+    assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
+    with open_mind(address, clock=clock, key=KEY) as hf:
+        assert asked(hf) == expected
+    with open_mind(address, clock=clock, key=KEY) as hf:
+        hf.erase("ada")
+        assert spans(hf) == []
+
+
+@pytest.mark.parametrize(
+    "spoilt", ["body = zeroblob(length(body))", "after = after + 1", "owner = x'00'", "upto = upto + 1"]
+)
+def test_a_damaged_segment_is_said_and_not_used(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, spoilt: str
+) -> None:
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock) as hf:
+        fill(hf, clock)
+    plain = one_by_one(monkeypatch, address, clock=clock)
+    with closing(apsw.Connection(address)) as db:
+        db.execute(f"UPDATE holdfast_segments SET {spoilt} WHERE rowid = (SELECT max(rowid) FROM holdfast_segments)")
+    with open_mind(address, clock=clock) as hf:
+        assert asked(hf) == plain
+        assert any("the segment" in str(problem) for problem in hf.verify().problems)
+
+
+def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, clock: FakeClock) -> None:
+    with open_mind(str(tmp_path / "agent.db"), clock=clock) as hf:
+        for number in range(20):
+            hf.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
+        hf.memory.catch_up()
+        assert spans(hf) == []
+        assert len(hf.memory.recall("note", session="s", limit=50)) == 20
+
+
+@pytest.mark.promise("S7")
+def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeClock) -> None:
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock) as hf:
+        fill(hf, clock)
+        assert spans(hf)
+    other = CallableEmbedder(vectors_of, name="other", dims=DIMS)
+    with open_mind(address, clock=clock, embedder=other) as hf:
+        list(hf.memory.reindex())
+        assert spans(hf) == []
+        hf.memory.catch_up()
+        assert spans(hf)
+        expected = asked(hf)
+        assert hf.verify().ok
+    with open_mind(address, clock=clock, embedder=other) as hf:
+        assert asked(hf) == expected
+
+
+@pytest.mark.promise("S7", "G3")
+@pytest.mark.parametrize("point", ["memory.packing", "memory.packed"])
+def test_a_kill_while_packing_loses_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
+    address = str(tmp_path / "agent.db")
+    child = nursery.start("minds:pack_all", crash=(point, 2), address=address, count=40)
+    assert child.wait() == -signal.SIGKILL, child.complaint()
+    with open_mind(address) as hf:
+        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 40
+        hf.memory.catch_up()
+        assert len(spans(hf)) >= 2
+        assert hf.verify().ok
+    with open_mind(address) as hf:
+        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 40
