@@ -33,7 +33,7 @@ def filled(_new_bound_database: Callable[[], tuple[str, str]]) -> tuple[str, str
 
 
 def pool_of(hf: holdfast.Holdfast) -> Pool:
-    pool = hf._core._journal.store._pool  # type: ignore[attr-defined]
+    pool = hf._core._journal.store.pool  # type: ignore[attr-defined]
     assert isinstance(pool, Pool)
     return pool
 

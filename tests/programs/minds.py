@@ -85,7 +85,7 @@ def pack_all(say: Say, address: str, count: int) -> None:
     """Remember facts with their vectors, and pack them a few at a time."""
     segmenting.LEAST, segmenting.MOST = 8, 16
     with open_mind(address) as hf:
-        hf.memory._core.mind.indexing._ending = True  # nothing in the background
+        hf.memory._core.mind.indexing._ending.set()  # nothing in the background
         for number in range(count):
             hf.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
         hf.memory.catch_up()

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 import holdfast
+from holdfast.memory import segmenting
 
 from .children import until
 from .minds import open_mind
@@ -52,6 +53,11 @@ def live(hf: holdfast.Holdfast) -> Nowhere:
     session.checkpoint({"messages": [{"n": number} for number in range(20)]})
     session.remember("the sun is up", subject="ada", key="sun", fresh=True)
     hf.memory.recall("sun", subject="ada")
+    usual, segmenting.LEAST = segmenting.LEAST, 1
+    try:
+        hf.memory.catch_up()  # packs what is there
+    finally:
+        segmenting.LEAST = usual
     session.fork("branch", at=1).append("note", f"in the branch of {hf.workspace}")
     hf.run(report, "SELECT 1", id="report")
     session.lease("somebody", seconds=60)

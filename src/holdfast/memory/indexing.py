@@ -74,7 +74,7 @@ class Indexing:
                 self._embedding.fetch()
                 while not self._ending.is_set() and drive(self.once()):
                     pass
-                if not self._ending:
+                if not self._ending.is_set():
                     drive(self.pack())
             self._wanted.wait(_LOOK_EVERY)
 
