@@ -17,7 +17,7 @@ import holdfast
 from holdfast.embedders import CallableEmbedder
 from holdfast.memory import candidates, holding
 from holdfast.memory.holding import Holding
-from holdfast.memory.pools import Pool, codes_of
+from holdfast.memory.pools import codes_of
 from holdfast.memory.postings import Packed, Postings
 from holdfast.memory.searching import Searching
 from holdfast.testing.clock import FakeClock
@@ -200,12 +200,14 @@ def test_vectors_are_let_go_first_and_read_again(mind: holdfast.Holdfast, monkey
     monkeypatch.setattr(
         holding, "KEPT", sum(pool.held_bytes for pool in pools) + max(pool.vector_bytes for pool in pools)
     )
+    mind.memory.remember("A violin more", subject="bob")
     mind.memory.recall("violin", subject="bob")
     assert [pool.exact for pool in held_by(mind)._pools.values()].count(False) >= 1
     assert len(held_by(mind)._pools) == len(pools)
     monkeypatch.setattr(holding, "KEPT", 2**40)
     assert [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS] == whole
     monkeypatch.setattr(holding, "KEPT", 1)
+    held_by(mind).forget()
     mind.memory.recall("violin", everyone=True)
     assert len(held_by(mind)._pools) == 1
 
@@ -245,6 +247,6 @@ def test_packed_lists_are_what_was_put_in() -> None:
 def test_codes_are_the_sides_of_a_center(dims: int) -> None:
     vectors = np.random.default_rng(dims).standard_normal((20, dims)).astype(np.float32) + 3
     center = vectors.mean(axis=0)
-    pool = Pool(dims, center=center)
-    distances = candidates._distances(pool, codes_of(vectors, center), vectors[4])
+    codes = codes_of(vectors, center)
+    distances = candidates._distances(codes, codes[:, 4])
     assert distances.tolist() == [int(((row > center) != (vectors[4] > center)).sum()) for row in vectors]

@@ -98,7 +98,9 @@ class WordScores(NamedTuple):
     among: tuple[Corpus, Corpus]
 
 
-def word_scores(pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None) -> WordScores:
+def word_scores(
+    pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
+) -> WordScores:
     """How well the words of some pools fit some terms. Without `measures` the pools are all that there is."""
     own = [[_hits(pool, term) for pool in pools] for term in terms]
     lengths = [pool.column("length") * pool.column("alive") for pool in pools]
@@ -112,7 +114,7 @@ def word_scores(pools: Sequence[Pool], terms: Sequence[int], measures: Measures 
         beside = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
         near_scores = beside.scores()
     told = _told(pools, own, lengths) if measures is None else list(measures.session_words)
-    return WordScores(scores, near_scores, told, each.coverage(), (each.corpus, beside.corpus))
+    return WordScores(scores, near_scores, told, each.coverage() if coverage else [], (each.corpus, beside.corpus))
 
 
 def session_scores(pools: Sequence[Pool], terms: Sequence[int]) -> list[Floats]:

@@ -24,7 +24,7 @@ from .ranking import Chosen, Question, Ranked, rank
 from .selecting import Asked, Selection, chosen_of
 from .traces import Vector
 
-CANDIDATES = 500
+CANDIDATES = 300
 COMMON = 50_000
 """A word of more memories is common: it finds none, but counts for those that are found."""
 _SAMPLED = 128
@@ -88,8 +88,9 @@ class Candidates:
             rare, common = _told_apart(asked.question, pools)
             cosines = None
             if asked.vector is not None:
-                estimate = _estimated(asked.vector, pools)
-                found = [estimate.by_distance[_distances(pool, pool.codes, asked.vector)] for pool in pools]
+                codes = _Codes(asked.vector)
+                estimate = _estimated(asked.vector, codes, pools)
+                found = [estimate.by_distance[_distances(pool.codes, codes.of(pool))] for pool in pools]
                 cosines = np.concatenate(found), estimate.spread
             question = replace(asked.question, terms=rare)
             ranked = rank(question, pools, chosen, None, asked.wanted.weights, None, cosines)
@@ -232,17 +233,31 @@ def _told_apart(question: Question, pools: Sequence[Pool]) -> tuple[tuple[int, .
     return rare, {term: count for term, count in held.items() if term not in rare}
 
 
-def _distances(pool: Pool, codes: NDArray[np.uint64], vector: Vector) -> NDArray[np.uint16]:
-    """In how many bits codes of a pool differ from that of a vector."""
+def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """In how many bits codes differ from one."""
     distances = np.zeros(codes.shape[1], dtype=np.uint16)
-    if pool.center is not None:
-        code = codes_of(vector[None, :], pool.center)[:, 0]
-        for words, word in zip(codes, code, strict=True):
-            distances += np.bitwise_count(words ^ word)
+    for words, word in zip(codes, code, strict=True):
+        distances += np.bitwise_count(words ^ word)
     return distances
 
 
-def _estimated(vector: Vector, pools: Sequence[Pool]) -> _Estimate:
+class _Codes:
+    """The code of a question, for each center that pools have: mostly one."""
+
+    def __init__(self, vector: Vector) -> None:
+        self._vector = vector
+        self._known: dict[int, NDArray[np.uint64]] = {}
+
+    def of(self, pool: Pool) -> NDArray[np.uint64]:
+        if pool.center is None:
+            return np.zeros(0, dtype=np.uint64)
+        found = self._known.get(id(pool.center))
+        if found is None:
+            found = self._known[id(pool.center)] = codes_of(self._vector[None, :], pool.center)[:, 0]
+        return found
+
+
+def _estimated(vector: Vector, codes: _Codes, pools: Sequence[Pool]) -> _Estimate:
     """What the distance of two codes says of a cosine, from the samples."""
     sampled = [pool for pool in pools if len(pool.sample) and pool.center is not None]
     steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
@@ -250,8 +265,7 @@ def _estimated(vector: Vector, pools: Sequence[Pool]) -> _Estimate:
     if not sampled:
         return _Estimate(angles.astype(np.float32), Spread(0.0, 1 / float(np.sqrt(len(vector)))))
     true = np.concatenate([pool.sample @ vector for pool in sampled])
-    codes = [(pool, codes_of(pool.sample, pool.center)) for pool in sampled if pool.center is not None]
-    seen = angles[np.concatenate([_distances(pool, some, vector) for pool, some in codes])]
+    seen = angles[np.concatenate([_distances(pool.sample_codes, codes.of(pool)) for pool in sampled])]
     spread, guessed = Spread.of(true), Spread.of(seen)
     slope = 1.0
     if guessed.deviation > 1e-9 and len(true) > 2:

@@ -37,6 +37,8 @@ class Holding:
         self._texts = texts
         self._embedding = embedding
         self.exact_upto = EXACT
+        self._grown = False
+        """Whether something was taken in since it was last looked at what all of it takes."""
         self._centers: dict[int, Vector] = {}
         self._pools: OrderedDict[tuple[bytes, int], Pool] = OrderedDict()
         self.lock = threading.RLock()
@@ -75,6 +77,7 @@ class Holding:
                 with self.lock:
                     if pool.seen == seen:
                         pool.take_vectors(*read)
+                        self._grown = True
         self._let_go()
         return [pool for _, pool in found]
 
@@ -86,6 +89,7 @@ class Holding:
             with self.lock:
                 if pool.seen == seen:
                     pool.take_codes(center, *read)
+                    self._grown = True
 
     async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, Pool]]:
         """Pools as they are now, each with its name."""
@@ -102,6 +106,7 @@ class Holding:
                 known = await self._loaded(name, generation, center, counted[name])
                 with self.lock:
                     known = self._pools.setdefault((name, generation), known)
+                    self._grown = True
             with self.lock:
                 if (name, generation) in self._pools:
                     self._pools.move_to_end((name, generation))
@@ -151,6 +156,7 @@ class Holding:
             with self.lock:
                 if pool.seen == seen:
                     _take_in(pool, changes, opened)
+                    self._grown = True
             if not changes:
                 break  # the count moves with the row: another look finds it
 
@@ -171,12 +177,13 @@ class Holding:
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.traces(workspace, name, generation, wanted) if pool.dims else []
-        found = await self._texts.vectors(name, kept, pool.dims, generation)
-        rows = np.array(list(found.values()), dtype=np.float32).reshape(-1, pool.dims)
-        return np.fromiter(found, dtype=np.int64, count=len(found)), rows
+        return await self._texts.vectors(name, kept, pool.dims, generation)
 
     def _let_go(self) -> None:
         with self.lock:
+            if not self._grown:
+                return
+            self._grown = False
             kept = sum(pool.held_bytes + pool.vector_bytes for pool in self._pools.values())
             for pool in list(self._pools.values())[:-1]:
                 if kept > KEPT:

@@ -88,17 +88,24 @@ class Pool:
     The vectors are there while the pool is `exact`. Where it has a `center`, of each vector there is a code: on which
     side of the center each of its numbers lies, a bit each, which takes a thirtieth."""
 
-    def __init__(self, dims: int, exact: bool = True, center: Vector | None = None) -> None:
+    def __init__(
+        self,
+        dims: int,
+        exact: bool = True,
+        center: Vector | None = None,
+        columns: dict[str, NDArray[Any]] | None = None,
+    ) -> None:
         self.dims = dims
         self.size = 0
         self.seen = 0
         """The count of changes that this pool has taken in."""
-        self._columns = {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
+        self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
         self.center = center
         self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
         self._vectors: Vector | None = np.zeros((16, dims), dtype=np.float32) if exact else None
         self.sample: Vector = np.zeros((0, dims), dtype=np.float32)
         """The vectors of some memories, by which it is measured what codes say."""
+        self.sample_codes: NDArray[np.uint64] = np.zeros((0, 0), dtype=np.uint64)
         self.sampled = 0
         """How many memories there were when it was taken."""
         self._postings = Postings()
@@ -390,7 +397,7 @@ class Pool:
         there = places >= 0
         self._vectors = np.zeros((len(self._columns["alive"]), self.dims), dtype=np.float32)
         self._columns["known"][: self.size] = False
-        self.put_vectors(places[there], vectors[there])
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def take_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """Have codes from now on, with the vectors of these memories; others have none."""
@@ -398,12 +405,14 @@ class Pool:
         there = places >= 0
         self.center = center
         self._codes = np.zeros((-(-self.dims // 64), len(self._columns["alive"])), dtype=np.uint64)
-        self.put_vectors(places[there], vectors[there])
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def take_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """The vectors of some memories, as a sample of all."""
         there = self._index.find(numbers, self._columns["alive"]) >= 0
         self.sample, self.sampled = vectors[there], self.size
+        if self.center is not None:
+            self.sample_codes = codes_of(self.sample, self.center)
 
     def _make_room(self, size: int) -> None:
         there = len(self._columns["alive"])
@@ -427,9 +436,8 @@ class Pool:
     def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> Pool:
         """Some memories as a pool of their own that is only read: places ascending, with the words of a question and
         without vectors. Whom it stands beside is kept as far as they are among them; sessions keep their numbers."""
-        taken = Pool(self.dims)
+        taken = Pool(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
         taken.size = len(places)
-        taken._columns = {name: self._columns[name][places] for name in COLUMNS}
         for side in ("before", "after"):
             beside = taken._columns[side]
             at = np.minimum(np.searchsorted(places, beside), max(0, len(places) - 1))
@@ -457,7 +465,9 @@ class Pool:
 
     def days(self, on: dt.date) -> NDArray[np.float32]:
         """How many days ago each memory is from, at least 0."""
-        return np.maximum(0, on.toordinal() - self.column("day").astype(np.int64)).astype(np.float32)
+        ages: NDArray[np.float32] = np.float32(on.toordinal()) - self.column("day").astype(np.float32)
+        ages[ages < 0] = 0
+        return ages
 
 
 class _Index:

@@ -38,7 +38,7 @@ class Packed(NamedTuple):
 
     def find(self, term: int) -> slice | None:
         """Where the list of a term lies."""
-        at = int(np.searchsorted(self.terms, np.uint32(term)))
+        at = int(self.terms.searchsorted(np.uint32(term)))
         if at == len(self.terms) or self.terms[at] != term:
             return None
         return slice(int(self.offsets[at]), int(self.offsets[at + 1]))

@@ -144,13 +144,14 @@ def rank(
     searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(pools, searched.chosen, {})
-    words = word_scores(pools, question.terms, measures)
+    rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
+    words = word_scores(pools, question.terms, measures, coverage=not rough)
     own = searched.standardised("words", np.concatenate(words.own))
     near = own
     if words.near is not words.own:
         near = searched.standardised("near_words", np.concatenate(words.near))
     relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
-    likeness = np.concatenate(words.coverage)
+    likeness = None if rough else np.concatenate(words.coverage)
     if cosines is None and vector is not None:
         cosines = searched.each(lambda pool: pool.vectors @ vector), None
     if cosines is not None:
@@ -159,7 +160,8 @@ def rank(
         # What has no vector yet must not fall behind for that: its words stand for its meaning.
         if not known.all():
             relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
-        likeness = np.clip(np.maximum(likeness, cosines[0]), 0, 1)
+        if likeness is not None:
+            likeness = np.clip(np.maximum(likeness, cosines[0]), 0, 1)
     sessions = _Sessions(words.told, None if cosines is None else cosines[0], searched)
     parts = (
         relevance
@@ -317,10 +319,20 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
         "substance": substance,
         "time": _nearness(question, searched, weights),
         "dated": dated,
-        "importance": weights.importance * (searched.column("importance") - 0.5),
+        "importance": np.float32(weights.importance) * (searched.column("importance") - np.float32(0.5)),
         "recency": np.float32(weights.recency) * np.exp2(age),
-        "access": weights.access * np.log1p(searched.column("recalled")),
+        "access": _access(searched, weights),
     }
+
+
+def _access(searched: _Searched, weights: Weights) -> Floats:
+    recalled = searched.column("recalled")
+    often = np.nonzero(recalled)[0]
+    if not len(often):
+        return searched.nothing()
+    access = np.zeros(len(recalled), dtype=np.float32)
+    access[often] = weights.access * np.log1p(recalled[often])
+    return access
 
 
 def _asked_about(question: Question, searched: _Searched, weights: Weights) -> Floats:
@@ -341,10 +353,12 @@ def speaker_shares(pools: Sequence[Pool]) -> dict[str, float]:
     """Which part of the living memories of some pools each speaker said."""
     said: dict[str, int] = {}
     for pool in pools:
+        if not pool.speakers.names:
+            continue
         counts = np.bincount(pool.column("speaker")[pool.column("alive")] + 1, minlength=len(pool.speakers.names) + 1)
         for name, count in zip(pool.speakers.names, counts[1:].tolist(), strict=True):
             said[name] = said.get(name, 0) + count
-    everything = max(1, sum(pool.count() for pool in pools))
+    everything = max(1, sum(pool.count() for pool in pools)) if said else 1
     return {name: count / everything for name, count in said.items()}
 
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import JournalDamaged
 from ..journal.events import Event
@@ -108,15 +110,24 @@ class Texts:
                 found[one.row.number] = Entry(one.row, gist, None, one.recalled)
         return found
 
-    async def vectors(self, pool: bytes, kept: Sequence[Kept], dims: int, generation: int) -> dict[int, Vector]:
-        """The vectors of some traces of a pool, by number; without those that cannot be read."""
-        vectors: dict[int, bytes] = {}
+    async def vectors(
+        self, pool: bytes, kept: Sequence[Kept], dims: int, generation: int
+    ) -> tuple[NDArray[np.int64], Vector]:
+        """The vectors of some traces of a pool: their numbers, and a row for each; without those that cannot be
+        read."""
+        owners = {ref: await self._journal.landmarks.owner_of(ref) for ref in {one.owner for one in kept}}
+        numbers: list[int] = []
+        packed: list[bytes] = []
         for one in kept:
-            owner = await self._journal.landmarks.owner_of(one.owner)
-            if owner is not None and one.vector is not None:
-                with suppress(ValueError):
-                    vectors[one.number] = self._disclosed(one.vector, owner, pool, one.id, generation, b"v")
-        return unpacked(vectors, dims)
+            owner = owners[one.owner]
+            if owner is None or one.vector is None:
+                continue
+            with suppress(ValueError):
+                body = self._disclosed(one.vector, owner, pool, one.id, generation, b"v")
+                if has_dims(body, dims):
+                    numbers.append(one.number)
+                    packed.append(body)
+        return np.array(numbers, dtype=np.int64), unpack_vectors(packed, dims)
 
     def _disclosed(
         self, envelope: bytes, owner: Owner, pool: bytes, id: str, generation: int, part: bytes = b""
