@@ -16,8 +16,8 @@ import pytest
 import holdfast
 from holdfast.embedders import CallableEmbedder
 from holdfast.memory import candidates, holding
+from holdfast.memory.columns import codes_of
 from holdfast.memory.holding import Holding
-from holdfast.memory.pools import codes_of
 from holdfast.memory.postings import Packed, Postings
 from holdfast.memory.searching import Searching
 from holdfast.testing.clock import FakeClock

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from ..runtime import aside
 from .bm25 import session_scores, term_scores
+from .columns import codes_of
 from .holding import Holding
 from .measures import Corpus, Floats, Measures, Spread
-from .pools import Pool, codes_of
+from .pools import Pool
 from .ranking import Chosen, Question, Ranked, rank
 from .selecting import Asked, Selection, chosen_of
 from .traces import Vector

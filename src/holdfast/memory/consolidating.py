@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..ports import Beside, MemoryQuery, MemoryRow
+from .columns import EPISODE
 from .contradictions import Contradiction
 from .items import Memory
 from .names import names
-from .pools import EPISODE, Pool
+from .pools import Pool
 from .searching import Searching
 from .texts import Texts
 from .words import STOP_WORDS, terms

@@ -12,8 +12,8 @@ from ..journal.journal import Journal
 from ..ports import MemoryQuery
 from .catalog import Catalog
 from .claims import Claim, claims, contradict
+from .columns import EPISODE
 from .items import Memory
-from .pools import EPISODE
 from .traces import READ_UPTO
 
 _APART = frozenset((EPISODE, "procedure"))

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .pools import COLUMNS, EPISODE, Entry, Pool
+from .columns import COLUMNS, EPISODE
+from .pools import Entry, Pool
 from .postings import Packed
 
 _OWN = tuple(

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from .columns import EPISODE
 from .measures import Floats, Measures, Spread
-from .pools import EPISODE, Pool
+from .pools import Pool
 from .ranking import DEFAULT, Chosen, Question, Weights
 from .traces import Vector
 
