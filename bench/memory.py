@@ -8,7 +8,7 @@ their values do not change the time it takes to compare them. Texts are made of 
 Recalls are timed, and memory is measured, in a process of its own that opens the filled store and does nothing but ask:
 `first_recall_ms_10k_of_1m` is its first recall of a subject with 10,000 of 1,000,000 memories, `rss_mb_1m` the most
 memory that it ever had, after recalls of three subjects and of everybody. With --words nothing is embedded. The default
-sizes take some minutes; 1000000 takes a quarter of an hour: ask for it by --sizes. --keep FOLDER leaves the stores
+sizes take some minutes; 1000000 takes much longer: ask for it by --sizes. --keep FOLDER leaves the stores
 there, and finds them again.
 """
 
