@@ -162,3 +162,19 @@ def test_recalls_of_which_the_answer_was_lost_are_not_counted_twice(postgres_url
             for _ in range(3):
                 note_recalls(connection, "default", [(number, 2, 9), (number, 1, 8)], tried)
         assert [change[3:] for change in drive(changed(hf._core)) if change.row.number == number] == [(4, 9)]
+
+
+@pytest.mark.promise("S4")
+def test_two_handles_on_a_file_count_its_memories_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, embedder="none") as one, holdfast.open(path, embedder="none") as other:
+        for number in range(6):
+            for handle in (one, other, one):
+                assert handle.memory.remember(f"fact {number}").content == f"fact {number}"
+            other.memory.remember(f"only {number}", subject="ada" if number % 2 else None)
+        assert sorted(memory.times for memory in one.memory.list()) == [1] * 3 + [3] * 6
+        assert len(other.memory.recall("fact", limit=20)) == 9
+        other.erase("ada")
+        one.memory.remember("fact 6")
+        assert [hit.memory.content for hit in other.memory.recall("fact 6", limit=1)] == ["fact 6"]
+        assert one.verify().ok

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
-from ..memoryrows import DROPPED, Ledger, noted, settle_all, touched, traced_upto
+from ..memoryrows import DROPPED, Ledger, entering, noted, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
 
@@ -30,6 +30,32 @@ class Counts:
         """Somebody else wrote, or may have."""
         self.pools.clear()
         self.last = None
+
+    def next_number(self, connection: apsw.Connection) -> int:
+        """The number of a new memory."""
+        last = int(_one(connection, M.last_number, ())[0]) if self.last is None else self.last
+        self.last = last + 1
+        return last + 1
+
+
+class Newcomer:
+    """A memory that meets no other in a pool that is known: most are like this, and need no ledger."""
+
+    def __init__(self, connection: apsw.Connection, counts: Counts, workspace: str, row: MemoryRow) -> None:
+        self._connection, self._counts, self._row = connection, counts, row
+        self._place = (workspace, row.pool)
+
+    def written(self, sid: int) -> Touched:
+        """Store it; nothing was touched."""
+        row, (pid, changes) = self._row, self._counts.pools[self._place]
+        number = self._counts.next_number(self._connection)
+        fields = (number, pid, row.id, sid, *row[3:17], changes + 1, 0)
+        self._connection.execute(M.write_memory, (*fields, checksum(*fields)))
+        self._counts.pools[self._place] = (pid, changes + 1)
+        return _UNTOUCHED
+
+
+_UNTOUCHED = Touched()
 
 
 class Pool:
@@ -79,7 +105,7 @@ class Pool:
         if self.pid is None:
             (self.pid,) = _one(self._connection, M.add_pool, (self._workspace, self.pool))
             execute(M.check_pool, (checksum(self.pid, self._workspace, self.pool), self.pid))
-        for row in ledger.numbered(self._next_number):
+        for row in ledger.numbered(lambda: self._counts.next_number(self._connection)):
             where = self._inner.get(row.number, (sid, 0)) if row.id else (0, 0)
             fields = (row.number, self.pid, row.id, where[0], *row[3:18], where[1])
             execute(M.write_memory, (*fields, checksum(*fields)))
@@ -90,13 +116,6 @@ class Pool:
             dropped += execute(M.drop_traces, (self.pid, number)).fetchall()
         self._counts.pools[self._workspace, self.pool] = (self.pid, ledger.changes)
         return dropped
-
-    def _next_number(self) -> int:
-        last = self._counts.last
-        if last is None:
-            last = int(_one(self._connection, M.last_number, ())[0])
-        self._counts.last = last + 1
-        return last + 1
 
 
 class Pools(dict[bytes, Pool]):
@@ -154,10 +173,18 @@ def _find_pool(connection: apsw.Connection, workspace: str, pool: bytes) -> tupl
 
 def settle_memories(
     connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record], counts: Counts
-) -> Pools | None:
-    """What an append does to memories, for `Pools.write`. Raises before anything is written."""
-    if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
+) -> Pools | Newcomer | None:
+    """What an append does to memories, to be `written`. Raises before anything is written."""
+    memories = beside.memories
+    if beside.ended or beside.weighed or beside.forgotten:
+        pass
+    elif not memories:
         return None
+    elif len(memories) == 1 and memories[0].key is None and (workspace, memories[0].pool) in counts.pools:
+        (row,) = entering(beside, records)
+        pid, _ = counts.pools[workspace, row.pool]
+        if connection.execute(M.find_current, (row.id, pid)).fetchone() is None:
+            return Newcomer(connection, counts, workspace, row)
     pools = Pools(connection, workspace, counts)
     settle_all(beside, records, lambda pool: pools[pool].ledger, pools.find)
     return pools
