@@ -59,6 +59,9 @@ class Candidates:
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
 
+    def forget(self) -> None:
+        """Nothing is kept but in the pools."""
+
     async def candidates(self, asked: Asked) -> Selection | None:
         """Candidates, if there are more memories than are ranked exactly."""
         held = await self._holding.current(asked.wanted.pools, asked.generation)

@@ -11,11 +11,12 @@ from contextlib import suppress
 from ..crashpoints import reach
 from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ..journal.journal import Journal
+from ..ports import Seeker, Sought
 from ..runtime import drive
 from .embedding import Embedding
 from .segmenting import Segmenting
 from .texts import Texts
-from .traces import Vector, said
+from .traces import Vector, code_bits, said, sought
 
 BATCH = 32
 """Memories that are embedded together, at first. While there are more it is doubled, as long as that is quick: a
@@ -28,6 +29,8 @@ _FLUSH_EVERY = 2.0
 _GATHER = 0.02
 """Seconds between a wish and its work: what is remembered in a row wakes the thread once, not once each, and shares
 batches. A thread that wakes for each takes the interpreter from the one that remembers."""
+_READY_BATCH = 500
+_TEND_EVERY = 60.0
 _LOOK_EVERY = 5.0
 """Seconds after which it is looked for memories of other processes that are still without a vector."""
 
@@ -48,6 +51,8 @@ class Indexing:
         self._unreadable: set[int] = set()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
+        self._tending: threading.Thread | None = None
+        self._tend_again = 0.0
 
     def wake(self) -> None:
         """There is something to do now."""
@@ -76,12 +81,51 @@ class Indexing:
                     pass
                 if not self._ending.is_set():
                     drive(self.pack())
+                while not self._ending.is_set() and drive(self.make_ready()):
+                    pass
+                self._tend()
             self._wanted.wait(_LOOK_EVERY)
 
     async def once(self) -> int:
         """Make the traces of one batch; how many there were."""
         generation = await self._embedding.generation()
         return await self._batch(generation) if generation else 0
+
+    async def make_ready(self) -> int:
+        """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
+        where traces are older than its tables."""
+        seeker, workspace = self._journal.store.seeker, self._journal.workspace
+        generation = 0 if seeker is None else await self._embedding.generation()
+        if seeker is None or not generation:
+            return 0
+        changes = await seeker.unready(workspace, generation, _READY_BATCH)
+        opened = await self._texts.opened(changes, self._embedding.dims, generation)
+        ready: list[tuple[int, Sought | None]] = []
+        for change in changes:
+            owner, entry = await self._journal.landmarks.owner_of(change.row.owner), opened.get(change.row.number)
+            sealed = owner is None or owner.data_key is not None
+            ready.append((change.row.number, None if sealed or entry is None else sought(entry.gist, entry.vector)))
+        reach("memory.readying")
+        await seeker.make_ready(workspace, generation, ready)
+        return len(changes)
+
+    def _tend(self) -> None:
+        """Let the store look after its indexes, beside everything else: a large one takes minutes."""
+        seeker = self._journal.store.seeker
+        if seeker is None or time.monotonic() < self._tend_again or self._ending.is_set():
+            return
+        if self._tending is None or not self._tending.is_alive():
+            self._tend_again = time.monotonic() + _TEND_EVERY
+            self._tending = threading.Thread(
+                target=self._tend_now, args=(seeker,), name="holdfast-tending", daemon=True
+            )
+            self._tending.start()
+
+    def _tend_now(self, seeker: Seeker) -> None:
+        with suppress(HoldfastError):
+            generation = drive(self._embedding.generation())
+            if generation:
+                drive(seeker.tend(self._journal.workspace, generation, code_bits(self._embedding.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
@@ -96,6 +140,8 @@ class Indexing:
                 raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
             done += made
             yield done, await store.count_untraced(workspace, generation)
+        if store.seeker is not None:  # before it is searched: without an index it would be slow until it has one
+            await store.seeker.tend(workspace, generation, code_bits(self._embedding.dims))
         await self._embedding.search_by(generation)
         reach("memory.reindexed")
 
@@ -148,6 +194,8 @@ class Indexing:
     async def catch_up(self) -> None:
         """Make all traces that are missing, now."""
         while await self.once():
+            pass
+        while await self.make_ready():
             pass
 
     async def pack(self) -> None:

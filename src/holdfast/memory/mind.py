@@ -23,6 +23,7 @@ from .proposals import SESSION as PROPOSALS
 from .proposals import Proposals
 from .resolving import Decisions, Resolving
 from .searching import Searching
+from .seeking import Seeking
 from .selecting import Wanted
 from .texts import Texts
 from .writeback import WriteBack
@@ -42,7 +43,9 @@ class Mind:
         decisions = Decisions(journal)
         self.catalog = Catalog(journal, texts, decisions.forget)
         self.indexing = Indexing(journal, texts, self.embedding)
-        self.searching = Searching(journal, texts, self.embedding, self.indexing)
+        seeker = journal.store.seeker
+        source = None if seeker is None else Seeking(journal, texts, self.embedding, seeker)
+        self.searching = Searching(journal, texts, self.embedding, self.indexing, source)
         self.procedures = Procedures(journal, texts, self.catalog)
         self.consolidating = Consolidating(journal, texts, self.searching)
         self.persona = Persona(journal, PROPOSALS)

@@ -43,10 +43,14 @@ class Searching:
         self._indexing = indexing
         self.holding = Holding(journal, texts, embedding)
         self._lock = self.holding.lock
-        self._source: Source = source or Candidates(self.holding)
+        self._sources: list[Source] = [Candidates(self.holding)]
+        if source is not None:
+            self._sources.insert(0, source)
 
     def forget(self) -> None:
         """Read everything anew: somebody was erased."""
+        for source in self._sources:
+            source.forget()
         self.holding.forget()
 
     async def search(self, wanted: Wanted) -> Recalled:
@@ -129,9 +133,16 @@ class Searching:
         if wanted.at is not None:
             selection = Selection(await self.holding.past(wanted.pools, wanted.at, generation))
         else:
-            chosen = await self._source.candidates(asked)
-            selection = chosen or Selection(await self.holding.exact(wanted.pools, generation))
+            selection = await self._candidates(asked) or Selection(await self.holding.exact(wanted.pools, generation))
         return await aside(lambda: self._rank(asked, selection))
+
+    async def _candidates(self, asked: Asked) -> Selection | None:
+        """What the first source gives that can tell; None if everything is ranked."""
+        for source in self._sources:
+            selection = await source.candidates(asked)
+            if selection is not None:
+                return selection
+        return None
 
     def _rank(self, asked: Asked, selection: Selection) -> Ranked:
         with self._lock:

@@ -59,7 +59,11 @@ class Source(Protocol):
     """Chooses candidates where there is too much to rank all of it."""
 
     async def candidates(self, asked: Asked) -> Selection | None:
-        """Candidates, for which every filter holds; None if all of it can be ranked."""
+        """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
+        ...
+
+    def forget(self) -> None:
+        """Keep nothing of what was looked at: somebody was erased."""
         ...
 
 

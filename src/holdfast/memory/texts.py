@@ -21,7 +21,7 @@ from ..ports import Change, Kept, MemoryRow, Segment, Trace
 from . import packing
 from .items import Memory, memory_of
 from .pools import Entry
-from .traces import Gist, Vector, has_dims, pack, pack_vector, read_gist, unpack, unpack_vectors
+from .traces import Gist, Vector, has_dims, pack, pack_vector, read_gist, sought, unpack, unpack_vectors
 
 _pack = msgspec.msgpack.encode
 _PLAIN = bytes([Form.PLAIN])
@@ -71,7 +71,8 @@ class Texts:
         where = self._where(row.pool, row.id, generation)
         enclose = self._journal.landmarks.enclose
         body = None if vector is None else enclose(pack_vector(vector), owner, where + b"v")
-        return Trace(row.pool, row.number, enclose(pack(gist), owner, where), body)
+        clear = None if owner.data_key else sought(gist, vector)
+        return Trace(row.pool, row.number, enclose(pack(gist), owner, where), body, clear)
 
     def _where(self, pool: bytes, id: str, generation: int) -> bytes:
         return _pack((self._journal.workspace, pool, id, generation))
@@ -161,6 +162,12 @@ class Texts:
 
     def _span(self, pool: bytes, generation: int, span: tuple[int, int]) -> bytes:
         return _pack((self._journal.workspace, pool, "segment", generation, *span))
+
+    @staticmethod
+    def clear_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
+        """Vectors that are not sealed, many at once: those that can be read, by their places, and a row for each."""
+        plain = [at for at, body in enumerate(bodies) if body[:1] == _PLAIN and has_dims(body[1:], dims)]
+        return plain, unpack_vectors([bodies[at][1:] for at in plain], dims)
 
     @staticmethod
     def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:

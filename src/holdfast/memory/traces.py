@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import shake_256
 from typing import Any
 
 import msgspec
@@ -12,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..journal.events import moment
+from ..ports import Sought
 from .times import MONTHS, spans
 from .words import content_words, number_of, terms
 
@@ -19,6 +23,7 @@ Vector = NDArray[np.float32]
 READ_UPTO = 20_000
 """Characters of a text that are searched; what lies behind them is kept, but not found."""
 SUBSTANCE_CAP = 30
+_LONGEST_FORM = 10_000
 TIMES_CAP = 50
 """Times of a text that count; more are a table or a log, and each would be compared with each that is asked for."""
 
@@ -103,3 +108,60 @@ def unpack_vectors(packed: Sequence[bytes], dims: int) -> Vector:
 def has_dims(packed: bytes | None, dims: int) -> bool:
     """Whether there is a vector, and of so many dimensions."""
     return packed is not None and dims > 0 and len(packed) == 4 + dims
+
+
+def code_bits(dims: int) -> int:
+    """How long the codes of vectors are."""
+    return 1 << max(8, (dims - 1).bit_length())
+
+
+def code_of(vector: Vector) -> bytes:
+    """A vector in a bit for each of many directions, all as far from each other as can be: whether it points there. Two
+    vectors differ in as many bits as the angle between them is wide, whatever the embedder; the signs of the numbers
+    themselves say that only where those are as often below zero as above."""
+    size = code_bits(len(vector))
+    turned = np.zeros(size, dtype=np.float32)
+    turned[: len(vector)] = vector * _signs(size)[: len(vector)]
+    rows = 1 << (size.bit_length() - 1) // 2
+    # The Walsh-Hadamard transform, as the product of two small ones.
+    turned = (_hadamard(rows) @ turned.reshape(rows, -1) @ _hadamard(size // rows)).reshape(size)
+    code: bytes = np.packbits(turned > 0).tobytes()
+    return code
+
+
+@lru_cache(maxsize=16)
+def _hadamard(size: int) -> Vector:
+    made = np.ones((1, 1), dtype=np.float32)
+    while len(made) < size:
+        made = np.block([[made, made], [made, -made]])
+    return made
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int) -> Vector:
+    """Signs by chance, the same for ever: codes are stored."""
+    chance = np.frombuffer(shake_256(b"holdfast.code").digest(size // 8), dtype=np.uint8)
+    return (np.unpackbits(chance).astype(np.float32) * 2) - 1
+
+
+def sought(gist: Gist, vector: Vector | None) -> Sought:
+    """What a store may search by itself, of a memory that is not sealed."""
+    noted = _json(gist.metadata) if gist.metadata else None
+    return Sought(gist.terms, gist.length, None if vector is None else code_of(vector), noted)
+
+
+def _json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as JSON, without the values that have no form there: nothing that is looked for is equal to them."""
+    forms = ((json_form(name), json_form(value)) for name, value in metadata.items())
+    return "{" + ",".join(f"{name}:{form}" for name, form in forms if name and form) + "}"
+
+
+def json_form(value: Any) -> str | None:
+    """A value as JSON; None if it has no form there that every database reads as the same."""
+    try:
+        form = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        form.encode()  # half a surrogate pair is no text elsewhere
+        plain = len(form) <= _LONGEST_FORM and "\\u0000" not in form and json.loads(form) == value
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return form if plain else None

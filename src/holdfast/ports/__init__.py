@@ -28,6 +28,9 @@ from .memories import (
     Segment as Segment,
 )
 from .memories import (
+    Sought as Sought,
+)
+from .memories import (
     Trace as Trace,
 )
 from .records import (
@@ -104,6 +107,21 @@ from .records import (
 )
 from .records import (
     Touched as Touched,
+)
+from .seeking import (
+    Candidate as Candidate,
+)
+from .seeking import (
+    Seek as Seek,
+)
+from .seeking import (
+    Seeker as Seeker,
+)
+from .seeking import (
+    Sighting as Sighting,
+)
+from .seeking import (
+    Survey as Survey,
 )
 from .store import (
     Lane as Lane,

@@ -59,14 +59,25 @@ class MemoryQuery(NamedTuple):
     limit: int = 1000
 
 
+class Sought(NamedTuple):
+    """What a store may search by itself, in the clear: the numbers of the words (32 bits each, little endian), how long
+    the text is, the vector's code (near vectors differ in few bits), and the metadata as JSON."""
+
+    terms: bytes
+    length: int
+    code: bytes | None
+    metadata: str | None
+
+
 class Trace(NamedTuple):
     """What a search needs of a memory: its words, packed, and its vector, if there is one yet. In a pool that is
-    sealed both are, too."""
+    sealed both are, too; only where it is not there is `sought`, which a store need not keep."""
 
     pool: bytes
     number: int
     words: bytes
     vector: bytes | None
+    sought: Sought | None = None
 
 
 class Kept(NamedTuple):

@@ -33,6 +33,7 @@ from .records import (
     SessionRow,
     SubjectRow,
 )
+from .seeking import Seeker
 
 
 class Transaction(Protocol):
@@ -89,6 +90,11 @@ class Store(MemoryStore, Protocol):
     """
 
     name: str
+
+    @property
+    def seeker(self) -> Seeker | None:
+        """The part of it that searches memories by itself; None if it has none."""
+        ...
 
     async def append(self, request: Append) -> Appended:
         """Store a batch whole or not at all; return only after it is durable.

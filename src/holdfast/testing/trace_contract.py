@@ -70,7 +70,7 @@ class TraceContract:
         assert await untraced(handle, made.number) == ["c"]
         assert await store.count_untraced(workspace, made.number) == 1
         assert await traces(handle, made.number) == [("a", b"", None)]
-        assert await traces(handle, made.number, b"p") == [("c", None, None), ("b", *full[2:])]
+        assert await traces(handle, made.number, b"p") == [("c", None, None), ("b", *full[2:4])]
         assert await traces(handle, made.number + 1, b"p") == [("c", None, None), ("b", None, None)]
         assert await counts(handle, b"p") == [("c", 2), ("b", 3)]
         again = Trace(b"p", b.number, b"other", None)

@@ -120,7 +120,8 @@ class Memories:
         rows = [row for row in self.rows.values() if row.pool == pool and row.changed > after]
         found = []
         for row in sorted(rows, key=lambda row: row.changed):
-            _, _, words, vector = self.traces.get((generation, row.number)) or (None, None, None, None)
+            trace = self.traces.get((generation, row.number))
+            words, vector = (None, None) if trace is None else (trace.words, trace.vector)
             found.append(Change(row, words, vector, *self.recalls.get(row.number, (0, 0))))
         return found
 

@@ -47,6 +47,7 @@ class InMemoryStore(Remembering):
     """A journal store in this process's memory."""
 
     name = "inmemory"
+    seeker = None
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

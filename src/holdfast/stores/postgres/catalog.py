@@ -8,6 +8,7 @@ from ...ports import Head, SessionRow, SubjectRow
 from ..rowcheck import expect_intact, mismatches
 from .connection import Connection
 from .memories import M
+from .searchable import S
 from .sql import Q
 
 
@@ -71,6 +72,8 @@ def damage(connection: Connection) -> list[str]:
         ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
         ("a memory points to nothing, or what is searched belongs to no memory", M.orphan_memories),
         ("a change of a memory is missing, or two stand for one", M.miscounted_pools),
+        ("what PostgreSQL searches belongs to no current memory, or contradicts it", S.misplaced_searchable),
+        ("a memory is missing in what PostgreSQL searches", S.missing_searchable),
         ("the feed contradicts the order of a session", Q.disorder),
         ("a session's row does not match its last event", Q.misplaced_heads),
         ("an event is not at its place in the feed", Q.displaced),
@@ -91,6 +94,7 @@ def damage(connection: Connection) -> list[str]:
         ("segment", M.all_segments),
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),
+        ("searchable form of memory", S.all_searchable),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

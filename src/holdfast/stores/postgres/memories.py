@@ -17,8 +17,10 @@ from ...ports import Beside, Change, Generation, MemoryRow, Record, Touched, Tra
 from ..memoryrows import DROPPED, Ledger, settle_all, touched, traced_upto
 from ..queries import load_queries
 from ..rowcheck import checksum, expect_intact
+from . import searchable
 from .connection import Connection
 from .leases import Place
+from .searchable import S
 
 M = load_queries(Path(__file__).parent / "memories.sql")
 Recall = tuple[int, int]
@@ -33,6 +35,8 @@ class Pool:
         self.place = (workspace, pool)
         self._traced: dict[int, int] = {}
         """Up to which generation each row was traced."""
+        self._put: set[int] = set()
+        """Rows of which only a trace is new."""
         row = connection.execute(M.lock_pool, self.place, binary=True).fetchone()
         if row is None:
             connection.execute(M.add_pool, (*self.place, checksum(*self.place, 0)))
@@ -66,6 +70,9 @@ class Pool:
             fields = (*self.place, number, generation, trace.words, trace.vector)
             columns.append((*fields, checksum(*fields)))
         self._connection.cursor().executemany(M.put_trace, columns)
+        rows = ((row, trace.sought) for _, (row, trace) in sorted(traces.items()))
+        searchable.put(self._connection, self.place[0], generation, rows)
+        self._put.update(traces)
         there: dict[int, set[int]] = {}
         for number, made in self._connection.execute(M.generations_traced, (*self.place, list(traces))):
             there.setdefault(number, set()).add(made)
@@ -90,11 +97,16 @@ class Pool:
             (there if known else added).append((*fields, checksum(*fields)))
         if there:
             connection.cursor().executemany(M.write_memory, [(*row[3:], *row[:3]) for row in there])
+            searchable.follow(connection, *self.place, self._moved())
         if added:
             connection.cursor().executemany(M.add_memory, added)
         check = checksum(*self.place, ledger.changes)
         connection.execute(M.count_changes, (ledger.changes, check, *self.place))
         return self._drop_traces()
+
+    def _moved(self) -> list[MemoryRow]:
+        """Rows that were there and are changed, other than by what is searched of them."""
+        return [row for row in self.ledger.changed.values() if row.number > 0 and row.number not in self._put]
 
     def _drop_traces(self) -> list[tuple[Any, ...]]:
         if not self.ledger.forgotten:
@@ -234,6 +246,7 @@ def add_generation(connection: Connection, workspace: str, identity: bytes, acti
     last: Any = connection.execute(M.last_generation, (workspace,)).fetchone()
     made = Generation(last[0] + 1, identity, active and not any(one.active for one in there))
     _write_generation(connection, workspace, made, int(made.active))
+    connection.execute(S.set_searched, (workspace, made.number))
     return made
 
 
@@ -250,6 +263,7 @@ def activate(connection: Connection, workspace: str, generation: int) -> None:
     connection.execute(M.lock_pools, (workspace,))
     connection.execute(M.drop_generation_traces, (workspace, generation))
     connection.execute(M.drop_generation_segments, (workspace, generation))
+    searchable.drop_others(connection, workspace, generation)
 
 
 def _write_generation(connection: Connection, workspace: str, one: Generation, active: int) -> None:

@@ -53,8 +53,10 @@ from .listening import Listener
 from .pool import Pool
 from .remembering import Remembering
 from .runs import claim, due_runs, list_runs, read_run
+from .seeking import PostgresSeeker
 from .segments import Packing
 from .sql import Q
+from .tending import Tending
 from .transacting import PostgresTransaction
 
 T = TypeVar("T")
@@ -76,6 +78,8 @@ class PostgresStore(Finding, Remembering, Packing):
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
         self.pool = Pool(settings)
+        self._tending = Tending(settings)
+        self.seeker = PostgresSeeker(self._do, self._write, self._tending)
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._new_lane() for _ in range(lanes)]
         watch(self)
@@ -432,6 +436,7 @@ class PostgresStore(Finding, Remembering, Packing):
             lane.close()
         self.refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
+        self._tending.close()
         self.pool.close()
         unwatch(self)
         self._bell.ring()

@@ -67,6 +67,7 @@ class SqliteStore(Finding, Remembering, Packing):
     """A journal store in one SQLite file. Safe to share between threads."""
 
     name = "sqlite"
+    seeker = None
 
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
         refuse_inherited(settings.path)

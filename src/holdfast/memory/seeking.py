@@ -1,0 +1,231 @@
+"""Candidates from a store that searches by itself, where there is too much to be ranked whole.
+
+The store gives the nearest by their codes and the best by their rarest words, with every filter inside. The nearest are
+measured again by their vectors; the best of both, and what stands beside them, are read and ranked as always, against
+how things stand in all that is searched, which is estimated from some of it drawn by chance.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..journal.journal import Journal
+from ..ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
+from .embedding import Embedding
+from .pools import EPISODE, Entry, Pool
+from .selecting import Asked, Selection, chosen_of
+from .surveying import COMMON, Standing, held_by, measures_of, weight
+from .texts import Texts
+from .traces import code_of, json_form
+
+EXACT = 4_000
+"""Up to so many memories everything is ranked."""
+_LEAST_DRAWN, _MOST_DRAWN = 400, 2_000
+_KEPT = 256
+"""Pools of which it is kept how things stand."""
+_STALE = 0.25
+"""By which part what is searched may change before it is looked at anew."""
+_NEAR, _FAR_NEAR = 300, 800
+"""Codes to take: from a pool, and from so many that only an index finds them. They are too coarse for less."""
+_LOOKED_AT = 3_000
+"""Memories that are looked at for their words: a common word must not rank every memory that has it."""
+_MOST_TERMS = 24
+
+
+class Seeking:
+    """A source of candidates."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, seeker: Seeker) -> None:
+        self._journal, self._texts, self._embedding = journal, texts, embedding
+        self._seeker = seeker
+        self.exact = EXACT
+        self._known: OrderedDict[tuple[Any, ...], tuple[int, Standing]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def forget(self) -> None:
+        """Draw anew: somebody was erased."""
+        with self._lock:
+            self._known.clear()
+
+    async def candidates(self, asked: Asked) -> Selection | None:
+        """Candidates, for which every filter holds; None if all of it can be ranked, or the store cannot search it."""
+        wanted, values = asked.wanted, _values(asked.wanted.metadata)
+        if not asked.generation or wanted.at is not None or values is None or len(asked.question.terms) > _MOST_TERMS:
+            return None
+        standing = await self._standing(asked)
+        if standing is None:
+            return None
+        rare, together = _rare(standing, asked.question.terms)
+        seek = _seek(standing, asked, rare, together, values)
+        found = await self._seeker.seek(self._journal.workspace, seek)
+        if found is None:
+            return None
+        chosen = self._chosen(asked, found)
+        changes = await self._seeker.beside(self._journal.workspace, asked.generation, sorted(chosen))
+        pools = await self._pools(changes, chosen, asked.generation)
+        # What stands beside a candidate is one, too: an answer rarely repeats the words of its question.
+        picked = [chosen_of(pool, wanted, asked.now) for pool in pools]
+        counted = _counted(found, rare, together, seek, standing.left(asked))
+        held = held_by(standing, asked.question.terms, counted, pools)
+        return Selection(pools, picked, measures_of(standing, asked, held, pools))
+
+    async def _standing(self, asked: Asked) -> Standing | None:
+        """How things stand in what is searched; None if it is small, or the store cannot search it."""
+        workspace, pools = self._journal.workspace, asked.wanted.pools
+        changes = sum((await self._journal.store.pool_changes(workspace, pools)).values())
+        if changes <= self.exact:
+            return None
+        place = (asked.generation, None if pools is None else tuple(sorted(pools)))
+        with self._lock:
+            known = self._known.get(place)
+            if known is not None and abs(changes - known[0]) <= _STALE * known[0]:
+                self._known.move_to_end(place)
+                return known[1]
+        most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 50))
+        survey = await self._seeker.survey(workspace, asked.generation, pools, self.exact, most)
+        if survey is None:
+            return None
+        drawn = await self._drawn(survey.drawn, asked.generation)
+        standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
+        with self._lock:
+            self._known[place] = (changes, standing)
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return standing
+
+    async def _drawn(self, changes: Sequence[Change], generation: int) -> Pool:
+        pool = Pool(self._embedding.dims)
+        sound = [change for change in changes if change.row.intact]
+        pool.put_all(list((await self._texts.opened(sound, pool.dims, generation)).values()))
+        return pool
+
+    def _chosen(self, asked: Asked, found: Sighting) -> set[int]:
+        """The best by meaning, by words and by both; and what is so new that it has no trace yet."""
+        most = max(60, 6 * asked.wanted.limit)
+        cosines = self._cosines(asked, [*found.near, *found.worded])
+        nearest = sorted(cosines, key=lambda number: -cosines[number])
+        worded = [one.number for one in found.worded]
+        places = {number: place for place, number in enumerate(worded)}
+        both = [number for number in nearest if number in places]
+        chosen = {*nearest[:most], *worded[:most], *both[:most]}
+        return chosen | {one.number for one in found.late}
+
+    def _cosines(self, asked: Asked, found: Sequence[Candidate]) -> dict[int, float]:
+        """How near the vectors of candidates are; without those that have none."""
+        given = {one.number: one.vector for one in found if one.vector is not None}
+        if asked.vector is None or not given:
+            return {}
+        at, vectors = self._texts.clear_vectors(list(given.values()), self._embedding.dims)
+        numbers = list(given)
+        return dict(zip([numbers[place] for place in at], (vectors @ asked.vector).tolist(), strict=True))
+
+    async def _pools(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[Pool]:
+        """What was read, as pools that are made for this search."""
+        sound = [change for change in _in_runs(changes, chosen) if change.row.intact]
+        entries = await self._texts.opened(sound, self._embedding.dims, generation)
+        unread = [change for change in changes if change.row.intact and change.row.number not in entries]
+        texts = await self._texts.of([change.row for change in unread])
+        for change in unread:
+            number = change.row.number
+            if number in texts:
+                entries[number] = Entry(change.row, self._texts.gist(change.row, texts[number]), None, change.recalled)
+        by_pool: dict[bytes, list[Entry]] = {}
+        for entry in entries.values():
+            by_pool.setdefault(entry.row.pool, []).append(entry)
+        pools = []
+        for name in sorted(by_pool):
+            pools.append(Pool(self._embedding.dims))
+            pools[-1].put_all(by_pool[name])
+        return pools
+
+
+def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
+    """Episodes that do not stand side by side, each under a session of its own (see `real_session`): of two in a row
+    one was chosen, and what is right before and after it was read; else there are others between them."""
+    found: list[Change] = []
+    last: MemoryRow | None = None
+    run = 0
+    for change in changes:
+        row = change.row
+        if row.kind == EPISODE:
+            same = last is not None and (last.pool, last.session) == (row.pool, row.session)
+            if not (same and last is not None and (last.number in chosen or row.number in chosen)):
+                run += 1
+            last = row
+            change = change._replace(row=row._replace(session=f"{row.session}\0{run}"))
+        found.append(change)
+    return found
+
+
+def _seek(
+    standing: Standing, asked: Asked, rare: tuple[int, ...], together: bool, values: tuple[tuple[str, Any], ...]
+) -> Seek:
+    wanted, terms = asked.wanted, asked.question.terms
+    near = max(_NEAR, 20 * wanted.limit) if standing.size <= 60_000 else max(_FAR_NEAR, 20 * wanted.limit)
+    return Seek(
+        generation=asked.generation,
+        pools=wanted.pools,
+        now=asked.now,
+        code=None if asked.vector is None else code_of(asked.vector),
+        near=0 if asked.vector is None else min(near, 5_000),
+        terms=terms,
+        weights=tuple(weight(standing.share(term)) for term in terms),
+        rare=rare,
+        together=together,
+        most=_LOOKED_AT,
+        best=max(150, 12 * wanted.limit),
+        length=standing.length,
+        size=standing.size,
+        kinds=None if wanted.kinds is None else tuple(sorted(wanted.kinds)),
+        since=wanted.since,
+        until=wanted.until,
+        metadata=values,
+    )
+
+
+def _rare(standing: Standing, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """Which terms of a question are looked up: the rarest, as long as few enough memories have one of them. If even the
+    rarest is too common for that, those that have it together with others: they are the best by words anyway."""
+    order = sorted(range(len(terms)), key=lambda place: standing.share(terms[place]))
+    taken: list[int] = []
+    expected = 0.0
+    for place in order:
+        share = standing.share(terms[place])
+        expected += share * standing.size
+        if taken and (expected > _LOOKED_AT or standing.hits(terms[place]) > max(COMMON, standing.drawn.size // 4)):
+            break
+        taken.append(place)
+    if not order or standing.share(terms[order[0]]) * standing.size <= _LOOKED_AT:
+        return tuple(taken), False
+    taken, expected = [], float(standing.size)
+    for place in order:
+        taken.append(place)
+        expected *= standing.share(terms[place])
+        if expected <= _LOOKED_AT / 2:
+            break
+    return tuple(taken), True
+
+
+def _counted(found: Sighting, rare: Sequence[int], together: bool, seek: Seek, left: float) -> dict[int, int]:
+    """How many memories have each term that was looked up, by its place, where filters left this part of all; nothing
+    if not all of them were looked at."""
+    if together or sum(found.masks.values()) >= seek.most:
+        return {}
+    having = {place: sum(count for mask, count in found.masks.items() if mask >> place & 1) for place in rare}
+    return {place: round(count / left) for place, count in having.items()}
+
+
+def _values(metadata: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...] | None:
+    """Values to look for, each in all forms in JSON that are equal to it; None if one has none."""
+    found = []
+    for name, value in (metadata or {}).items():
+        forms = [json_form(value)]
+        if isinstance(value, (bool, int, float)) and value in (0, 1):
+            forms = [str(int(value)), "true" if value else "false"]
+        if None in forms or json_form(name) is None:
+            return None
+        found.append((name, tuple(forms)))
+    return tuple(found)

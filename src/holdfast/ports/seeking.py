@@ -1,0 +1,102 @@
+"""Searching inside a store: what a store that can is given of each memory, how it is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from .memories import Change, Sought
+
+
+class Seek(NamedTuple):
+    """Candidates that are asked for: the `near` nearest by their codes, and the `best` by their words among at most
+    `most` that have one of the `rare` terms (`together`: all of them). Every filter holds for all of them: pools (None:
+    all), kinds, the time `now`, when they begin, and values of their metadata, each as the forms in JSON that are equal
+    to it."""
+
+    generation: int
+    pools: tuple[bytes, ...] | None
+    now: int
+    code: bytes | None
+    near: int
+    terms: tuple[int, ...]
+    """All that the question has; `weights` says what each counts."""
+    weights: tuple[float, ...]
+    rare: tuple[int, ...]
+    """Which of the terms are looked up, by their places."""
+    together: bool
+    most: int
+    best: int
+    length: float
+    """The mean length of a text."""
+    size: int
+    """About how many memories are searched."""
+    kinds: tuple[str, ...] | None = None
+    since: int | None = None
+    until: int | None = None
+    metadata: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    late: int = 200
+    """Of those that have no trace yet so many, the newest, are given as well."""
+
+
+class Candidate(NamedTuple):
+    """A memory that may be an answer, with its vector as it is stored. `mask` has a bit for each term that it has."""
+
+    pool: bytes
+    number: int
+    vector: bytes | None
+    mask: int = 0
+
+
+class Sighting(NamedTuple):
+    """What was found: the nearest, the best by words, and those that have no trace yet. `masks` counts the memories
+    that were looked at for their words by the terms that they have."""
+
+    near: list[Candidate]
+    worded: list[Candidate]
+    late: list[Candidate]
+    masks: dict[int, int]
+
+
+class Survey(NamedTuple):
+    """How much is searched, about, and some of it, drawn by chance; and how many episodes a session has in the mean."""
+
+    size: int
+    drawn: list[Change]
+    talk: float
+
+
+class Seeker(Protocol):
+    """The part of a store that searches by itself. A store without has None in its place.
+
+    It answers with current memories only, of one workspace, as of one moment; whoever asks must expect that some are
+    gone a moment later. What is sealed is not known to it: of pools that hold such a thing it knows nothing.
+    """
+
+    async def survey(
+        self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
+    ) -> Survey | None:
+        """What is searched in pools (None: in all), with some `most` of it. None if it is not more than `least`, or
+        cannot be searched here: something is sealed, or not all of it is ready."""
+        ...
+
+    async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
+        """Candidates, the best first. None if there are too many for what is at hand here."""
+        ...
+
+    async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
+        """These memories as far as they are current, and the episodes right before and after each that is one."""
+        ...
+
+    async def unready(self, workspace: str, generation: int, limit: int) -> list[Change]:
+        """Current memories whose trace cannot be searched here yet. None left: the generation is ready from now on."""
+        ...
+
+    async def make_ready(self, workspace: str, generation: int, sought: Sequence[tuple[int, Sought | None]]) -> None:
+        """Make traces of these numbers searchable, if they are still there; None says that it is sealed."""
+        ...
+
+    async def tend(self, workspace: str, generation: int, bits: int) -> None:
+        """Make and drop indexes as what is searched grows; codes have so many bits. May take long; stopped anywhere,
+        the next call goes on."""
+        ...

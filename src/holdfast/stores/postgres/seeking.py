@@ -1,0 +1,253 @@
+"""Searching memories inside PostgreSQL: words and meaning in one statement, with every filter inside.
+
+What is searched is one pool or a few, or everything. Of a few pools every code is looked at: they lie side by side in
+the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. The
+statement is planned with its values: what is right for one pool is wrong for another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import psycopg
+
+from ...ports import Candidate, Change, Generation, Seek, Sighting, Sought, Survey
+from ...runtime import aside
+from . import searchable
+from .connection import Connection
+from .memories import M, locked_rows, read_change, read_generations
+from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
+from .tending import Tending
+
+T = TypeVar("T")
+SCANNED = 60_000
+"""Up to so many codes are all looked at, rather than walking the index."""
+ALL_SCANNED = 300_000
+"""Where there is no index, up to so many."""
+_TALKS = 20
+_FEW_POOLS = 16
+_LOOK_EVERY = 60.0
+
+
+class Doing(Protocol):
+    """Does work on a connection of the store, again if the connection is lost."""
+
+    async def __call__(self, work: Callable[[Connection], T], /) -> T:
+        """What the work gives."""
+        ...
+
+
+class PostgresSeeker:
+    """The part of the store that searches by itself. `Seeker` in the ports says what it promises."""
+
+    def __init__(self, do: Doing, write: Doing, tending: Tending) -> None:
+        self._do, self._write = do, write
+        self._tending = tending
+        self._ready: set[tuple[str, int]] = set()
+        self._indexed: dict[tuple[str, int], tuple[float, str | None]] = {}
+        self._bound: bool | None = None
+
+    async def survey(
+        self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
+    ) -> Survey | None:
+        asked: dict[str, Any] = {"workspace": workspace, "generation": generation, "upto": least + 1}
+        asked["pools"] = None if pools is None else list(pools)
+
+        def work(connection: Connection) -> Survey | None:
+            if not self._is_ready(connection, workspace, generation):
+                return None
+            counted = _one(connection, _within(S.count_upto, pools), asked)
+            if counted[0] <= least or _one(connection, _within(S.any_hidden, pools), asked) is not None:
+                return None
+            return _surveyed(connection, asked, pools, most)
+
+        return await self._do(work)
+
+    def _is_ready(self, connection: Connection, workspace: str, generation: int) -> bool:
+        if (workspace, generation) not in self._ready:
+            if connection.execute(S.is_searched, (workspace, generation)).fetchone() is None:
+                return False
+            self._ready.add((workspace, generation))
+        return True
+
+    async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
+        def work(connection: Connection) -> Sighting | None:
+            schema = self._index(connection, workspace, wanted.generation) if wanted.size > SCANNED else None
+            if wanted.size > SCANNED and self._is_bound(connection):
+                return None
+            if schema is None:
+                return None if wanted.size > ALL_SCANNED else _sought(connection, workspace, wanted, None)
+            found = _sought(connection, workspace, wanted, schema)
+            narrow = wanted.pools is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
+            if len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None:
+                # Filters left too little on the way through the index: all there is, is looked at.
+                return _sought(connection, workspace, wanted, None)
+            return found
+
+        return await self._do(work)
+
+    def _index(self, connection: Connection, workspace: str, generation: int) -> str | None:
+        """The schema of the extension, if there is an index for this generation."""
+        known = self._indexed.get((workspace, generation))
+        if known is None or time.monotonic() - known[0] > _LOOK_EVERY:
+            known = (time.monotonic(), self._tending.schema_of_index(connection, workspace, generation))
+            self._indexed[workspace, generation] = known
+        return known[1]
+
+    def _is_bound(self, connection: Connection) -> bool:
+        """Whether policies bind this role. PostgreSQL then looks words up row by row, not in their index."""
+        if self._bound is None:
+            self._bound = bool(_one(connection, S.bound_rows, {})[0])
+        return self._bound
+
+    async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
+        asked = {"workspace": workspace, "generation": generation, "numbers": list(numbers)}
+
+        def work(connection: Connection) -> list[Change]:
+            return [read_change(generation, row) for row in connection.execute(S.read_beside, asked, binary=True)]
+
+        return await self._do(work) if numbers else []
+
+    async def unready(self, workspace: str, generation: int, limit: int) -> list[Change]:
+        asked = {"workspace": workspace, "generation": generation, "limit": limit}
+
+        def work(connection: Connection) -> list[Change]:
+            if self._is_ready(connection, workspace, generation):
+                return []
+            # Begun before this is looked at, nothing can be missed: who writes a trace since then writes its row, too.
+            rows = connection.execute(S.find_unready, asked, binary=True).fetchall()
+            if not rows:
+                connection.execute(S.set_searched, (workspace, generation))
+            return [read_change(generation, row) for row in rows]
+
+        return await self._write(work)
+
+    async def make_ready(self, workspace: str, generation: int, sought: Sequence[tuple[int, Sought | None]]) -> None:
+        given = dict(sought)
+
+        def work(connection: Connection) -> None:
+            there = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
+            if generation not in there:
+                return  # dropped meanwhile: nobody would remove them
+            pools, rows = locked_rows(connection, workspace, list(given))
+            asked = (workspace, list(pools), list(rows), generation)
+            traced = {row[0] for row in connection.execute(S.traced_numbers, asked)}
+            chosen = [(row, given[number]) for number, row in sorted(rows.items()) if number in traced and row.intact]
+            searchable.put(connection, workspace, generation, chosen)
+
+        if given:
+            await self._write(work)
+
+    async def tend(self, workspace: str, generation: int, bits: int) -> None:
+        generations = [one.number for one in await self._generations(workspace)]
+        await aside(lambda: self._tending.tend(workspace, generations, generation, bits))
+        self._indexed.pop((workspace, generation), None)
+
+    async def _generations(self, workspace: str) -> list[Generation]:
+        return await self._do(lambda connection: read_generations(connection, M.list_generations, workspace))
+
+
+def _within(query: str, pools: Sequence[bytes] | None) -> str:
+    return completed(query, {"POOLS": "true" if pools is None else S.in_pools})
+
+
+def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
+    with psycopg.ClientCursor(connection) as cursor:
+        return cursor.execute(query.encode(), values).fetchone()
+
+
+def _surveyed(connection: Connection, asked: dict[str, Any], pools: Sequence[bytes] | None, most: int) -> Survey:
+    drawn = _one(connection, _within(S.count_drawn, pools), asked)[0]
+    # At least one draw, and all that have an index: what is small is counted, what is large is estimated.
+    share = max(1, min(DRAWN, round(DRAWN * most / max(1, drawn))))
+    values = asked | {"draw": share, "most": 2 * most}
+    with psycopg.ClientCursor(connection) as cursor:
+        planned = cursor.mogrify(_within(S.read_drawn, pools), values)
+    rows = connection.execute(planned.encode(), binary=True).fetchall()
+    changes = [read_change(asked["generation"], row) for row in rows]
+    talks = list(
+        dict.fromkeys((one.row.pool, one.row.session) for one in changes if one.row.kind == searchable.EPISODE)
+    )
+    values |= {"pools": [pool for pool, _ in talks[:_TALKS]], "sessions": [name for _, name in talks[:_TALKS]]}
+    held = _one(connection, S.talk_size, values)[0] if talks else 0
+    return Survey(drawn * DRAWS // DRAWN, changes, float(held or 0))
+
+
+def _sought(connection: Connection, workspace: str, wanted: Seek, schema: str | None) -> Sighting:
+    """Candidates: with a schema by the index of the extension that is in it, else by looking at every code."""
+    query, values = _written(workspace, wanted, schema)
+    with psycopg.ClientCursor(connection) as cursor:
+        planned = cursor.mogrify(query, values).encode()
+    if schema is None:
+        rows = connection.execute(planned, binary=True).fetchall()
+    else:
+        with connection.transaction():
+            connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
+            rows = connection.execute(planned, binary=True).fetchall()
+    legs: tuple[list[Candidate], ...] = ([], [], [], [])
+    masks: dict[int, int] = {}
+    for leg, pool, number, mask, vector in rows:
+        if leg == 2:
+            masks[mask] = number
+        else:
+            legs[leg].append(Candidate(pool, number, vector, mask))
+    return Sighting(legs[0], legs[1], legs[3], masks)
+
+
+def _written(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dict[str, Any]]:
+    """The statement with its conditions, and their values."""
+    values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
+    values["pools"] = None if wanted.pools is None else list(wanted.pools)
+    values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
+    values["length"] = max(1.0, wanted.length)
+    asked = [
+        (wanted.kinds, S.of_kinds),
+        (wanted.since, S.since),
+        (wanted.until, S.until),
+    ]
+    dated = [condition for value, condition in asked if value is not None]
+    filters = [S.holds_now, *dated]
+    for at, (name, forms) in enumerate(wanted.metadata):
+        values |= {f"name{at}": name, f"forms{at}": list(forms)}
+        filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
+    words, more = _words(workspace, wanted)
+    parts = {
+        "POOLS": "true" if wanted.pools is None else S.in_pools,
+        "WORDS": words,
+        "FILTERS": " AND ".join(filters),
+        "LATE": " AND ".join(("true", *dated)),
+        "DISTANCE": _distance(wanted, schema),
+        "MASK": more.pop("mask"),
+        "SCORE": more.pop("score"),
+    }
+    return completed(S.seek, parts), values | more
+
+
+def _distance(wanted: Seek, schema: str | None) -> str:
+    if wanted.code is None:
+        return "s.number"  # nothing is near: `near` is 0
+    if schema is None:
+        return str(S.by_scan)
+    return completed(S.by_index, {"DIMS": str(8 * len(wanted.code)), "SCHEMA": schema})
+
+
+def _words(workspace: str, wanted: Seek) -> tuple[str, dict[str, Any]]:
+    """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
+    if not wanted.rare:
+        return "false", {"mask": "0", "score": "0"}
+    rare = [wanted.terms[place] for place in wanted.rare]
+    places: list[bytes | None] = [None]
+    if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
+        places = list(wanted.pools)
+    values: dict[str, Any] = {
+        "keys": [key for place in places for key in keys(workspace, wanted.generation, place, rare)]
+    }
+    tests, weights = [], []
+    for at, key in enumerate(keys(workspace, wanted.generation, None, wanted.terms)):
+        values[f"key{at}"], values[f"weight{at}"] = key, wanted.weights[at]
+        tests.append(f"(CASE WHEN %(key{at})s = ANY(s.terms) THEN {1 << at} ELSE 0 END)")
+        weights.append(f"(mask >> {at} & 1) * %(weight{at})s")
+    values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
+    return str(S.has_all_terms if wanted.together else S.has_one_term), values

@@ -1,0 +1,260 @@
+-- name: put_searchable
+-- What is searched of a memory.
+INSERT INTO holdfast.searchable
+    (workspace, generation, pool, number, kind, session, position, begins, opens, ends, expires, hidden, draw, length,
+     metadata, terms, code, checksum)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb, %s::integer[], %s::bit varying, %s)
+ON CONFLICT (workspace, generation, pool, number) DO UPDATE
+SET kind = excluded.kind, session = excluded.session, position = excluded.position, begins = excluded.begins,
+    opens = excluded.opens, ends = excluded.ends, expires = excluded.expires, hidden = excluded.hidden,
+    draw = excluded.draw, length = excluded.length, metadata = excluded.metadata, terms = excluded.terms,
+    code = excluded.code, checksum = excluded.checksum;
+
+-- name: date_searchable
+-- When a memory ends that is still current.
+UPDATE holdfast.searchable SET ends = %(ends)s::bigint, expires = %(expires)s::bigint
+WHERE workspace = %(workspace)s AND pool = %(pool)s AND number = %(number)s AND generation IN (
+    SELECT generation FROM holdfast.generations WHERE workspace = %(workspace)s AND active >= 0)
+  AND (ends IS DISTINCT FROM %(ends)s::bigint OR expires IS DISTINCT FROM %(expires)s::bigint);
+
+-- name: drop_searchable
+-- What is current no longer.
+DELETE FROM holdfast.searchable
+WHERE workspace = %(workspace)s AND pool = %(pool)s AND number = ANY(%(numbers)s) AND generation IN (
+    SELECT generation FROM holdfast.generations WHERE workspace = %(workspace)s AND active >= 0);
+
+-- name: drop_generation_searchable
+-- All generations but one.
+DELETE FROM holdfast.searchable WHERE workspace = %s AND generation <> %s;
+
+-- name: drop_generation_searched
+-- Likewise.
+DELETE FROM holdfast.searched WHERE workspace = %s AND generation <> %s;
+
+-- name: set_searched
+-- Every current trace of a generation has its row, and will have it.
+INSERT INTO holdfast.searched (workspace, generation)
+SELECT workspace, generation FROM holdfast.generations WHERE workspace = %s AND generation = %s AND active >= 0
+ON CONFLICT DO NOTHING;
+
+-- name: is_searched
+-- Whether it is so.
+SELECT 1 FROM holdfast.searched WHERE workspace = %s AND generation = %s;
+
+-- name: find_unready
+-- Current memories with a trace and without a row to be searched by.
+SELECT t.words, t.vector, t.checksum, 0, 0, m.*
+FROM holdfast.traces t
+JOIN holdfast.memories m ON m.workspace = t.workspace AND m.number = t.number AND m.pool = t.pool
+WHERE t.workspace = %(workspace)s AND t.generation = %(generation)s AND m.closed IS NULL AND m.id <> ''
+  AND NOT EXISTS (
+    SELECT 1 FROM holdfast.searchable s WHERE s.workspace = t.workspace AND s.generation = t.generation
+      AND s.pool = t.pool AND s.number = t.number)
+LIMIT %(limit)s;
+
+-- name: traced_numbers
+-- Which of some memories have a trace of a generation.
+SELECT number FROM holdfast.traces
+WHERE workspace = %s AND pool = ANY(%s) AND number = ANY(%s) AND generation = %s;
+
+-- name: count_drawn
+-- How many of what is searched were drawn: one in eight. POOLS is a condition.
+SELECT count(*) FROM holdfast.searchable s
+WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS;
+
+-- name: count_upto
+-- How many are searched, counted up to some number.
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast.searchable s
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND POOLS LIMIT %(upto)s) AS a_few;
+
+-- name: any_hidden
+-- Whether something that is searched is sealed.
+SELECT 1 FROM holdfast.searchable s
+WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.hidden AND POOLS LIMIT 1;
+
+-- name: read_drawn
+-- Some of what is searched, by chance.
+SELECT t.words, t.vector, t.checksum, 0, 0, m.*
+FROM holdfast.searchable s
+JOIN holdfast.traces t
+    ON t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number AND t.generation = s.generation
+JOIN holdfast.memories m ON m.workspace = s.workspace AND m.number = s.number
+WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND s.draw < %(draw)s AND POOLS
+LIMIT %(most)s;
+
+-- name: talk_size
+-- How many episodes some sessions have in the mean, each counted up to 500.
+SELECT avg(held) FROM unnest(%(pools)s::bytea[], %(sessions)s::text[]) AS one(pool, session), LATERAL (
+    SELECT count(*) AS held FROM (
+        SELECT 1 FROM holdfast.searchable s
+        WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.pool = one.pool
+          AND s.session = one.session LIMIT 500) AS a_few) AS counted;
+
+-- name: seek
+-- Candidates by meaning and by words in one statement, every filter inside. POOLS, WORDS and FILTERS are conditions,
+-- DISTANCE is how far a code is from the question's, MASK has a bit for each of its terms, SCORE is what those count.
+-- Legs: 0 the nearest, 1 the best by words, 2 how many were looked at for their words, 3 those that have no trace yet.
+WITH near AS MATERIALIZED (
+    SELECT s.pool, s.number FROM holdfast.searchable s
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.code IS NOT NULL AND POOLS AND FILTERS
+    ORDER BY DISTANCE LIMIT %(near)s
+), matched AS MATERIALIZED (
+    SELECT s.pool, s.number, s.length, MASK AS mask FROM holdfast.searchable s
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND WORDS AND POOLS AND FILTERS
+    LIMIT %(most)s
+), worded AS MATERIALIZED (
+    SELECT pool, number, mask FROM matched
+    ORDER BY (SCORE) / (1 + 0.9 * (0.6 + 0.4 * length / %(length)s)) DESC, number DESC LIMIT %(best)s
+)
+SELECT 0 AS leg, n.pool, n.number, 0 AS mask, t.vector FROM near n
+JOIN holdfast.traces t
+    ON t.workspace = %(workspace)s AND t.pool = n.pool AND t.number = n.number AND t.generation = %(generation)s
+UNION ALL
+SELECT 1, w.pool, w.number, w.mask, t.vector FROM worded w
+JOIN holdfast.traces t
+    ON t.workspace = %(workspace)s AND t.pool = w.pool AND t.number = w.number AND t.generation = %(generation)s
+UNION ALL
+SELECT 2, ''::bytea, count(*), mask, NULL FROM matched GROUP BY mask
+UNION ALL
+(SELECT 3, s.pool, s.number, 0, NULL FROM holdfast.memories s
+ WHERE s.workspace = %(workspace)s AND s.traced < %(generation)s AND s.closed IS NULL AND POOLS AND LATE
+   AND NOT EXISTS (
+    SELECT 1 FROM holdfast.traces t WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number
+      AND t.generation = %(generation)s)
+ ORDER BY s.traced DESC, s.number DESC LIMIT %(late)s);
+
+-- name: in_pools
+-- In some pools.
+s.pool = ANY(%(pools)s);
+
+-- name: holds_now
+-- What holds now: what is over, or has not begun, is no answer; what happened is.
+(s.expires IS NULL OR s.expires > %(now)s) AND (s.kind = 'episode'
+    OR ((s.ends IS NULL OR s.ends > %(now)s) AND (s.opens IS NULL OR s.opens <= %(now)s)));
+
+-- name: of_kinds
+-- Of some kinds.
+s.kind = ANY(%(kinds)s);
+
+-- name: since
+-- Begun since a time.
+s.begins >= %(since)s;
+
+-- name: until
+-- Begun until a time.
+s.begins <= %(until)s;
+
+-- name: has_one_term
+-- With one of some terms.
+s.terms && %(keys)s::integer[];
+
+-- name: has_all_terms
+-- With all of some terms.
+s.terms @> %(keys)s::integer[];
+
+-- name: by_scan
+-- How many signs differ: every code of what is searched is looked at.
+bit_count(s.code # %(code)s::bit varying);
+
+-- name: by_index
+-- The same by the index of the extension, whose operators are in SCHEMA.
+(s.code::bit(DIMS)) OPERATOR(SCHEMA.<~>) %(code)s::bit(DIMS);
+
+-- name: read_beside
+-- Some memories that are current, and the episodes right before and after each, with what is searched.
+WITH wanted AS MATERIALIZED (
+    SELECT pool, number FROM holdfast.memories
+    WHERE workspace = %(workspace)s AND number = ANY(%(numbers)s) AND closed IS NULL AND id <> ''
+), found AS MATERIALIZED (
+    SELECT pool, number FROM wanted
+    UNION
+    SELECT s.pool, side.number FROM wanted w
+    JOIN holdfast.searchable s
+        ON s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.pool = w.pool AND s.number = w.number
+    CROSS JOIN LATERAL (
+        (SELECT b.number FROM holdfast.searchable b
+         WHERE b.workspace = %(workspace)s AND b.generation = %(generation)s AND b.pool = s.pool
+           AND b.session = s.session AND b.position < s.position ORDER BY b.position DESC LIMIT 1)
+        UNION ALL
+        (SELECT a.number FROM holdfast.searchable a
+         WHERE a.workspace = %(workspace)s AND a.generation = %(generation)s AND a.pool = s.pool
+           AND a.session = s.session AND a.position > s.position ORDER BY a.position LIMIT 1)) AS side
+    WHERE s.session IS NOT NULL
+)
+SELECT t.words, t.vector, t.checksum, coalesce(r.count, 0), coalesce(r.time, 0), m.*
+FROM found f
+JOIN holdfast.memories m ON m.workspace = %(workspace)s AND m.number = f.number
+LEFT JOIN holdfast.traces t
+    ON t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number AND t.generation = %(generation)s
+LEFT JOIN holdfast.recalls r ON r.workspace = m.workspace AND r.pool = m.pool AND r.number = m.number
+WHERE m.closed IS NULL
+ORDER BY m.pool, m.session, m.position, m.number;
+
+-- name: find_extension
+-- The extension for vectors: its schema, and whether it can index codes and go on where filters leave too little.
+SELECT n.nspname, string_to_array(regexp_replace(e.extversion, '[^0-9.].*', ''), '.')::integer[] >= ARRAY[0, 8]
+FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector';
+
+-- name: offers_extension
+-- Whether the server has the extension, and this role may make things in the database.
+SELECT 1 FROM pg_available_extensions WHERE name = 'vector';
+
+-- name: make_extension
+-- The extension, where the server has it.
+CREATE EXTENSION IF NOT EXISTS vector;
+
+-- name: list_near_indexes
+-- The indexes for codes, and whether each is complete.
+SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = 'holdfast.searchable'::regclass AND starts_with(c.relname, %s);
+
+-- name: make_near_index
+-- An index over the codes of one generation in one workspace, made beside those who write.
+CREATE INDEX CONCURRENTLY NAME ON holdfast.searchable
+USING hnsw ((code::bit(DIMS)) SCHEMA.bit_hamming_ops) WITH (m = 12, ef_construction = 48)
+WHERE workspace = WORKSPACE AND generation = GENERATION;
+
+-- name: drop_near_index
+-- One that is not needed any more, or was not completed.
+DROP INDEX CONCURRENTLY IF EXISTS holdfast.NAME;
+
+-- name: tune_index
+-- How far the index is walked: as many as are asked for, and on where filters leave too little.
+SELECT set_config('hnsw.ef_search', %s, true), set_config('hnsw.iterative_scan', 'relaxed_order', true),
+       set_config('hnsw.max_scan_tuples', '40000', true);
+
+-- name: lock_tending
+-- One process makes indexes at a time; false if another does.
+SELECT pg_try_advisory_lock(hashtextextended(%s, 12));
+
+-- name: unlock_tending
+-- It is done.
+SELECT pg_advisory_unlock(hashtextextended(%s, 12));
+
+-- name: bound_rows
+-- Whether policies bind this role: then PostgreSQL does not use the index over terms.
+SELECT row_security_active('holdfast.searchable');
+
+-- name: all_searchable
+-- Every row, for the integrity check.
+SELECT number, checksum, workspace, generation, pool, number, hidden, length, terms, code::text
+FROM holdfast.searchable;
+
+-- name: misplaced_searchable
+-- Rows without a current memory and its trace, and those that say something else than the memory.
+SELECT 1 FROM holdfast.searchable s WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.traces t WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number
+      AND t.generation = s.generation
+) OR NOT EXISTS (
+    SELECT 1 FROM holdfast.memories m WHERE m.workspace = s.workspace AND m.number = s.number AND m.pool = s.pool
+      AND m.closed IS NULL AND m.id <> '' AND m.kind = s.kind AND m.begins = s.begins
+      AND m.ends IS NOT DISTINCT FROM s.ends AND m.expires IS NOT DISTINCT FROM s.expires) LIMIT 1;
+
+-- name: missing_searchable
+-- Traces of current memories without a row in a generation that should have them all.
+SELECT 1 FROM holdfast.searched g JOIN holdfast.traces t ON t.workspace = g.workspace AND t.generation = g.generation
+JOIN holdfast.memories m ON m.workspace = t.workspace AND m.number = t.number AND m.closed IS NULL AND m.id <> ''
+WHERE NOT EXISTS (
+    SELECT 1 FROM holdfast.searchable s WHERE s.workspace = t.workspace AND s.generation = t.generation
+      AND s.pool = t.pool AND s.number = t.number) LIMIT 1;

@@ -1,0 +1,408 @@
+"""Searching inside PostgreSQL: candidates by words and meaning in one statement, filters inside, and nothing that is
+gone, sealed or somebody else's."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from programs.children import Nursery, until
+from programs.seeking import Themes, fill, sentence
+
+import holdfast
+from holdfast.memory import seeking
+from holdfast.memory.ranking import Weights
+from holdfast.memory.seeking import Seeking
+from holdfast.memory.selecting import Wanted
+from holdfast.memory.traces import code_bits
+from holdfast.runtime import drive
+from holdfast.stores.postgres import seeking as inside
+from holdfast.stores.postgres import tending
+from holdfast.testing.clock import FakeClock
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def hf(postgres_url: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    with opened(postgres_url, clock=clock) as made:
+        yield made
+
+
+def opened(address: str, **settings: Any) -> holdfast.Holdfast:
+    """A handle that asks for candidates wherever there are some memories."""
+    made = holdfast.open(address, **{"embedder": Themes(), **settings})
+    source(made, 20)
+    return made
+
+
+def source(hf: holdfast.Holdfast, exact: int | None) -> Seeking:
+    """Above so many memories candidates are asked for; None: never."""
+    found: Any = hf.memory._core.mind.searching._sources[0]
+    assert isinstance(found, Seeking)
+    found.exact = 10**9 if exact is None else exact
+    return found
+
+
+class Watched:
+    """Counts how often a source gave candidates."""
+
+    def __init__(self, hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.selections: list[Any] = []
+        given = source(hf, 20)
+        candidates = given.candidates
+
+        async def watching(asked: Any) -> Any:
+            self.selections.append(await candidates(asked))
+            return self.selections[-1]
+
+        monkeypatch.setattr(given, "candidates", watching)
+
+    @property
+    def numbers(self) -> set[int]:
+        """Of the memories that the last search ranked."""
+        last = self.selections[-1]
+        assert last is not None, "nothing was asked of the store"
+        return {number for pool in last.pools for number in pool.column("number").tolist()}
+
+
+@pytest.fixture
+def watched(hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(hf, monkeypatch)
+
+
+def told(found: Any) -> list[str]:
+    return [hit.memory.content for hit in found.hits]
+
+
+def search(hf: holdfast.Holdfast, question: str, exact: int | None, **options: Any) -> dict[str, float]:
+    """What is found and its score, whatever was recalled before."""
+    source(hf, exact)
+    mind: Any = hf.memory._core.mind
+    pools = options.pop("pools", (b"",))
+    found = drive(mind.searching.search(Wanted(question, pools, weights=Weights(access=0), **options)))
+    return {hit.memory.content: hit.score for hit in found.hits}
+
+
+def sql(address: str, query: str) -> list[Any]:
+    with psycopg.connect(address, autocommit=True) as connection:
+        answer = connection.execute(query.encode())
+        return answer.fetchall() if answer.description else []
+
+
+# -- what is found
+
+
+@pytest.mark.promise("B2")
+@pytest.mark.parametrize("kind", ["fact", "episode"])
+def test_candidates_give_the_same_answers_as_ranking_everything(hf: holdfast.Holdfast, kind: str) -> None:
+    fill(hf, 2_000, kind=kind)
+    chance, right, all_ = random.Random(5), 0, 0
+    for _ in range(20):
+        question = sentence(chance, 4)
+        exact = search(hf, question, None, limit=40)
+        least = sorted(exact.values())[-10] - 0.02  # of equals either is right
+        found = search(hf, question, 100)
+        right, all_ = right + sum(exact.get(one, 0) >= least for one in found), all_ + len(found)
+    assert all_ == 200
+    assert right >= 0.95 * all_
+
+
+@pytest.mark.promise("B2", "S3")
+def test_filters_hold_inside_the_search(hf: holdfast.Holdfast, clock: FakeClock, watched: Watched) -> None:
+    early = fill(hf, 60, seed=1)
+    clock.advance(1_000)
+    middle = clock.now()
+    clock.advance(1_000)
+    late = fill(hf, 60, seed=2, kind="preference")
+    fill(hf, 60, seed=3, subject="Ada")
+    question, every = early[0], 200
+    assert set(told(hf.memory.recall(question, limit=every))) == {*early, *late}
+    assert set(told(hf.memory.recall(question, limit=every, kinds="preference"))) == set(late)
+    assert set(told(hf.memory.recall(question, limit=every, until=moment(middle)))) == set(early)
+    assert set(told(hf.memory.recall(question, limit=every, since=moment(middle)))) == set(late)
+    odd = {"parity": 1}
+    assert set(told(hf.memory.recall(question, limit=every, metadata=odd))) == {*early[1::2], *late[1::2]}
+    assert set(told(hf.memory.recall(question, limit=every, metadata={"parity": True}))) == {*early[1::2], *late[1::2]}
+    assert told(hf.memory.recall(question, limit=every, metadata={"parity": "1"})) == []
+    assert told(hf.memory.recall("zzz", limit=every, kinds="fact", threshold=0.99)) == []
+    assert len(hf.memory.recall(question, subject="Ada", limit=every).hits) == 180
+    assert len(hf.memory.recall(question, everyone=True, limit=every).hits) == 180
+    best = hf.memory.recall(question, limit=5).hits
+    assert (best[0].memory.content, len(best)) == (question, 5)
+    assert [hit.score for hit in best] == sorted((hit.score for hit in best), reverse=True)
+    assert sum(best[0].parts.values()) == pytest.approx(best[0].score, abs=1e-4)
+    assert len(watched.selections) == 11
+    assert all(selection is not None for selection in watched.selections)
+
+
+def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(hf: holdfast.Holdfast, watched: Watched) -> None:
+    said = fill(hf, 60)
+    assert told(hf.memory.recall(said[0], metadata={"parity": b"1"})) == []
+    assert told(hf.memory.recall(said[0], metadata={"parity\0": 1})) == []
+    assert watched.selections == [None, None]
+    assert len(hf.memory.recall(" ".join(sentence(random.Random(number)) for number in range(9))).hits) == 10
+
+
+@pytest.mark.promise("S3")
+def test_a_common_word_does_not_rank_every_memory_that_has_it(
+    hf: holdfast.Holdfast, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeking, "_LOOKED_AT", 40)
+    said = fill(hf, 300)
+    common, rare = said[7].split()[0], said[7].split()[-1]
+    found = hf.memory.recall(f"{common} {rare}")
+    assert told(found)[0] == said[7]
+    assert len(watched.numbers) < 250
+    assert told(hf.memory.recall(common))
+
+
+def test_what_has_no_vector_yet_is_found_by_its_words(hf: holdfast.Holdfast, watched: Watched) -> None:
+    fill(hf, 60)
+    hf.memory._core.mind.indexing.stop()
+    hf.memory.remember("the heron stands in the reeds")
+    found = hf.memory.recall("where is the heron?", limit=1)
+    assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
+    assert watched.selections[-1] is not None
+
+
+# -- what is gone
+
+
+@pytest.mark.promise("G3", "S9")
+def test_nothing_that_is_gone_is_a_candidate(hf: holdfast.Holdfast, postgres_url: str, watched: Watched) -> None:
+    said = fill(hf, 60)
+    hf.memory.remember("the pass is heron", key="pass")
+    hf.memory.remember("the heron sleeps", subject="Ada")
+    forgotten = hf.memory.remember("a heron to forget")
+    hf.memory.catch_up()
+    assert len(told(hf.memory.recall("heron", subject="Ada", limit=3))) == 3
+    hf.memory.remember("the pass is egret", key="pass")
+    hf.memory.forget(forgotten.id)
+    hf.memory.catch_up()
+    hf.erase("Ada")
+    assert not [one for one in told(hf.memory.recall("heron", everyone=True, limit=80)) if "heron" in one]
+    assert watched.numbers
+    assert sql(postgres_url, "SELECT count(*) FROM holdfast.searchable") == [(len(said) + 1,)]
+    assert hf.verify().ok
+
+
+@pytest.mark.promise("G3")
+def test_what_is_forgotten_while_it_is_searched_is_not_given(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = fill(hf, 60)
+    first = hf.memory.recall(said[5]).hits[0].memory
+    given: Any = source(hf, 20)._seeker
+    for place in ("beside", "seek"):
+        one = hf.memory.recall(said[5]).hits[0].memory
+        do = getattr(given, place)
+
+        async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
+            found = await do(*asked)
+            await hf.memory._core.forget(id)
+            return found
+
+        monkeypatch.setattr(given, place, between)
+        hits = told(hf.memory.recall(one.content))
+        monkeypatch.undo()
+        assert len(hits) == 10
+        assert one.content not in hits
+    assert first.content == said[5]
+
+
+@pytest.mark.promise("G4")
+def test_another_workspace_has_no_candidates_here(postgres_url: str) -> None:
+    with opened(postgres_url, workspace="a") as one, opened(postgres_url, workspace="b") as two:
+        mine, theirs = fill(one, 60, seed=1), fill(two, 60, seed=2)
+        assert set(told(one.memory.recall(theirs[3], everyone=True, limit=200))) == set(mine)
+        assert set(told(two.memory.recall(theirs[3], everyone=True, limit=200))) == set(theirs)
+
+
+def test_an_end_that_moves_moves_in_the_search_too(hf: holdfast.Holdfast, clock: FakeClock, watched: Watched) -> None:
+    fill(hf, 60)
+    hf.memory.remember("the heron is here", key="bird")
+    hf.memory.catch_up()
+    hf.memory.remember("the heron is gone", key="bird", valid_from=moment(clock.now() + 100 * SECOND))
+    hf.memory.catch_up()
+    assert told(hf.memory.recall("heron", limit=1)) == ["the heron is here"]
+    clock.advance(200)
+    assert told(hf.memory.recall("heron", limit=1)) == ["the heron is gone"]
+    assert watched.selections[-1] is not None
+    assert hf.verify().ok
+
+
+# -- generations, seals
+
+
+@pytest.mark.promise("S6")
+def test_a_store_that_moved_is_searched_by_its_new_codes(hf: holdfast.Holdfast, postgres_url: str) -> None:
+    said = fill(hf, 60)
+    with opened(postgres_url, embedder=Themes("other", 300)) as moved:
+        list(moved.memory.reindex())
+        watching = Watched(moved, pytest.MonkeyPatch())
+        assert told(moved.memory.recall(said[9], limit=1)) == [said[9]]
+        assert len(watching.numbers) == 60
+        assert moved.verify().ok
+    left = sql(postgres_url, "SELECT DISTINCT generation, length(code) FROM holdfast.searchable")
+    assert left == [(2, code_bits(300))]
+
+
+@pytest.mark.promise("G3", "S3")
+def test_of_what_is_sealed_nothing_is_in_the_clear_and_both_are_found(postgres_url: str) -> None:
+    with opened(postgres_url) as hf:
+        said = fill(hf, 60, seed=1)
+    with opened(postgres_url, key=b"k" * 32) as hf:
+        sealed = fill(hf, 60, seed=2)
+        found = set(told(hf.memory.recall(sealed[0], limit=200)))
+        assert found == {*said, *sealed}
+        assert hf.verify().ok
+    rows = sql(postgres_url, "SELECT terms, code, metadata, length, draw FROM holdfast.searchable WHERE hidden")
+    assert len(rows) == 60
+    assert {tuple(map(str, row[:4])) for row in rows} == {("[]", "None", "None", "0")}
+    assert sql(postgres_url, "SELECT count(*) FROM holdfast.searchable WHERE NOT hidden") == [(60,)]
+
+
+# -- older stores, damage
+
+
+def unmake(address: str) -> None:
+    """As it was before PostgreSQL searched by itself."""
+    sql(address, "DELETE FROM holdfast.searchable")
+    sql(address, "DELETE FROM holdfast.searched")
+
+
+@pytest.mark.promise("S7", "R9")
+def test_an_older_store_is_searched_in_memory_until_it_is_ready(
+    hf: holdfast.Holdfast, postgres_url: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = fill(hf, 700)
+    hf.close()
+    unmake(postgres_url)
+    with opened(postgres_url) as again:
+        again.memory._core.mind.indexing.stop()
+        watching = Watched(again, monkeypatch)
+        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
+        assert watching.selections == [None]
+        child = nursery.start("seeking:make_ready", crash=("memory.readying", 2), address=postgres_url)
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        made = sql(postgres_url, "SELECT count(*) FROM holdfast.searchable")
+        assert made == [(500,)]
+        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
+        children = [nursery.start("seeking:make_ready", address=postgres_url) for _ in range(2)]
+        for one in children:
+            one.finish()
+        assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
+        assert watching.selections[-1] is not None
+        assert again.verify().ok
+    assert sql(postgres_url, "SELECT count(*), count(DISTINCT number) FROM holdfast.searchable") == [(700, 700)]
+
+
+@pytest.mark.promise("J8")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("DELETE FROM holdfast.searchable WHERE number % 30 = 0", "missing in what PostgreSQL searches"),
+        ("UPDATE holdfast.searchable SET number = number + 500", "belongs to no current memory"),
+        ("UPDATE holdfast.searchable SET kind = 'other'", "contradicts"),
+        ("UPDATE holdfast.searchable SET code = ~ code", "does not match its checksum"),
+        ("UPDATE holdfast.searchable SET terms = terms[2:]", "does not match its checksum"),
+    ],
+)
+def test_damage_to_what_is_searched_is_told(hf: holdfast.Holdfast, postgres_url: str, spoil: str, said: str) -> None:
+    fill(hf, 60)
+    assert hf.verify().ok
+    sql(postgres_url, spoil)
+    assert any(said in problem for problem in map(str, hf.verify().problems))
+
+
+# -- the index over codes
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few memories are many."""
+    monkeypatch.setattr(tending, "LARGE", 50)
+    monkeypatch.setattr(inside, "SCANNED", 50)
+    monkeypatch.setattr(inside, "ALL_SCANNED", 60)
+
+
+def tend(hf: holdfast.Holdfast) -> None:
+    """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
+    mind: Any = hf.memory._core.mind
+    mind.indexing.stop()
+    thread = mind.indexing._tending
+    if thread is not None:
+        thread.join()
+    mind.indexing._tend_now(source(hf, 20)._seeker)
+
+
+def indexes(address: str) -> list[Any]:
+    found = sql(
+        address,
+        "SELECT c.relname, i.indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " WHERE c.relname LIKE 'near%' ORDER BY 1",
+    )
+    return [(name.rsplit("_", 1)[1], valid) for name, valid in found]
+
+
+@pytest.mark.promise("B2")
+@pytest.mark.usefixtures("large")
+def test_what_is_large_is_searched_by_an_index(hf: holdfast.Holdfast, postgres_url: str, watched: Watched) -> None:
+    said = fill(hf, 400)
+    assert told(hf.memory.recall(said[3], limit=1)) == [said[3]]
+    assert watched.selections == [None], "without an index it is searched in memory"
+    tend(hf)
+    assert indexes(postgres_url) == [("1", True)]
+    source(hf, 20)._seeker._indexed.clear()  # type: ignore[attr-defined]
+    assert sql(postgres_url, SCANS) == [(0,)]
+    with opened(postgres_url) as other:
+        assert told(other.memory.recall(said[7], limit=1)) == [said[7]]
+    until(lambda: sql(postgres_url, SCANS) > [(0,)], "the index was walked")
+    for question in said[:5]:
+        assert told(hf.memory.recall(question, limit=1)) == [question]
+        assert told(hf.memory.recall(question, limit=1, kinds="fact", everyone=True)) == [question]
+    assert told(hf.memory.recall(said[0], kinds="nothing of that")) == []
+    assert all(selection is not None for selection in watched.selections[1:])
+    sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
+    tend(hf)
+    assert indexes(postgres_url) == [("1", True)], "one that was not completed is made again"
+    with opened(postgres_url, embedder=Themes("other")) as moved:
+        list(moved.memory.reindex())
+        assert indexes(postgres_url) == [("1", True), ("2", True)], "it is made before it is searched"
+        tend(moved)
+        assert indexes(postgres_url) == [("2", True)]
+
+
+NEAR = "SELECT oid FROM pg_class WHERE relname LIKE 'near%'"
+SCANS = "SELECT coalesce(sum(idx_scan), 0)::int FROM pg_stat_user_indexes WHERE indexrelname LIKE 'near%'"
+
+
+@pytest.mark.promise("R9")
+@pytest.mark.usefixtures("large")
+def test_without_the_right_to_make_an_index_everything_is_found(hf: holdfast.Holdfast, postgres_url: str) -> None:
+    said = fill(hf, 400)
+    name = postgres_url.rsplit("/", 1)[1]
+    for grant in (
+        f'CREATE ROLE "{name}" LOGIN',
+        f'GRANT USAGE ON SCHEMA holdfast TO "{name}"',
+        f'GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO "{name}"',
+        f'GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO "{name}"',
+    ):
+        sql(postgres_url, grant)
+    with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
+        tend(bound)
+        store: Any = bound.memory._core.mind._journal.store
+        assert "owner" in store._tending.refused or "permission" in store._tending.refused
+        assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
+    assert indexes(postgres_url) == []
+
+
+def moment(time: int) -> Any:
+    from holdfast.journal.events import moment as at
+
+    return at(time)
