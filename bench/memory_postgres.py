@@ -1,0 +1,254 @@
+"""How fast a million memories are recalled on PostgreSQL.
+
+    python bench/memory_postgres.py [--json] [--size N] [--postgres URL [--filled]]
+
+With a subject's filter that leaves 1 % of the memories, over many subjects in turn; of one subject again and again; and
+of everybody. Embedding of the question included. Without --postgres the server comes from pip. A million memories one
+by one would take most of an hour: they are appended by the public call, but their rows, which are what the store
+writes itself (its own functions make them), are gathered and copied in bulk, by two processes. Vectors are random:
+their values do not change the time it takes to compare them, but they are the worst that an index over them can meet.
+Figures are of a process of its own, which opens the filled store and does nothing but ask.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from measuring import Must, show
+from memory import SUBJECTS, Quick, Speech
+
+import holdfast
+from holdfast.embedders import load_embedder
+from holdfast.journal.remembered import remembered
+from holdfast.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
+from holdfast.runtime import drive
+from holdfast.stores.memoryrows import entering
+from holdfast.stores.postgres import searchable
+from holdfast.stores.postgres.appending import add_session
+from holdfast.stores.postgres.sql import Q
+from holdfast.stores.rowcheck import checksum
+
+MUST: dict[str, Must] = {
+    "recall_p95_ms_1m_postgres": ("<=", 50),
+    "recall_p95_ms_1m_postgres_one_subject": None,
+    "first_recall_ms_10k_of_1m_postgres": None,
+    "recall_p95_ms_1m_postgres_unfiltered": None,
+    "filling_s": None,
+    "indexing_s": None,
+    "bytes_per_item_postgres": None,
+}
+QUESTIONS = 120
+TOGETHER = 1_000
+_EVENT = "workspace session position type time actor cause key subject payload payload_hash hash tx seq feed_check"
+_MEMORY = """workspace pool number id session position kind key owner recorded begins ends expires importance
+    confidence confirmed times closed successor changed traced checksum"""
+_TRACE = "workspace pool number generation words vector checksum"
+_SEARCHABLE = """workspace generation pool number kind session position begins opens ends expires hidden draw length
+    metadata terms code checksum"""
+
+
+class Bulk:
+    """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
+
+    def __init__(self, hf: holdfast.Holdfast, url: str, embedder: Quick) -> None:
+        self._journal: Any = hf.memory._core.mind._journal
+        self._texts: Any = hf.memory._core.mind.texts
+        self._generation = drive(hf.memory._core.mind.embedding.generation())
+        self._embedder = embedder
+        self._connection = psycopg.connect(url)
+        self._heads: dict[str, Head] = {}
+        self._records: list[tuple[str, Record]] = []
+        self._rows: list[MemoryRow] = []
+
+    async def append(self, request: Append) -> Appended:
+        """What a store promises, but for its being durable: nothing else writes."""
+        head = self._heads.get(request.session)
+        if head is None:
+            head = Head(0, GENESIS)
+            add_session(self._connection, (request.workspace, request.session), request.now, None, head)
+        records = request.place(head)
+        self._heads[request.session] = Head(records[-1].position, records[-1].hash)
+        self._records += [(request.session, record) for record in records]
+        assert request.beside is not None
+        self._rows += [row._replace(session=request.session) for row in entering(request.beside, records)]
+        return Appended(records, False)
+
+    def flush(self, texts: dict[int, dict[str, Any]]) -> None:
+        """Copy the memories of one subject. Each was changed twice, by its trace too."""
+        cursor, workspace = self._connection.cursor(), self._journal.workspace
+        count, pool, session = len(self._rows), self._rows[0].pool, self._rows[0].session
+        for_numbers = "SELECT nextval(%s) FROM generate_series(1, %s)"
+        numbers = [row[0] for row in cursor.execute(for_numbers, ("holdfast.memories_number_seq", count))]
+        seqs = [row[0] for row in cursor.execute(for_numbers, ("holdfast.feed", len(self._records)))]
+        head = self._heads[session]
+        tx: Any = cursor.execute(Q.move_session, (head.position, head.hash, workspace, session)).fetchone()
+        events = [
+            (workspace, one, *_event(record), tx[0], seq, _feed_check(tx[0], seq, record.hash))
+            for (one, record), seq in zip(self._records, seqs, strict=True)
+        ]
+        self._copy("events", _EVENT, events)
+        cursor.execute(
+            "INSERT INTO holdfast.pools VALUES (%s, %s, %s, %s)",
+            (workspace, pool, 2 * count, checksum(workspace, pool, 2 * count)),
+        )
+        owner = drive(self._journal.landmarks.owner_of(self._rows[0].owner))
+        vectors = self._embedder.embed([""] * count) if count > 1 else self._embedder.embed(["", ""])
+        memories, traces, sought = list[Any](), list[Any](), list[Any]()
+        for at, (given, number) in enumerate(zip(self._rows, numbers, strict=True)):
+            row = given._replace(number=number, changed=count + at + 1)
+            fields: tuple[Any, ...] = (workspace, row.pool, number, *row[1:18], self._generation)
+            memories.append((*fields, checksum(*fields)))
+            gist = self._texts.gist(row, texts[row.position])
+            trace = self._texts.trace(row, gist, vectors[at], owner, self._generation)
+            fields = (workspace, row.pool, number, self._generation, trace.words, trace.vector)
+            traces.append((*fields, checksum(*fields)))
+            sought.append(searchable.columns(workspace, self._generation, row, trace.sought))
+        self._copy("memories", _MEMORY, memories)
+        self._copy("traces", _TRACE, traces)
+        self._copy("searchable", _SEARCHABLE, sought)
+        self._connection.commit()
+        self._records, self._rows = [], []
+
+    def _copy(self, table: str, columns: str, rows: list[Any]) -> None:
+        named = ", ".join(columns.split())
+        with self._connection.cursor().copy(f"COPY holdfast.{table} ({named}) FROM STDIN".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+
+def _event(record: Record) -> tuple[Any, ...]:
+    return (*record[:4], None if record.cause is None else str(record.cause), *record[5:])
+
+
+def _feed_check(tx: str, seq: int, hash: bytes) -> bytes:
+    return hashlib.sha256(f"{tx}:{seq}".encode() + hash).digest()[:8]
+
+
+def fill(url: str, first: int, last: int, each: int) -> None:
+    """The memories of some subjects."""
+    embedder, speech = Quick(None), Speech(1_000 + first)
+    with holdfast.open(url, embedder=embedder) as hf:
+        bulk = Bulk(hf, url, embedder)
+        store: Any = bulk._journal.store
+        store.append = bulk.append
+        for subject in range(first, last):
+            session = hf.session(f"of {subject}")
+            texts: dict[int, dict[str, Any]] = {}
+            for done in range(0, each, TOGETHER):
+                data = [remembered(speech.text(), "fact", {}) for _ in range(min(TOGETHER, each - done))]
+                texts |= dict(enumerate(data, done + 1))
+                session.append_all([holdfast.Draft("memory.added", one) for one in data], subject=f"subject {subject}")
+            bulk.flush(texts)
+
+
+def filled(url: str, size: int) -> dict[str, float]:
+    """Fill a store, and let it make its indexes as it does in the background."""
+    with holdfast.open(url, embedder=Quick(None)) as hf:
+        hf.memory.recall("the first one makes the generation")
+    began = time.perf_counter()
+    half, each = SUBJECTS // 2, size // SUBJECTS
+    with psycopg.connect(url, autocommit=True) as connection:
+        made: Any = connection.execute("SELECT pg_get_indexdef('holdfast.searchable_terms'::regclass)").fetchone()
+        connection.execute("DROP INDEX holdfast.searchable_terms")
+        children = [
+            subprocess.Popen([sys.executable, __file__, "--fill", f"{first},{first + half},{each}", "--postgres", url])
+            for first in (0, half)
+        ]
+        if any(child.wait() for child in children):
+            sys.exit("filling failed")
+        connection.execute(made[0])
+        connection.execute("VACUUM ANALYZE")
+        filling = time.perf_counter() - began
+        began = time.perf_counter()
+        with holdfast.open(url, embedder=Quick(None)) as hf:
+            mind: Any = hf.memory._core.mind
+            mind.indexing._tend_now(mind._journal.store.seeker)
+        size_of: Any = connection.execute(
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace"
+            " AND relkind = 'r'"
+        ).fetchone()
+    taken = float(size_of[0]) / size
+    return {"filling_s": filling, "indexing_s": time.perf_counter() - began, "bytes_per_item_postgres": taken}
+
+
+def asked(url: str) -> dict[str, float]:
+    """Figures of a store that is filled: of this process, which does nothing else."""
+    with holdfast.open(url, embedder=Quick(load_embedder("minilm"))) as hf:
+        hf.memory.recall("warm", subject="nobody")
+        began = time.perf_counter()
+        hf.memory.recall(Speech(5).text(4), subject="subject 3")
+        first = 1e3 * (time.perf_counter() - began)
+        subjects = [f"subject {number * 37 % SUBJECTS}" for number in range(QUESTIONS)]
+        return {
+            "recall_p95_ms_1m_postgres": p95(hf, [{"subject": one} for one in subjects]),
+            "recall_p95_ms_1m_postgres_one_subject": p95(hf, [{"subject": "subject 3"}] * QUESTIONS),
+            "first_recall_ms_10k_of_1m_postgres": first,
+            "recall_p95_ms_1m_postgres_unfiltered": p95(hf, [{"everyone": True}] * (QUESTIONS // 2), warm=True),
+        }
+
+
+def p95(hf: holdfast.Holdfast, whose: list[dict[str, Any]], warm: bool = False) -> float:
+    """The 95th percentile of recalls, in milliseconds; the first of each pool counts, unless `warm`."""
+    speech, took = Speech(3), []
+    if warm:
+        hf.memory.recall(speech.text(4), **whose[0])
+    for one in whose:
+        question = speech.text(4)
+        began = time.perf_counter()
+        hf.memory.recall(question, **one)
+        took.append(1e3 * (time.perf_counter() - began))
+    return statistics.quantiles(took, n=20)[-1]
+
+
+@contextmanager
+def database(given: str | None) -> Iterator[str]:
+    """Where to measure."""
+    if given is not None:
+        yield given
+        return
+    from holdfast.testing.postgres import PostgresServer
+
+    settings = {"shared_buffers": "1GB", "max_wal_size": "8GB"}
+    with PostgresServer.start(settings) as server:
+        yield server.create_database("bench")
+
+
+def main() -> None:
+    """Measure, print the table, and the figures as JSON on the last line if asked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--size", type=int, default=1_000_000)
+    parser.add_argument("--postgres", metavar="URL", help="an empty database, or with --filled one that was filled")
+    parser.add_argument("--filled", action="store_true", help="it is filled already: only ask")
+    parser.add_argument("--fill", help=argparse.SUPPRESS)
+    parser.add_argument("--ask", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fill:
+        fill(given.postgres, *map(int, given.fill.split(",")))
+    elif given.ask:
+        print(json.dumps(asked(given.postgres)))
+    else:
+        figures: dict[str, float | None] = dict.fromkeys(MUST)
+        with database(given.postgres) as url:
+            if not given.filled:
+                figures |= filled(url, given.size)
+            command = [sys.executable, __file__, "--ask", "--postgres", url]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+            figures |= json.loads(done.stdout.splitlines()[-1])
+        show("Memory on PostgreSQL", figures, MUST, {}, [])
+        if given.json:
+            print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
