@@ -14,8 +14,9 @@ from typing import Any
 
 from ..journal.journal import Journal
 from ..ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
+from .columns import EPISODE
 from .embedding import Embedding
-from .pools import EPISODE, Entry, Pool
+from .pools import Entry, Pool
 from .selecting import Asked, Selection, chosen_of
 from .surveying import COMMON, Standing, held_by, measures_of, weight
 from .texts import Texts

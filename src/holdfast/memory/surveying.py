@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bm25 import term_scores
+from .columns import Names
 from .measures import Corpus, Floats, Measures, Spread
-from .pools import Names, Pool
+from .pools import Pool
 from .ranking import speaker_shares
 from .selecting import Asked, chosen_of
 from .traces import Vector

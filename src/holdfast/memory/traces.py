@@ -124,8 +124,8 @@ def code_of(vector: Vector) -> bytes:
     turned[: len(vector)] = vector * _signs(size)[: len(vector)]
     rows = 1 << (size.bit_length() - 1) // 2
     # The Walsh-Hadamard transform, as the product of two small ones.
-    turned = (_hadamard(rows) @ turned.reshape(rows, -1) @ _hadamard(size // rows)).reshape(size)
-    code: bytes = np.packbits(turned > 0).tobytes()
+    mixed = (_hadamard(rows) @ turned.reshape(rows, -1) @ _hadamard(size // rows)).reshape(size)
+    code: bytes = np.packbits(mixed > 0).tobytes()
     return code
 
 
