@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import os
+import pty
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import COMMAND, Ran, environment
+from test_cli import COMMAND, NASTY, Ran, environment
 
 import holdfast
 
@@ -71,7 +74,7 @@ def test_memories_are_added_shown_edited_and_forgotten(home: Path) -> None:
     (memory,) = ids(added)
     shown = run("memory", "show", memory[:6], cwd=home)
     assert "Deploys are denied" in shown.out
-    assert "tags: ['ops']" in shown.out
+    assert 'tags: ["ops"]' in shown.out
     changed = run("memory", "edit", memory[:6], cwd=home, EDITOR="sed -i 's/are denied/are denied on Fridays/'")
     assert "Changed: " in changed.out
     (listed,) = run("memory", "list", "--kind", "blocker", "--json", cwd=home).lines
@@ -104,7 +107,11 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
     kept = Path(broken.err.rsplit("it is in ", 1)[1].strip())
     assert "kind: [fact" in kept.read_text()
     kept.unlink()
-    for editor, said in (("false", "ended with 1"), ("/no/such/editor", "cannot be started")):
+    for editor, said in (
+        ("false", "ended with 1"),
+        ("/no/such/editor", "cannot be started"),
+        ("vi 'half", "cannot be started"),
+    ):
         failed = run("memory", "edit", memory, cwd=home, EDITOR=editor)
         assert failed.code == 2
         assert said in failed.err
@@ -192,3 +199,74 @@ def test_a_file_that_was_left_alone_is_told_with_its_line(home: Path) -> None:
     ran = run("sync", "files", cwd=home)
     assert ran.code == 1
     assert "preference/bad.md, line 3" in ran.err
+
+
+@pytest.mark.promise("S3")
+def test_search_shows_what_each_score_is_made_of(home: Path) -> None:
+    found = run("memory", "search", "refund window", "--explain", cwd=home)
+    assert "score " in found.out
+    assert "recency  " in found.out
+    assert "there is no embedder" in found.err
+    (hit,) = run("memory", "search", "refund window", "--json", cwd=home).lines
+    assert sum(hit["parts"].values()) == pytest.approx(hit["score"], abs=1e-4)
+
+
+@pytest.mark.promise("K1")
+def test_somebody_checked_a_memory(home: Path) -> None:
+    (before,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
+    assert "Confirmed: " in run("memory", "verify", before["id"][:8], cwd=home).out
+    (after,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
+    assert after["confirmed"] > before["confirmed"]
+
+
+def test_forgetting_says_what_went(home: Path) -> None:
+    (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
+    assert "1 versions, 1 texts" in run("memory", "forget", memory, "--yes", cwd=home).out
+    assert b"refund window" not in (home / "holdfast.db").read_bytes()
+
+
+@pytest.mark.parametrize(("answer", "stays"), [("n", True), ("", True), ("y", False)])
+def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> None:
+    (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, "memory", "forget", memory],
+        cwd=home,
+        env=environment(HOLDFAST_EMBEDDER="none"),
+        stdin=slave,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.write(master, f"{answer}\n".encode())
+        said = b"".join(process.communicate(timeout=60))
+    os.close(slave)
+    os.close(master)
+    assert b"The refund window is 30 days" in said
+    assert b"Traceback" not in said
+    assert bool(ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))) is stays
+
+
+def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
+        id = hf.memory.remember(f"{NASTY}\nsecond line", title=NASTY, key=NASTY[:40], metadata={NASTY: NASTY}).id
+        hf.memory.proposals.make(NASTY, evidence=NASTY)
+    for command in (
+        ["memory", "list"],
+        ["memory", "show", id],
+        ["memory", "history", id],
+        ["memory", "search", "hi", "--explain"],
+        ["proposals", "list"],
+        ["sync", "files"],
+    ):
+        shown = run(*command, cwd=tmp_path)
+        assert shown.code == 0
+        assert not {"\x1b", "\x9b", "\u202e", "\x07"} & set(shown.out + shown.err), command
+
+
+def test_metadata_that_json_has_no_word_for_is_shown(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
+        day = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
+        id = hf.memory.remember("The lease ends", metadata={"on": day, "parts": (1, 2)}).id
+    (memory,) = run("memory", "show", id, "--json", cwd=tmp_path).lines
+    assert memory["metadata"]["on"] == {"$type": "datetime", "value": "2026-05-01T00:00:00+00:00"}
+    assert "2026-05-01" in run("memory", "show", id, cwd=tmp_path).out

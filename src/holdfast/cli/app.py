@@ -45,8 +45,8 @@ def holdfast(
     """Look into the journal of an AI agent: what it did, when, who asked, what it remembers, and whether anybody
     tampered with it.
 
-    These write to a store: worker, signal, reindex, sync, import, memory add, edit and forget, proposals accept and
-    dismiss, run resume, cancel, fork, settle and answer.
+    These write to a store: worker, signal, reindex, sync, import, memory add, edit, forget and verify, proposals accept
+    and dismiss, run resume, cancel, fork, settle and answer.
 
     All others open it without the right to write. No command creates a store; `model` opens none.
 

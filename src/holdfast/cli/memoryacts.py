@@ -76,11 +76,11 @@ def edit_memory(hf: Holdfast, id: str) -> None:
 
 def _edit(path: str) -> None:
     chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    command = [*shlex.split(chosen), path]
     try:
-        code = subprocess.run(command).returncode
-    except OSError as error:
-        raise InvalidInput(f"{chosen} cannot be started: {error.strerror}", hint="set EDITOR to your editor") from None
+        code = subprocess.run([*shlex.split(chosen), path]).returncode
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"{chosen} cannot be started: {why}", hint="set EDITOR to your editor") from None
     if code:
         raise InvalidInput(f"{chosen} ended with {code}: nothing is changed", hint=f"what you wrote is in {path}")
 
@@ -93,5 +93,12 @@ def forget_memory(hf: Holdfast, id: str, yes: bool) -> None:
             raise InvalidInput("forgetting cannot be undone", hint="say --yes if nobody is there to be asked")
         Screen(stderr=True).say(visible(says(memory))[:300])
         typer.confirm("Forget this for good?", abort=True, err=True)
-    stripped = hf.memory.forget(memory.id, actor=actor())
-    Screen().say("Forgotten: ", (visible(memory.id[:SHORT]), "cyan"), f", from {stripped} event(s).")
+    done = hf.memory.forget(memory.id, actor=actor())
+    gone = f"{done.rows} versions, {done.payloads} texts, {done.words} entries of words, {done.vectors} vectors"
+    Screen().say("Forgotten: ", (visible(memory.id[:SHORT]), "cyan"), f" ({gone}).")
+
+
+def verify_memory(hf: Holdfast, id: str) -> None:
+    """Somebody has checked a memory, and it holds."""
+    memory = hf.memory.verify(found(hf, id).id, actor=actor())
+    Screen().say("Confirmed: ", (visible(memory.id[:SHORT]), "cyan"), f"  {visible(says(memory))}")

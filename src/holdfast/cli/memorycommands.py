@@ -55,6 +55,7 @@ def search(
     kind: Kinds = None,
     subject: Subject = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", "-e", help="What each score is made of.")] = False,
     json: Json = False,
 ) -> None:
     """Search what is remembered, best first, by words and, with the model installed, by meaning."""
@@ -62,7 +63,7 @@ def search(
     from .reaching import opened
 
     with opened(store, workspace) as hf:
-        search_memories(hf, query, kind, subject, limit, json)
+        search_memories(hf, query, kind, subject, limit, explain=explain, as_json=json)
 
 
 @memory.command()
@@ -127,6 +128,16 @@ def history(
 
     with opened(store, workspace) as hf:
         show_history(hf, memory, json)
+
+
+@memory.command()
+def verify(memory: OneMemory, store: Store = "holdfast.db", workspace: Workspace = "default") -> None:
+    """Say that you checked a memory and that it holds: it is as fresh as on its first day. Writes."""
+    from .acting import writable
+    from .memoryacts import verify_memory
+
+    with writable(store, workspace) as hf:
+        verify_memory(hf, memory)
 
 
 @proposals.command("list")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..memory.items import Hit, Memory
 from ..sync import Holdfast
+from .jsonform import plain
 from .screen import Cell, Column, Screen, Sheet, cell, expect_json, print_json
 from .spans import iso
 from .visible import visible
@@ -28,11 +29,11 @@ _COLUMNS = (
 
 def fields(memory: Memory) -> dict[str, Any]:
     """A memory as JSON."""
-    times = ("valid_from", "valid_to", "recorded", "confirmed", "expires", "ended")
+    times = ("valid_from", "valid_to", "recorded", "confirmed", "expires", "ended", "recalled_at")
     names = ("id", "kind", "content", "title", "key", "subject", "scope", "speaker", "importance", "confidence")
     told = {name: getattr(memory, name) for name in names} | {name: iso(getattr(memory, name)) for name in times}
-    rest = {"times": memory.times, "successor": memory.successor, "source": memory.source}
-    return {**told, **rest, "metadata": dict(memory.metadata)}
+    rest = {"times": memory.times, "recalled": memory.recalled, "successor": memory.successor, "source": memory.source}
+    return {**told, **rest, "metadata": plain(dict(memory.metadata))}
 
 
 def says(memory: Memory) -> str:
@@ -83,9 +84,16 @@ _FOUND = (
 
 
 def search_memories(
-    hf: Holdfast, query: str, kinds: Sequence[str] | None, subject: str | None, limit: int, as_json: bool
+    hf: Holdfast,
+    query: str,
+    kinds: Sequence[str] | None,
+    subject: str | None,
+    limit: int,
+    *,
+    explain: bool,
+    as_json: bool,
 ) -> None:
-    """Print what fits a query, best first."""
+    """Print what fits a query, best first, and say what the search had to do without."""
     found = hf.memory.recall(
         query, kinds=kinds or None, subject=subject, everyone=subject is None, limit=limit, threshold=_LEAST
     )
@@ -96,8 +104,20 @@ def search_memories(
             print_json({**fields(hit.memory), **parts})
     else:
         _table(_FOUND, (_hit(hit) for hit in found), hf, subject)
-    for missing in found.missing:
-        Screen(stderr=True).say(("Note: ", "bold"), visible(missing))
+        for hit in found if explain else ():
+            _explain(hit)
+    waiting = [f"{found.waiting:,} memories have no vector yet: they are found by words alone"] if found.waiting else []
+    for note in (*found.missing, *waiting):
+        Screen(stderr=True).say(("Note: ", "bold"), visible(note))
+
+
+def _explain(hit: Hit) -> None:
+    """What a score is made of."""
+    screen = Screen()
+    screen.say("")
+    screen.say((visible(hit.memory.id[:SHORT]), "cyan"), f"  score {hit.score:.3f}")
+    for name, value in hit.parts.items():
+        screen.say(f"  {name:<16}{value:+.3f}")
 
 
 def _hit(hit: Hit) -> list[Cell]:

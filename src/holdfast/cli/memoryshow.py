@@ -8,6 +8,7 @@ from ..errors import InvalidInput, UnknownMemory
 from ..memory.items import Memory
 from ..memory.policies import Policies
 from ..sync import Holdfast
+from .jsonform import json_text, plain
 from .memorylist import SHORT, fields, says
 from .screen import Column, Screen, Sheet, cell, expect_json, print_json
 from .spans import to_second
@@ -50,7 +51,9 @@ def show_memory(hf: Holdfast, id: str, as_json: bool) -> None:
 def _about(memory: Memory) -> list[tuple[str, object]]:
     ended = None if memory.ended is None else f"{to_second(memory.ended)} UTC"
     over = f"{ended}, replaced by {memory.successor}" if ended and memory.successor else ended
-    metadata = ", ".join(f"{name}: {value}" for name, value in memory.metadata.items() if name != "imported")
+    metadata = ", ".join(
+        f"{name}: {json_text(plain(value))}" for name, value in memory.metadata.items() if name != "imported"
+    )
     return [
         ("title", memory.title),
         ("about", memory.subject),
@@ -58,6 +61,7 @@ def _about(memory: Memory) -> list[tuple[str, object]]:
         ("said by", memory.speaker),
         ("recorded", f"{to_second(memory.recorded)} UTC"),
         ("confirmed", _confirmed(memory)),
+        ("recalled", memory.recalled and f"{memory.recalled} times"),
         ("holds until", memory.valid_to and f"{to_second(memory.valid_to)} UTC"),
         ("expires", memory.expires and f"{to_second(memory.expires)} UTC"),
         ("ended", over),
