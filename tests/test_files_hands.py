@@ -425,6 +425,47 @@ def test_a_killed_sync_is_no_conflict(hf: holdfast.Holdfast, files: Files, tmp_p
         assert not again.sync().changed
 
 
+KILLED = """
+import sys, holdfast
+from holdfast.testing.crash import die_at
+with holdfast.open(sys.argv[1], embedder="none") as hf, hf.files(sys.argv[2], git=True) as files:
+    die_at(sys.argv[3], int(sys.argv[4]))
+    files.sync()
+"""
+POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
+POINTS += ["files.taken", "files.drafted", "files.published", "files.written", "files.uncommitted"]
+
+
+@pytest.mark.promise("F5", "F8")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
+    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m", git=True) as files:
+        for text in ("The refund window is 30 days", "The staging host is db-7", "The lot closes at 20:00"):
+            hf.memory.remember(text)
+        hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+        files.sync()
+        refund, lot = (next(one for one in leaves(files) if word in one.name) for word in ("refund", "lot"))
+        changed(refund, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
+        (tea,) = leaves(files, "preference")
+        changed(tea, "\nAda prefers tea", "\nAda prefers coffee")
+        lot.unlink()
+        (refund.parent / "new.md").write_text("The shop opens at 9")
+        hf.memory.remember("Said by the agent")
+    for visit in (1, 2):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "m"), point, str(visit)]
+        assert subprocess.run(command, timeout=60).returncode in (0, -9)
+    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m", git=True) as files:
+        done = files.sync()
+        assert (done.left, done.conflicts) == ((), ())
+        assert not files.sync().changed
+        expected = ["Ada prefers coffee", "Said by the agent", "The refund window is 45 days"]
+        assert contents(hf) == [*expected, "The shop opens at 9", "The staging host is db-7"]
+        assert len(leaves(files)) == 4
+        odd = [one.name for one in Path(files.root).rglob("*") if one.is_file() and ".git/" not in str(one)]
+        assert {one for one in odd if not one.endswith(".md")} <= {"lock", "manifest", "manifest-changes"}
+        assert git(files, "status", "--porcelain") == "?? .holdfast/\n?? workspace/default/runtime/\n"
+
+
 # -- git
 
 

@@ -305,8 +305,9 @@ def test_an_erasure_in_the_middle_of_a_write_back_wins(any_address: str) -> None
 def test_knowledge_grows_slower_than_the_log(tmp_path: Path) -> None:
     """2,000 turns as they come: much talk, facts now and then, mostly ones that were said before."""
     clock = FakeClock()
-    with open_one(str(tmp_path / "agent.db"), clock=clock, write_back=False) as hf:
+    with open_one(str(tmp_path / "agent.db"), clock=clock, write_back=False) as hf, hf.files(tmp_path / "m") as files:
         grown: list[tuple[int, int]] = []
+        filed: list[int] = []
         for number in range(2_000):
             session = hf.session(f"day-{number // 40}")
             said = [
@@ -324,6 +325,9 @@ def test_knowledge_grows_slower_than_the_log(tmp_path: Path) -> None:
                 hf.memory.write_back()
                 events = sum(row.head for row in hf.sessions() if not row.session.startswith("@"))
                 grown.append((events, len(facts(hf))))
+                files.sync()
+                filed.append(len(list((tmp_path / "m/workspace").rglob("knowledge/*/*.md"))))
+    assert filed == [known for _, known in grown], "a file for each, and none for talk"
     assert [events for events, _ in grown] == [1_500, 3_000, 4_500, 6_000]
     assert grown[0][1] == 10
     assert grown[-1][1] == 23, "what was said before is no new knowledge"

@@ -39,6 +39,8 @@ POINTS: tuple[str, ...] = (
     "memory.index_made",
     "writeback.done",
     "files.taken",
+    "files.drafted",
+    "files.published",
     "files.written",
     "files.uncommitted",
     "outlet.applied",

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from ..crashpoints import reach
 from .paths import KNOWLEDGE_FOLDERS
 
 try:
@@ -46,6 +47,7 @@ class Draft:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self.handle, rest) :]
+        reach("files.drafted")
 
     def sync(self) -> None:
         """Make the content durable. Before the rename: else a power cut could leave the new name without content."""
@@ -55,6 +57,7 @@ class Draft:
         """Give it the real name. A link that lies there is replaced, not followed. Durable once the folder is."""
         os.rename(self.name, self.target, src_dir_fd=self.beside, dst_dir_fd=self.beside)
         self.published = True
+        reach("files.published")
 
 
 def sync_all(drafts: Sequence[Draft]) -> None:

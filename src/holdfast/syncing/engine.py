@@ -77,9 +77,8 @@ class Syncing:
         made: list[str] = []
         if self._commits:
             changes = (*taken, *inlet.conflicts)
-            manifest.commits += await planned(
-                written, removed, outlet.told, changes, Knowing(self._journal, self._mind)
-            )
+            paths = (*outlet.told, *outlet.pages, *soul[0])
+            manifest.commits += await planned(paths, removed, outlet.told, changes, Knowing(self._journal, self._mind))
             if manifest.commits:
                 await aside(lambda: self._kept.save(manifest))
                 reach("files.uncommitted")

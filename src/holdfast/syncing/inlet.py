@@ -41,6 +41,7 @@ class Inlet:
         self.conflicts: list[Taken] = []
         self.left: list[Left] = []
         self.removed: list[str] = []
+        self.missing: list[str] = []
         self.numbers: set[int] = set()
         """Memories whose files must be written anew, changed or not."""
         self.scopes: set[bool] = set()
@@ -242,6 +243,7 @@ class Inlet:
                 await self._deleted(path, filed)
 
     async def _deleted(self, path: str, filed: Filed) -> None:
+        self.missing.append(path)
         for one in await self._knowing.versions(filed.id):
             if one.row.number == filed.number and one.row.closed is None:
                 event = await self._mind.catalog.retire(one.row, actor=HUMAN)

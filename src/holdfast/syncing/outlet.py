@@ -41,7 +41,8 @@ class Outlet:
         self.removed: list[str] = []
         self.left: list[Left] = []
         self.told: dict[str, Known] = {}
-        """What was written, by path: for those who want to say more about it."""
+        """What was looked at, by path: a sync that was killed may have written it, and not have committed it."""
+        self.pages: list[str] = []
 
     async def write(self, manifest: Manifest, walked: Walked, forced: set[int], scopes: set[bool], wiped: bool) -> None:
         """Bring the files up to date with the store, and the manifest with the files. `scopes` are indexes that have
@@ -101,6 +102,7 @@ class Outlet:
         scopes = scopes | self._replace(manifest, live, gone, walked)
         pages.write_days(days)
         pages.write_indexes(scopes)
+        self.pages = pages.looked_at
         self.written += pages.written
         self.removed += pages.removed
         self.left += pages.left
@@ -152,8 +154,7 @@ class Outlet:
             row = known.row
             owner = "" if row.owner is None or known.subject is None else row.owner.hex()
             manifest.put(path, Filed(row.number, row.id, text, seen(signature), row.expires, owner))
-            if path in done.changed:
-                self.told[path] = known
+            self.told[path] = known
 
     def _remove(self, path: str, walked: Walked) -> None:
         """Remove the file of a memory that is gone, unless somebody edited it meanwhile."""

@@ -30,6 +30,7 @@ class Pages:
         self._folder = folder
         self._manifest = manifest
         self._walked = walked
+        self.looked_at: list[str] = []
         self.written: list[str] = []
         self.removed: list[str] = []
         self.left: list[Left] = []
@@ -53,6 +54,7 @@ class Pages:
 
     def _write(self, path: str, heading: str, lines: list[str]) -> None:
         before = self._walked.files.get(path)
+        self.looked_at.append(path)
         try:
             added = self._added(path, heading)
             if not lines and not added and path.startswith("memory/"):
