@@ -78,7 +78,9 @@ class Syncing:
         if self._commits:
             changes = (*taken, *inlet.conflicts)
             paths = (*outlet.told, *outlet.pages, *soul[0])
-            manifest.commits += await planned(paths, removed, outlet.told, changes, Knowing(self._journal, self._mind))
+            manifest.commits += await planned(
+                paths, (*removed, *inlet.missing), outlet.told, changes, Knowing(self._journal, self._mind)
+            )
             if manifest.commits:
                 await aside(lambda: self._kept.save(manifest))
                 reach("files.uncommitted")

@@ -126,25 +126,38 @@ class Outlet:
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
             scopes.add(is_shared(path))
-        paths = list(texts)
-        for start in range(0, len(paths), _LEAVES):
-            self._shown("Writing", start, len(paths))
-            some = {path: texts[path] for path in paths[start : start + _LEAVES]}
-            self._write_leaves(some, manifest, walked, scopes, lines)
+        refused = self._write_leaves(texts, walked)
+        self._file(texts, refused, manifest, scopes, lines)
         return scopes
 
-    def _write_leaves(
-        self, texts: dict[str, _Text], manifest: Manifest, walked: Walked, scopes: set[bool], lines: dict[str, str]
+    def _write_leaves(self, texts: dict[str, _Text], walked: Walked) -> set[str]:
+        """Write leaves, some at a time. Gives those that could not be: the next sync looks at them again."""
+        refused = set(self._held)
+        paths = [path for path in texts if path not in self._held]
+        for start in range(0, len(paths), _LEAVES):
+            self._shown("Writing", start, len(paths))
+            some = paths[start : start + _LEAVES]
+            seen_then = {path: walked.files.get(path) for path in some}
+            done = self._folder.write_all({path: texts[path][0] for path in some}, seen=seen_then)
+            refused |= {one.path for one in done.refused} | set(done.edited)
+            self.left += [Left(path, reason) for path, reason in done.refused]
+            self.written += done.changed
+        return refused
+
+    def _file(
+        self,
+        texts: dict[str, _Text],
+        refused: set[str],
+        manifest: Manifest,
+        scopes: set[bool],
+        lines: dict[str, str],
     ) -> None:
-        wanted = {path: text for path, (text, _, _) in texts.items() if path not in self._held}
-        done = self._folder.write_all(wanted, seen={path: walked.files.get(path) for path in wanted})
-        refused = (
-            {one.path for one in done.refused} | set(done.edited) | self._held
-        )  # the next sync looks at them again
-        self.left += [Left(path, reason) for path, reason in done.refused]
-        self.written += done.changed
+        """Note in the manifest how the files look now."""
+        found = self._folder.walk().files if len(texts) > _PAGE else None
         for path, (_, known, entry) in texts.items():
-            signature = None if path in refused else self._folder.signature(path)
+            signature = None
+            if path not in refused:
+                signature = self._folder.signature(path) if found is None else found.get(path)
             if signature is None:
                 manifest.owed.append(known.row.number)
                 continue
