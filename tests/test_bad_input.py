@@ -540,6 +540,7 @@ COUNTED_POOLS = """
     ALTER TABLE holdfast_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
     UPDATE holdfast_pools SET changes = (SELECT max(changed) FROM holdfast_memories m WHERE m.pid = holdfast_pools.pid);
     UPDATE holdfast_pools SET checksum = old_checksum(workspace, pool, changes);
+    DROP TABLE holdfast_segments;
     UPDATE holdfast_meta SET value = 5 WHERE name = 'schema';
 """
 """Back to a store that counted the changes of a pool in the pool."""

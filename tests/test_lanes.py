@@ -130,7 +130,7 @@ UNUSUAL: list[Any] = [secret, large, huge, memorable, talkative, undoable, faili
 
 
 @holdfast.task
-def mixed(which: int) -> Any:
+def of_all_sorts(which: int) -> Any:
     add(1)
     try:
         found = UNUSUAL[which]()
@@ -143,7 +143,7 @@ def mixed(which: int) -> Any:
 @pytest.mark.parametrize("which", range(len(UNUSUAL)), ids=[step.name for step in UNUSUAL])
 def test_an_unusual_step_gets_the_same_journal_on_either_way(address: str, which: int) -> None:
     with holdfast.open(address, clock=FakeClock()) as hf, holdfast.open("memory:", clock=FakeClock()) as long:
-        assert hf.run(mixed, which, id="r") == long.run(mixed, which, id="r")
+        assert hf.run(of_all_sorts, which, id="r") == long.run(of_all_sorts, which, id="r")
         assert history(hf) == history(long)
         assert hf.verify().ok
         assert "hunter2" not in str(history(hf))
