@@ -266,7 +266,7 @@ def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
 def test_metadata_that_json_has_no_word_for_is_shown(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
         day = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
-        id = hf.memory.remember("The lease ends", metadata={"on": day, "parts": (1, 2)}).id
+        id = hf.memory.remember("The lease ends", metadata={"on": day, "parts": [1, b"\x00"]}).id
     (memory,) = run("memory", "show", id, "--json", cwd=tmp_path).lines
     assert memory["metadata"]["on"] == {"$type": "datetime", "value": "2026-05-01T00:00:00+00:00"}
     assert "2026-05-01" in run("memory", "show", id, cwd=tmp_path).out

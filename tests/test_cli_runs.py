@@ -185,7 +185,10 @@ ME = f"cli:{getpass.getuser()}"
 def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) -> None:
     alone, group, bare = run_each([], ["run", "--help"], ["run"], cwd=tmp_path)
     flat = " ".join(alone.out.split())
-    writing = "worker, signal, reindex, run resume, run cancel, run fork, run settle, run answer"
+    writing = (
+        "worker, signal, reindex, sync, import, memory add, edit, forget and verify, proposals accept and dismiss, "
+        "run resume, cancel, fork, settle and answer"
+    )
     assert f"These write to a store: {writing}." in flat
     assert all(word in group.out for word in ("show", "resume", "cancel", "fork", "settle", "answer"))
     assert bare.code == 2

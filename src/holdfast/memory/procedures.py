@@ -100,10 +100,11 @@ class _Kept(NamedTuple):
         found: Mapping[str, Any] = self.data[_FIELD]
         return found
 
-    def says(self, edit: Edit) -> bool:
-        """Whether an edit changes nothing."""
+    def says(self, edit: Edit, whole: bool) -> bool:
+        """Whether an edit changes nothing. One that is `whole` says everything, as a file does: then its note counts,
+        too; otherwise that tells of one occasion, such as the run that the steps are from."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
-        same = same and (edit.note is None or edit.note == self.note) and self.metadata == edit.metadata
+        same = same and (not whole or (edit.note or "") == self.note) and self.metadata == edit.metadata
         return same and tuple(self.own["steps"]) == edit.steps and self.data.get("importance", 0.5) == edit.importance
 
     @property
@@ -149,7 +150,7 @@ class Procedures:
             before = await self._versions(pool, name)
             current = next((one for one in before if one.row.closed is None), None)
             wanted = _completed(edit, current)
-            if current is not None and current.says(wanted):
+            if current is not None and current.says(wanted, whole=edit.metadata is not None):
                 return await self._told(current)
             number = 1 + max((one.own["version"] for one in before), default=0)
             data = _event(name, number, wanted)
