@@ -34,7 +34,7 @@ class Memories:
         """Enter, end and forget memories with an append; what that did."""
         ledgers = _Ledgers(self)
         settle_all(beside, records, ledgers.__getitem__, self.rows.get)
-        return touched(ledgers.values(), ledgers.write(session))
+        return touched(ledgers.values(), [(trace.vector,) for trace in ledgers.write(session)])
 
     def forget_owned(self, ref: bytes) -> tuple[int, int, int]:
         """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
