@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import holdfast
@@ -150,6 +150,7 @@ LINES = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LINES, max_size=12).map("\n".join))
+@example("# Memory\n# Memory\n## Ada\n# Memory")
 def test_whatever_stands_in_a_file_comes_back(text: str) -> None:
     import tempfile
 

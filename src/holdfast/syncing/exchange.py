@@ -238,9 +238,11 @@ def _placed(memory: Memory, place: Mapping[str, Any]) -> Note:
     """A memory where it came from, with what changed since."""
     note = _restored({"text": memory.content, **place})
     stored = _said(note, memory.subject, 0)
+    # The same text may stand in several places under other headings: one of those is no new title.
+    titles = {stored.details["title"], *(_name(one.get("title")) for one in _places(memory.metadata))}
     now = {
         "text": note.text if memory.content == stored.content else memory.content,
-        "title": note.title if memory.title == stored.details["title"] else memory.title,
+        "title": note.title if memory.title in titles else memory.title,
         "summary": memory.metadata.get(SUMMARY) or (note.summary and None),
         "kind": note.kind if memory.kind == stored.kind else memory.kind,
         "key": note.key if memory.key == stored.details["key"] else memory.key,
