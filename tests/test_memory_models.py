@@ -31,8 +31,10 @@ def server() -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def model(server: ModelServer) -> OpenAIModel:
-    return OpenAIModel("small", base_url=f"{server.url}/v1", timeout=5.0)
+def model(server: ModelServer) -> Iterator[OpenAIModel]:
+    made = OpenAIModel("small", base_url=f"{server.url}/v1", timeout=5.0)
+    yield made
+    made._client.close()  # its connection would be collected at some time, perhaps before the client that closes it
 
 
 @pytest.fixture
