@@ -9,6 +9,9 @@ from pathlib import Path
 
 # Before NumPy is loaded: its threads only get in each other's way on a machine that runs tests.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Tests start some thousand programs: only the first compiles, also where Python was told to leave nothing behind.
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
 
 import pytest
 from programs.children import Nursery
