@@ -77,7 +77,7 @@ def test_an_erased_person_is_gone_from_contexts_and_summaries(hf: Holdfast, mode
 
 def _remembered(hf: Holdfast) -> str:
     """Where the secret lies in what the handle remembers of texts."""
-    working = hf._core._faculties._working
+    working = hf._core._faculties.telling._working
     return " ".join(name for name, value in vars(working).items() if SECRET in repr(value)[: 10**7])
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from .aio_memory import AsyncMemories
     from .aio_runs import AsyncRunHandle
     from .aio_talk import AsyncProgress
-    from .context.episodes import Episode, EpisodePolicy
+    from .context.episode_policy import EpisodePolicy
+    from .context.episodes import Episode
     from .context.handoff import Handoff
     from .context.progress import Progress
     from .context.progresslog import Synced
@@ -95,7 +96,7 @@ _HOME = {
     "Context": "context.rendering",
     "Draft": "journal.events",
     "Episode": "context.episodes",
-    "EpisodePolicy": "context.episodes",
+    "EpisodePolicy": "context.episode_policy",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
     "Files": "sync_files",

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import aclosing
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from .aio_files import AsyncFiles
 from .aio_memory import AsyncMemories
@@ -14,10 +14,8 @@ from .aio_recall import AsyncRecall
 from .aio_runs import OPEN, AsyncRuns
 from .aio_talk import AppendOptions, AsyncTalk, Leftovers, WindowChanges
 from .aio_turn import AsyncTurns
-from .context.episodes import EpisodePolicy
+from .context.episode_policy import EpisodePolicy
 from .context.faculties import Faculties
-from .context.rendering import Context
-from .context.states import Checkpoint
 from .context.window import Window
 from .errors import InvalidInput
 from .execution.distilling import lesson
@@ -29,6 +27,10 @@ from .memory.policies import KindPolicy
 from .opening import Address, Settings, check_settings, embedder_loader, open_journal, open_store
 from .ports import Embedder, Head, LeaseRow, Outlet, SessionRow
 from .runtime import Looping, Runtime, Turn, aside
+
+if TYPE_CHECKING:
+    from .context.rendering import Context
+    from .context.states import Checkpoint
 
 
 class ReadOptions(TypedDict, total=False):
@@ -115,7 +117,7 @@ class AsyncHoldfast(AsyncRuns):
         """What waits and what is in doubt in the runs of a session and of those that it goes on from."""
         questions: list[str] = []
         doubt: list[str] = []
-        for origin in await self._faculties.progress.chain(session):
+        for origin in await self._faculties.telling.progress.chain(session):
             for row in await self.runs(session=origin, status=[status.value for status in OPEN]):
                 info = await self.run_info(row.id)
                 doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_memory import AsyncMemories
 from .context.blocks import text_of
-from .context.counting import counter_for
 from .context.faculties import Faculties, fetch_tool
 from .errors import HoldfastError, InvalidInput
 from .journal.events import check_name, moment
@@ -54,6 +53,7 @@ class AsyncRecall:
         """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
         lately, what is known (to everybody, of the subject, to this session) and how things are done. For a system
         prompt or the first message."""
+        from .context.counting import counter_for
         from .memory.proposals import ProposalState
         from .memory.recalling import recollect
 
@@ -63,10 +63,10 @@ class AsyncRecall:
         mind = self._memory.mind
         pools = await mind.catalog.pools(subject, self.id)
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
-        lately = await self._faculties.episodes.last(self.id, recent) if recent else []
+        lately = await self._faculties.telling.episodes.last(self.id, recent) if recent else []
         return recollect(
             await mind.offered(query, pools, recalled),
-            await self._faculties.episodes.working(self.id),
+            await self._faculties.telling.episodes.working(self.id),
             [one.line for one in lately],
             now=moment(self._journal.clock.now()),
             counter=counter_for(self._faculties.window.counter),

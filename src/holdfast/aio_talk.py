@@ -6,22 +6,24 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .context import talk
 from .context.checkpoints import ANYTHING
-from .context.episodes import Episode
 from .context.faculties import Faculties, fetch_tool
-from .context.handoff import Handoff, goes_on_from
-from .context.progress import Progress
-from .context.progresslog import Synced
-from .context.rendering import Context
-from .context.states import Checkpoint
 from .errors import InvalidInput
 from .journal.events import Draft, Event, check_types
 from .journal.journal import Journal
 from .ports import Model, TokenCounter
 from .runtime import Turn
+
+if TYPE_CHECKING:
+    from .context.episodes import Episode
+    from .context.handoff import Handoff
+    from .context.progress import Progress
+    from .context.progresslog import Synced
+    from .context.rendering import Context
+    from .context.states import Checkpoint
 
 Leftovers = Callable[[str], Awaitable[tuple[Sequence[str], Sequence[str]]]]
 """The open questions of a session's runs, and their steps in doubt."""
@@ -111,12 +113,14 @@ class AsyncTalk:
                 self._beginning.give_back()
 
     async def _go_on_from(self, old: str) -> None:
-        begun = await self._faculties.handoffs.begun(self.id)
+        begun = await self._faculties.telling.handoffs.begun(self.id)
         if begun is not None and begun.session != old:
+            from .context.handoff import goes_on_from
+
             raise goes_on_from(self.id, begun.session)
         if begun is None:
-            handoff = await self._faculties.handoffs.of(old, *await self._leftovers(old))
-            await self._faculties.handoffs.begin(self.id, handoff)
+            handoff = await self._faculties.telling.handoffs.of(old, *await self._leftovers(old))
+            await self._faculties.telling.handoffs.begin(self.id, handoff)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
         await self._begin()
@@ -191,7 +195,7 @@ class AsyncTalk:
         count."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
-        return await self._faculties.episodes.last(self.id, limit, check_types(kinds))
+        return await self._faculties.telling.episodes.last(self.id, limit, check_types(kinds))
 
     # -- the context window
 
@@ -203,7 +207,7 @@ class AsyncTalk:
         if at is None:
             await self._begin()
         window = self._faculties.window.but(dict(changes))
-        return await self._faculties.context(self.id, window, at=at, system=system)
+        return await self._faculties.telling.context(self.id, window, at=at, system=system)
 
     async def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
         """The whole of what the context shows only as a digest, by its reference; a piece of it, if asked for."""
@@ -254,7 +258,7 @@ class AsyncTalk:
     async def handoff(self) -> Handoff:
         """What a session that goes on from this one must know."""
         await self._begin()
-        return await self._faculties.handoffs.of(self.id, *await self._leftovers(self.id))
+        return await self._faculties.telling.handoffs.of(self.id, *await self._leftovers(self.id))
 
 
 class AsyncProgress:
@@ -271,7 +275,7 @@ class AsyncProgress:
         if at is not None and (not isinstance(at, int) or isinstance(at, bool) or at < 0):
             raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position from 0")
         await self._session._begin()
-        return await self._session._faculties.progress.read(self._session.id, at=at)
+        return await self._session._faculties.telling.progress.read(self._session.id, at=at)
 
     async def begin(self, goal: str, *, next_action: str, context: str = "") -> Progress:
         """Set out for a goal. Saying the same goal again changes nothing."""
@@ -331,19 +335,19 @@ class AsyncProgress:
                 "this progress is not kept in a file", hint="call keep_in(path) first, and use what it gives"
             )
         await self._session._begin()
-        log = self._session._faculties.progress
+        log = self._session._faculties.telling.progress
         return await log.sync(self._session.id, self._path, git=self._git, message=message)
 
     async def _change(self, change: Callable[[Progress], Progress], message: str) -> Progress:
         await self._session._begin()
-        log = self._session._faculties.progress
+        log = self._session._faculties.telling.progress
         if self._path is not None:  # what people changed comes first; git has its say once the journal knows
             await log.sync(self._session.id, self._path, git=False, message=None)
-        changed = await self._session._faculties.progress.change(self._session.id, change)
+        changed = await self._session._faculties.telling.progress.change(self._session.id, change)
         if self._path is not None:
             await self.sync(message=self._clean(message).splitlines()[0])
         return changed
 
     def _clean(self, text: Any) -> Any:
         """A text as it will be stored; what is no text is left to be refused where it is used."""
-        return self._session._faculties.progress.clean(text) if isinstance(text, str) else text
+        return self._session._faculties.telling.progress.clean(text) if isinstance(text, str) else text

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .context.rendering import Context
 from .context.talk import message
 from .errors import InvalidInput, TurnTaken
 from .journal.events import Draft, Event, check_name
@@ -18,11 +17,12 @@ from .ports import Model
 from .runtime import aside, is_driven
 
 if TYPE_CHECKING:
+    from .context.rendering import Context
     from .memory.gating import Verdict
     from .memory.proposals import Proposal
     from .memory.recalling import Recollection
 
-Answering = Callable[[Context], str | Awaitable[str]] | Model | str
+Answering = Callable[["Context"], str | Awaitable[str]] | Model | str
 """Who answers: a function that is given the context, a model, or the name of one."""
 
 

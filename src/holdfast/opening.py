@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike
 from typing import Any, TypedDict
 
-from .context.episodes import EpisodePolicy
+from .context.episode_policy import EpisodePolicy
 from .context.window import Window
 from .errors import InMemoryRefused, InvalidInput
 from .journal.codec import Codec

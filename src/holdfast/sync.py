@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from .aio import AsyncHoldfast, AsyncLease, AsyncSession, AsyncSessionView, ReadOptions, open_face
 from .aio_talk import AppendOptions, WindowChanges
-from .context.rendering import Context
-from .context.states import Checkpoint
 from .journal.events import Draft, Event, Standing
 from .journal.journal import ErasureReport
 from .journal.sealing import KeySource
@@ -23,6 +21,10 @@ from .sync_memory import Memories
 from .sync_recall import Recall
 from .sync_runs import Runs
 from .sync_talk import Talk
+
+if TYPE_CHECKING:
+    from .context.rendering import Context
+    from .context.states import Checkpoint
 
 
 def open(address: Address, **settings: Unpack[Settings]) -> Holdfast:

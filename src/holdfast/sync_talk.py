@@ -5,18 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_talk import AppendOptions, AsyncProgress, AsyncTalk, CheckpointParts, WindowChanges
-from .context.episodes import Episode
 from .context.faculties import fetch_tool
-from .context.handoff import Handoff
-from .context.progress import Progress
-from .context.progresslog import Synced
-from .context.rendering import Context
-from .context.states import Checkpoint
 from .journal.events import Event
 from .runtime import drive, drive_each
+
+if TYPE_CHECKING:
+    from .context.episodes import Episode
+    from .context.handoff import Handoff
+    from .context.progress import Progress
+    from .context.progresslog import Synced
+    from .context.rendering import Context
+    from .context.states import Checkpoint
 
 
 class Talk:

@@ -10,7 +10,7 @@ from ..ports import TokenCounter
 from .blocks import are_blocks, plain_value, text_of
 from .counting import count_value
 from .digesting import digest
-from .talk import Kind, Unit
+from .talk import Kind, Unit, reference
 
 MESSAGE_TOKENS = 4
 """What a message costs beside its text: role and separators."""
@@ -54,11 +54,6 @@ class Entry:
     said: tuple[Said, ...]
     tokens: int
     masked: bool
-
-
-def reference(position: int) -> str:
-    """The reference to the whole of what was masked."""
-    return f"#{position}"
 
 
 class Entries:

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import InvalidInput
 from ..journal.events import Event, moment
 from ..journal.journal import Journal
 from ..ports import RunQuery
 from .blocks import as_json, text_of
-from .entries import reference
+from .episode_policy import EpisodePolicy
 from .gathering import Gathering
 from .handoff import progress_lines
 from .progresslog import ProgressLog
-from .talk import Kind, Priority, Unit, units
+from .talk import Kind, Priority, Unit, reference, units
 from .trimming import plain
 
 _LONGEST = 400
@@ -36,19 +35,6 @@ _KINDS = {
     Kind.RESOLUTION: "resolved",
     Kind.OBSERVATION: "observed",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodePolicy:
-    """How many episodes a session has, and for how many seconds after the last one they count. None: no end."""
-
-    cap: int | None = 1000
-    ttl: float | None = 24 * 3600.0
-
-    def __post_init__(self) -> None:
-        for name, value in (("cap", self.cap), ("ttl", self.ttl)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
-                raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number above 0, or None for no end")
 
 
 @dataclass(frozen=True, slots=True)

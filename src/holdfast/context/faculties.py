@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
 from ..journal.journal import Journal
 from .blocks import text_of
 from .checkpoints import Checkpoints
-from .entries import reference
-from .episodes import EpisodePolicy, Episodes
-from .fitting import Counting, Section
-from .handoff import Handoffs, fitted, progress_lines
-from .progresslog import ProgressLog
-from .rendering import Context
+from .episode_policy import EpisodePolicy
 from .states import States
-from .talk import Kind, is_well_formed
+from .talk import Kind, is_well_formed, reference
 from .window import Window
-from .working import WorkingMemory
 
-_HANDOFF_SHARE = 0.2
-_PROGRESS_SHARE = 0.15
+if TYPE_CHECKING:
+    from .telling import Telling
+
 _PARTS = {Kind.MESSAGE.value: "content", Kind.RESULT.value: "output", Kind.CALL.value: "arguments"}
 
 
@@ -32,35 +28,25 @@ class Faculties:
         self.window = window
         self.checkpoints = Checkpoints(journal)
         self.states = States(journal, self.checkpoints)
-        self.progress = ProgressLog(journal, self.checkpoints)
-        self.handoffs = Handoffs(journal, self.progress)
-        self.episodes = Episodes(journal, self.progress, episodes)
-        self._working = WorkingMemory(journal)
+        self._episodes = episodes
+        self._telling: Telling | None = None
+        self._making = threading.Lock()
+
+    @property
+    def telling(self) -> Telling:
+        """Everything that a model's words need, which takes a while to import: not before it is used."""
+        with self._making:
+            if self._telling is None:
+                from .telling import Telling
+
+                self._telling = Telling(self._journal, self.checkpoints, self._episodes)
+            return self._telling
 
     def forget(self) -> None:
         """Drop what is remembered of texts and states from memory: somebody was erased."""
         self.checkpoints.forget()
-        self._working.forget()
-
-    async def context(self, session: str, window: Window, *, at: int | None, system: str) -> Context:
-        """What the model sees next in a session, or what it saw at a position."""
-
-        async def sections(position: int, window: Window, counting: Counting) -> list[Section]:
-            return await self._sections(session, position, window, counting)
-
-        return await self._working.context(session, window, at=at, system=system, sections=sections)
-
-    async def _sections(self, session: str, position: int, window: Window, counting: Counting) -> list[Section]:
-        found = []
-        begun = await self.handoffs.begun(session, upto=position)
-        if begun is not None:
-            text = begun.text(counting.counter, int(window.budget * _HANDOFF_SHARE))
-            found.append(Section("handoff", "## Hand-off", text, 0, 0))
-        lines = progress_lines(await self.progress.read(session, at=position))
-        if lines:
-            text = fitted(lines, counting.counter, int(window.budget * _PROGRESS_SHARE))
-            found.append(Section("progress", "## Progress", text, 0, 0))
-        return [section for section in found if section.text]
+        if self._telling is not None:
+            self._telling.forget()
 
     async def fetch(self, session: str, place: str | int, *, start: int, length: int | None) -> Any:
         """The whole of what was masked, by its reference; a piece of it, if it is text or bytes."""

@@ -148,6 +148,11 @@ def replace_cause(draft: Draft, cause: int) -> Draft:
     return Draft(draft.type, draft.data, draft.actor, cause)
 
 
+def reference(position: int) -> str:
+    """The reference to the whole of what was masked."""
+    return f"#{position}"
+
+
 def _draft(kind: Kind, data: dict[str, Any], priority: str | None, actor: str | None = "assistant") -> Draft:
     if priority is not None:
         try:
