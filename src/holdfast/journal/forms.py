@@ -64,12 +64,13 @@ class KeptLeaf:
 @dataclass(slots=True)
 class KeptItems:
     """A list as it was last stored. `keys` are its stand-ins and `frozen` is how they were made, which must be the same
-    for them to be compared; there are none if it was read."""
+    for them to be compared; there are none if it was read. `hashed` is what its digest was taken from, to go on."""
 
     keys: list[Any]
     frozen: tuple[Any, Any] | None
     digests: list[bytes]
     spans: list[Span]
+    hashed: blake2b | None = None
 
 
 _NAMES = 32
@@ -124,9 +125,13 @@ class Digester:
         """Of opaque bytes."""
         return blake2b(body, digest_size=_DIGEST, key=self._salt, person=b"holdfast.leaf").digest()
 
-    def items(self, digests: Iterable[bytes]) -> bytes:
-        """Of a list, from those of its items."""
-        return blake2b(b"".join(digests), digest_size=_DIGEST, key=self._salt, person=b"holdfast.list").digest()
+    def items(self, digests: Iterable[bytes], begun: blake2b | None = None) -> blake2b:
+        """Of a list, from those of its items: the rest of them, if it was begun before."""
+        if begun is None:
+            return blake2b(b"".join(digests), digest_size=_DIGEST, key=self._salt, person=b"holdfast.list")
+        hashed = begun.copy()
+        hashed.update(b"".join(digests))
+        return hashed
 
     def fields(self, digests: dict[str, bytes]) -> bytes:
         """Of fields, from theirs, in their order."""
@@ -270,7 +275,7 @@ class Form:
         digests = [digester.body(body) for body in found]
         if kind == 1:
             return found[0], digests[0], KeptLeaf(digests[0], None, rest[0])
-        return found, digester.items(digests), KeptItems([], None, digests, rest)
+        return found, digester.items(digests).digest(), KeptItems([], None, digests, rest)
 
 
 def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:

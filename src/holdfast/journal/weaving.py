@@ -102,7 +102,10 @@ class _Weaving:
             wanted = [self._digester.body(body) for body in bodies]
         runs = shared_runs(old.keys if bodies is None else old.digests, wanted)
         spans, digests = self._put_together(items, bodies, runs, old)
-        return self._list(spans), self._digester.items(digests), KeptItems(keys, way, digests, spans)
+        grown = runs[0][:2] == (0, 0) and runs[0][2] == len(old.digests) if runs else False
+        begun, rest = (old.hashed, digests[len(old.digests) :]) if grown and old.hashed is not None else (None, digests)
+        hashed = self._digester.items(rest, begun)
+        return self._list(spans), hashed.digest(), KeptItems(keys, way, digests, spans, hashed)
 
     def _list(self, spans: list[Span]) -> Any:
         """A list's node. In many pieces, the older ones are put on pages, and pages on pages: those that were written
