@@ -25,7 +25,8 @@ from holdfast.testing.postgres import PostgresServer
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    with PostgresServer.start() as server:
+    # No test cuts its power, and a database for each test is much to sync.
+    with PostgresServer.start(settings={"fsync": "off", "full_page_writes": "off"}) as server:
         yield server
 
 
