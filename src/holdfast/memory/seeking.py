@@ -24,7 +24,7 @@ from .traces import code_of, json_form
 
 EXACT = 4_000
 """Up to so many memories everything is ranked."""
-_LEAST_DRAWN, _MOST_DRAWN = 400, 2_000
+_LEAST_DRAWN, _MOST_DRAWN = 200, 2_000
 _KEPT = 256
 """Pools of which it is kept how things stand."""
 _STALE = 0.25
@@ -85,7 +85,7 @@ class Seeking:
             if known is not None and abs(changes - known[0]) <= _STALE * known[0]:
                 self._known.move_to_end(place)
                 return known[1]
-        most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 50))
+        most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
         survey = await self._seeker.survey(workspace, asked.generation, pools, self.exact, most)
         if survey is None:
             return None

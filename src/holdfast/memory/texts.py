@@ -80,11 +80,12 @@ class Texts:
     async def opened(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
         """What is searched of some memories, by number; without those of which it is not there or cannot be read: it is
         made from the text."""
+        owners = {ref: await self._journal.landmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
         gists: list[tuple[Change, Gist]] = []
         vectors: dict[int, bytes] = {}
         for change in changes:
             row = change.row
-            owner = await self._journal.landmarks.owner_of(row.owner)
+            owner = owners[row.owner]
             if owner is None or change.words is None:
                 continue
             try:

@@ -58,10 +58,10 @@ class PostgresSeeker:
         def work(connection: Connection) -> Survey | None:
             if not self._is_ready(connection, workspace, generation):
                 return None
-            counted = _one(connection, _within(S.count_upto, pools), asked)
-            if counted[0] <= least or _one(connection, _within(S.any_hidden, pools), asked) is not None:
+            drawn, hidden = _one(connection, _within(S.look_over, pools), asked)
+            if hidden or not _is_more(connection, asked, drawn, pools, least):
                 return None
-            return _surveyed(connection, asked, pools, most)
+            return _surveyed(connection, asked, pools, drawn, most)
 
         return await self._do(work)
 
@@ -158,8 +158,17 @@ def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
         return cursor.execute(query.encode(), values).fetchone()
 
 
-def _surveyed(connection: Connection, asked: dict[str, Any], pools: Sequence[bytes] | None, most: int) -> Survey:
-    drawn = _one(connection, _within(S.count_drawn, pools), asked)[0]
+def _is_more(
+    connection: Connection, asked: dict[str, Any], drawn: int, pools: Sequence[bytes] | None, least: int
+) -> bool:
+    """Whether more than `least` are searched. It is counted only where those drawn do not tell."""
+    about = drawn * DRAWS // DRAWN
+    return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, pools), asked)[0] > least)
+
+
+def _surveyed(
+    connection: Connection, asked: dict[str, Any], pools: Sequence[bytes] | None, drawn: int, most: int
+) -> Survey:
     # At least one draw, and all that have an index: what is small is counted, what is large is estimated.
     share = max(1, min(DRAWN, round(DRAWN * most / max(1, drawn))))
     values = asked | {"draw": share, "most": 2 * most}
@@ -248,6 +257,6 @@ def _words(workspace: str, wanted: Seek) -> tuple[str, dict[str, Any]]:
     for at, key in enumerate(keys(workspace, wanted.generation, None, wanted.terms)):
         values[f"key{at}"], values[f"weight{at}"] = key, wanted.weights[at]
         tests.append(f"(CASE WHEN %(key{at})s = ANY(s.terms) THEN {1 << at} ELSE 0 END)")
-        weights.append(f"(mask >> {at} & 1) * %(weight{at})s")
+        weights.append(f"CASE WHEN mask & {1 << at} <> 0 THEN %(weight{at})s::float8 ELSE 0 END")
     values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
     return str(S.has_all_terms if wanted.together else S.has_one_term), values

@@ -62,16 +62,19 @@ WHERE workspace = %s AND pool = ANY(%s) AND number = ANY(%s) AND generation = %s
 SELECT count(*) FROM holdfast.searchable s
 WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS;
 
+-- name: look_over
+-- The same, and whether something that is searched is sealed.
+SELECT count(*), EXISTS (
+    SELECT 1 FROM holdfast.searchable s
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.hidden AND POOLS)
+FROM holdfast.searchable s
+WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS;
+
 -- name: count_upto
 -- How many are searched, counted up to some number.
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND POOLS LIMIT %(upto)s) AS a_few;
-
--- name: any_hidden
--- Whether something that is searched is sealed.
-SELECT 1 FROM holdfast.searchable s
-WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.hidden AND POOLS LIMIT 1;
 
 -- name: read_drawn
 -- Some of what is searched, by chance.
@@ -93,7 +96,8 @@ SELECT avg(held) FROM unnest(%(pools)s::bytea[], %(sessions)s::text[]) AS one(po
 
 -- name: seek
 -- Candidates by meaning and by words in one statement, every filter inside. POOLS, WORDS and FILTERS are conditions,
--- DISTANCE is how far a code is from the question's, MASK has a bit for each of its terms, SCORE is what those count.
+-- DISTANCE is how far a code is from the question's, MASK has a bit for each of its terms, SCORE is what those count: by the
+-- weighting of BM25, in floating point, as exact decimals take several times as long.
 -- Legs: 0 the nearest, 1 the best by words, 2 how many were looked at for their words, 3 those that have no trace yet.
 WITH near AS MATERIALIZED (
     SELECT s.pool, s.number FROM holdfast.searchable s
@@ -105,7 +109,7 @@ WITH near AS MATERIALIZED (
     LIMIT %(most)s
 ), worded AS MATERIALIZED (
     SELECT pool, number, mask FROM matched
-    ORDER BY (SCORE) / (1 + 0.9 * (0.6 + 0.4 * length / %(length)s)) DESC, number DESC LIMIT %(best)s
+    ORDER BY (SCORE) / (1.54::float8 + 0.36::float8 * length / %(length)s) DESC, number DESC LIMIT %(best)s
 )
 SELECT 0 AS leg, n.pool, n.number, 0 AS mask, t.vector FROM near n
 JOIN holdfast.traces t
@@ -130,8 +134,8 @@ s.pool = ANY(%(pools)s);
 
 -- name: holds_now
 -- What holds now: what is over, or has not begun, is no answer; what happened is.
-(s.expires IS NULL OR s.expires > %(now)s) AND (s.kind = 'episode'
-    OR ((s.ends IS NULL OR s.ends > %(now)s) AND (s.opens IS NULL OR s.opens <= %(now)s)));
+(s.expires IS NULL OR s.expires > %(now)s) AND (
+    ((s.ends IS NULL OR s.ends > %(now)s) AND (s.opens IS NULL OR s.opens <= %(now)s)) OR s.kind = 'episode');
 
 -- name: of_kinds
 -- Of some kinds.
