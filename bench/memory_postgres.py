@@ -110,6 +110,7 @@ class Bulk:
         owner = drive(self._journal.landmarks.owner_of(self._rows[0].owner))
         vectors = self._embedder.embed([""] * count) if count > 1 else self._embedder.embed(["", ""])
         memories, traces, sought = list[Any](), list[Any](), list[Any]()
+        secret = searchable.made_secret(self._connection, workspace)
         for at, (given, number) in enumerate(zip(self._rows, numbers, strict=True)):
             row = given._replace(number=number, changed=count + at + 1)
             fields: tuple[Any, ...] = (workspace, row.pool, number, *row[1:18], self._generation)
@@ -118,7 +119,7 @@ class Bulk:
             trace = self._texts.trace(row, gist, vectors[at], owner, self._generation)
             fields = (workspace, row.pool, number, self._generation, trace.words, trace.vector)
             traces.append((*fields, checksum(*fields)))
-            sought.append(searchable.columns(workspace, self._generation, row, trace.sought))
+            sought.append(searchable.columns(workspace, secret, self._generation, row, trace.sought))
         self._copy("memories", _MEMORY, memories)
         self._copy("traces", _TRACE, traces)
         self._copy("searchable", _SEARCHABLE, sought)

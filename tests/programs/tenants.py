@@ -18,7 +18,8 @@ OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
 
 TABLES = """
     SELECT c.relname FROM pg_class c
-    WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p') AND c.relname <> 'meta' ORDER BY 1
+    WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p')
+      AND c.relname NOT IN ('meta', 'worded') ORDER BY 1
 """
 
 

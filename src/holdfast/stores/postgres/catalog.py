@@ -95,6 +95,7 @@ def damage(connection: Connection) -> list[str]:
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),
         ("searchable form of memory", S.all_searchable),
+        ("secret of workspace", S.all_secrets),
     ):
         rows = connection.execute(query, binary=True)
         found += [f"the {kind} {name!r} does not match its checksum" for name in mismatches(rows)]

@@ -6,15 +6,15 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
 from ...ports import MemoryRow, Sought
 from ..queries import load_queries
-from ..rowcheck import checksum
+from ..rowcheck import checksum, expect_intact
 from .connection import Connection
 
 S = load_queries(Path(__file__).parent / "seeking.sql")
@@ -36,16 +36,36 @@ def draw(number: int) -> int:
     return ((number & 0xFFFFF) * 2654435761 >> 10) % DRAWS
 
 
-def keys(workspace: str, generation: int, pool: bytes | None, terms: Iterable[int]) -> list[int]:
+def secret_of(connection: Connection, workspace: str) -> bytes | None:
+    """Under which the words of a workspace are hashed; None if it has none yet."""
+    row = connection.execute(S.find_secret, (workspace,), binary=True).fetchone()
+    if row is None:
+        return None
+    expect_intact("the secret of a workspace", row[1], workspace, row[0])
+    return bytes(row[0])
+
+
+def made_secret(connection: Connection, workspace: str) -> bytes:
+    """The same, made now if there is none. Of two that make one the second waits for the first, and takes its."""
+    found = secret_of(connection, workspace)
+    if found is None:
+        drawn: Any = connection.execute(S.draw_secret, binary=True).fetchone()
+        connection.execute(S.add_secret, (workspace, drawn[0], checksum(workspace, drawn[0])))
+        found = secret_of(connection, workspace)
+    assert found is not None, "secrets are never removed"
+    return found
+
+
+def keys(secret: bytes, generation: int, pool: bytes | None, terms: Iterable[int]) -> list[int]:
     """Terms as they are indexed, for one pool or (None) for the workspace: so the index itself holds the filter. Two
     that fall on one number cost a candidate, no more: candidates are ranked by their own words."""
-    place = (workspace, generation) if pool is None else (workspace, generation, pool)
-    salt = crc32(_pack(place))
-    return [_signed(term ^ salt) for term in terms]
-
-
-def _signed(number: int) -> int:
-    return number - 2**32 if number >= 2**31 else number
+    hashing = blake2b(_pack((generation, pool)), digest_size=4, key=secret, person=b"holdfast.words")
+    found = []
+    for term in terms:
+        one = hashing.copy()
+        one.update(term.to_bytes(4, "big"))
+        found.append(int.from_bytes(one.digest(), "big", signed=True))
+    return found
 
 
 def written_bits(code: bytes | None) -> str | None:
@@ -53,11 +73,11 @@ def written_bits(code: bytes | None) -> str | None:
     return f"{int.from_bytes(code, 'big'):0{8 * len(code)}b}" if code else None
 
 
-def columns(workspace: str, generation: int, row: MemoryRow, sought: Sought | None) -> tuple[Any, ...]:
+def columns(workspace: str, secret: bytes, generation: int, row: MemoryRow, sought: Sought | None) -> tuple[Any, ...]:
     """The row of a memory; without `sought`, that it is there and sealed."""
     given = sought or _HIDDEN
     numbers = array("I", given.terms)
-    terms = keys(workspace, generation, row.pool, numbers) + keys(workspace, generation, None, numbers)
+    terms = keys(secret, generation, row.pool, numbers) + keys(secret, generation, None, numbers)
     place = (row.session, row.position) if row.kind == EPISODE else (None, None)
     opens = row.begins if row.begins > row.recorded else None
     code = written_bits(given.code)
@@ -70,8 +90,10 @@ def put(
     connection: Connection, workspace: str, generation: int, rows: Iterable[tuple[MemoryRow, Sought | None]]
 ) -> None:
     """Make memories searchable: those that are current."""
-    made = [columns(workspace, generation, row, sought) for row, sought in rows if row.closed is None and row.id]
-    if made:
+    current = [(row, sought) for row, sought in rows if row.closed is None and row.id]
+    if current:
+        secret = made_secret(connection, workspace)
+        made = [columns(workspace, secret, generation, row, sought) for row, sought in current]
         connection.cursor().executemany(S.put_searchable, made)
 
 

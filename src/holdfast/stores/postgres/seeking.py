@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from contextlib import nullcontext
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import psycopg
 
@@ -31,6 +32,13 @@ _FEW_POOLS = 16
 _LOOK_EVERY = 60.0
 
 
+class Words(NamedTuple):
+    """How words are looked up: under which secret they are hashed, and whether by the settings of a connection."""
+
+    secret: bytes
+    bound: bool
+
+
 class Doing(Protocol):
     """Does work on a connection of the store, again if the connection is lost."""
 
@@ -48,6 +56,7 @@ class PostgresSeeker:
         self._ready: set[tuple[str, int]] = set()
         self._indexed: dict[tuple[str, int], tuple[float, str | None]] = {}
         self._bound: bool | None = None
+        self._secrets: dict[str, bytes] = {}
 
     async def survey(
         self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
@@ -75,18 +84,27 @@ class PostgresSeeker:
     async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
         def work(connection: Connection) -> Sighting | None:
             schema = self._index(connection, workspace, wanted.generation) if wanted.size > SCANNED else None
-            if wanted.size > SCANNED and self._is_bound(connection):
+            if schema is None and wanted.size > ALL_SCANNED:
                 return None
-            if schema is None:
-                return None if wanted.size > ALL_SCANNED else _sought(connection, workspace, wanted, None)
-            found = _sought(connection, workspace, wanted, schema)
+            words = Words(self._secret(connection, workspace), self._is_bound(connection))
+            found = _sought(connection, workspace, wanted, words, schema)
             narrow = wanted.pools is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
-            if len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None:
-                # Filters left too little on the way through the index: all there is, is looked at.
-                return _sought(connection, workspace, wanted, None)
-            return found
+            few = len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None
+            if schema is None or not few:
+                return found
+            # Filters left too little on the way through the index: all there is, is looked at.
+            return _sought(connection, workspace, wanted, words, None)
 
         return await self._do(work)
+
+    def _secret(self, connection: Connection, workspace: str) -> bytes:
+        """Under which words are hashed; empty where nothing has any yet."""
+        known = self._secrets.get(workspace)
+        if known is None:
+            known = searchable.secret_of(connection, workspace) or b""
+            if known:
+                self._secrets[workspace] = known
+        return known
 
     def _index(self, connection: Connection, workspace: str, generation: int) -> str | None:
         """The schema of the extension, if there is an index for this generation."""
@@ -97,7 +115,8 @@ class PostgresSeeker:
         return known[1]
 
     def _is_bound(self, connection: Connection) -> bool:
-        """Whether policies bind this role. PostgreSQL then looks words up row by row, not in their index."""
+        """Whether policies bind this role. PostgreSQL then looks words up row by row, unless they are asked for in its
+        settings."""
         if self._bound is None:
             self._bound = bool(_one(connection, S.bound_rows, {})[0])
         return self._bound
@@ -184,20 +203,22 @@ def _surveyed(
     return Survey(drawn * DRAWS // DRAWN, changes, float(held or 0))
 
 
-def _sought(connection: Connection, workspace: str, wanted: Seek, schema: str | None) -> Sighting:
+def _sought(connection: Connection, workspace: str, wanted: Seek, words: Words, schema: str | None) -> Sighting:
     """Candidates: with a schema by the index of the extension that is in it, else by looking at every code."""
-    query, values = _written(workspace, wanted, schema)
+    query, values = _written(workspace, wanted, words, schema)
     with psycopg.ClientCursor(connection) as cursor:
         planned = cursor.mogrify(query, values).encode()
-    if schema is None:
-        rows = connection.execute(planned, binary=True).fetchall()
-    else:
-        with connection.transaction():
+    with connection.transaction() if words.bound or schema is not None else nullcontext():
+        if words.bound:
+            asked = "{" + ",".join(map(str, values.get("keys", ()))) + "}"
+            connection.execute(S.say_words, (asked, asked if wanted.together else "{}"))
+        if schema is not None:
             connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
-            rows = connection.execute(planned, binary=True).fetchall()
+        rows = connection.execute(planned, binary=True).fetchall()
     legs: tuple[list[Candidate], ...] = ([], [], [], [])
     masks: dict[int, int] = {}
-    for leg, pool, number, mask, vector in rows:
+    rows.sort(key=lambda row: (row[0], -row[1], -row[3]))  # joins may give them in any order
+    for leg, _, pool, number, mask, vector in rows:
         if leg == 2:
             masks[mask] = number
         else:
@@ -205,7 +226,7 @@ def _sought(connection: Connection, workspace: str, wanted: Seek, schema: str | 
     return Sighting(legs[0], legs[1], legs[3], masks)
 
 
-def _written(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dict[str, Any]]:
+def _written(workspace: str, wanted: Seek, words: Words, schema: str | None) -> tuple[str, dict[str, Any]]:
     """The statement with its conditions, and their values."""
     values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
     values["pools"] = None if wanted.pools is None else list(wanted.pools)
@@ -221,10 +242,11 @@ def _written(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dic
     for at, (name, forms) in enumerate(wanted.metadata):
         values |= {f"name{at}": name, f"forms{at}": list(forms)}
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
-    words, more = _words(workspace, wanted)
+    condition, more = _words(wanted, words)
     parts = {
         "POOLS": "true" if wanted.pools is None else S.in_pools,
-        "WORDS": words,
+        "WORDED": "holdfast.worded" if words.bound else "holdfast.searchable",
+        "WORDS": condition,
         "FILTERS": " AND ".join(filters),
         "LATE": " AND ".join(("true", *dated)),
         "DISTANCE": _distance(wanted, schema),
@@ -242,21 +264,23 @@ def _distance(wanted: Seek, schema: str | None) -> str:
     return completed(S.by_index, {"DIMS": str(8 * len(wanted.code)), "SCHEMA": schema})
 
 
-def _words(workspace: str, wanted: Seek) -> tuple[str, dict[str, Any]]:
+def _words(wanted: Seek, words: Words) -> tuple[str, dict[str, Any]]:
     """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
-    if not wanted.rare:
+    if not wanted.rare or not words.secret:
         return "false", {"mask": "0", "score": "0"}
     rare = [wanted.terms[place] for place in wanted.rare]
     places: list[bytes | None] = [None]
     if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
         places = list(wanted.pools)
     values: dict[str, Any] = {
-        "keys": [key for place in places for key in keys(workspace, wanted.generation, place, rare)]
+        "keys": [key for place in places for key in keys(words.secret, wanted.generation, place, rare)]
     }
     tests, weights = [], []
-    for at, key in enumerate(keys(workspace, wanted.generation, None, wanted.terms)):
+    for at, key in enumerate(keys(words.secret, wanted.generation, None, wanted.terms)):
         values[f"key{at}"], values[f"weight{at}"] = key, wanted.weights[at]
         tests.append(f"(CASE WHEN %(key{at})s = ANY(s.terms) THEN {1 << at} ELSE 0 END)")
         weights.append(f"CASE WHEN mask & {1 << at} <> 0 THEN %(weight{at})s::float8 ELSE 0 END")
     values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
+    if words.bound:
+        return "true", values  # the settings say it
     return str(S.has_all_terms if wanted.together else S.has_one_term), values

@@ -94,34 +94,55 @@ SELECT avg(held) FROM unnest(%(pools)s::bytea[], %(sessions)s::text[]) AS one(po
         WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.pool = one.pool
           AND s.session = one.session LIMIT 500) AS a_few) AS counted;
 
+-- name: find_secret
+-- Under which the words of a workspace are hashed.
+SELECT words, checksum FROM holdfast.secrets WHERE workspace = %s;
+
+-- name: draw_secret
+-- A new one: 244 bits by chance.
+SELECT uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
+
+-- name: add_secret
+-- It stays for good.
+INSERT INTO holdfast.secrets (workspace, words, checksum) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING;
+
+-- name: all_secrets
+-- All of them, for the integrity check.
+SELECT workspace, checksum, workspace, words FROM holdfast.secrets;
+
+-- name: say_words
+-- The words that `worded` shows, until the transaction ends: with one of the first, and all of the second.
+SELECT set_config('holdfast.words', %s, true), set_config('holdfast.together', %s, true);
+
 -- name: seek
 -- Candidates by meaning and by words in one statement, every filter inside. POOLS, WORDS and FILTERS are conditions,
 -- DISTANCE is how far a code is from the question's, MASK has a bit for each of its terms, SCORE is what those count: by the
--- weighting of BM25, in floating point, as exact decimals take several times as long.
--- Legs: 0 the nearest, 1 the best by words, 2 how many were looked at for their words, 3 those that have no trace yet.
+-- weighting of BM25, in floating point, as exact decimals take several times as long. WORDED is where words are looked up.
+-- Legs: 0 the nearest, 1 the best by words, each with its score, 2 how many were looked at for their words, 3 those that have
+-- no trace yet.
 WITH near AS MATERIALIZED (
     SELECT s.pool, s.number FROM holdfast.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.code IS NOT NULL AND POOLS AND FILTERS
     ORDER BY DISTANCE LIMIT %(near)s
 ), matched AS MATERIALIZED (
-    SELECT s.pool, s.number, s.length, MASK AS mask FROM holdfast.searchable s
+    SELECT s.pool, s.number, s.length, MASK AS mask FROM WORDED s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND WORDS AND POOLS AND FILTERS
     LIMIT %(most)s
 ), worded AS MATERIALIZED (
-    SELECT pool, number, mask FROM matched
-    ORDER BY (SCORE) / (1.54::float8 + 0.36::float8 * length / %(length)s) DESC, number DESC LIMIT %(best)s
+    SELECT pool, number, mask, (SCORE) / (1.54::float8 + 0.36::float8 * length / %(length)s) AS score
+    FROM matched ORDER BY score DESC, number DESC LIMIT %(best)s
 )
-SELECT 0 AS leg, n.pool, n.number, 0 AS mask, t.vector FROM near n
+SELECT 0 AS leg, 0 AS score, n.pool, n.number, 0 AS mask, t.vector FROM near n
 JOIN holdfast.traces t
     ON t.workspace = %(workspace)s AND t.pool = n.pool AND t.number = n.number AND t.generation = %(generation)s
 UNION ALL
-SELECT 1, w.pool, w.number, w.mask, t.vector FROM worded w
+SELECT 1, w.score, w.pool, w.number, w.mask, t.vector FROM worded w
 JOIN holdfast.traces t
     ON t.workspace = %(workspace)s AND t.pool = w.pool AND t.number = w.number AND t.generation = %(generation)s
 UNION ALL
-SELECT 2, ''::bytea, count(*), mask, NULL FROM matched GROUP BY mask
+SELECT 2, 0, ''::bytea, count(*), mask, NULL FROM matched GROUP BY mask
 UNION ALL
-(SELECT 3, s.pool, s.number, 0, NULL FROM holdfast.memories s
+(SELECT 3, 0, s.pool, s.number, 0, NULL FROM holdfast.memories s
  WHERE s.workspace = %(workspace)s AND s.traced < %(generation)s AND s.closed IS NULL AND POOLS AND LATE
    AND NOT EXISTS (
     SELECT 1 FROM holdfast.traces t WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number
@@ -237,7 +258,7 @@ SELECT pg_try_advisory_lock(hashtextextended(%s, 12));
 SELECT pg_advisory_unlock(hashtextextended(%s, 12));
 
 -- name: bound_rows
--- Whether policies bind this role: then PostgreSQL does not use the index over terms.
+-- Whether policies bind this role: then PostgreSQL uses the index over terms only through `worded`.
 SELECT row_security_active('holdfast.searchable');
 
 -- name: all_searchable
