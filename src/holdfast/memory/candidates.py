@@ -30,6 +30,8 @@ COMMON = 50_000
 """A word of more memories is common: it finds none, but counts for those that are found."""
 _SAMPLED = 128
 """Of so many memories one is looked at for what is the same for all."""
+_ENOUGH = 4_096
+"""More need not be: of so many values the mean and the deviation are right to a hundredth."""
 
 
 class _Estimate(NamedTuple):
@@ -64,22 +66,30 @@ class Candidates:
 
     async def candidates(self, asked: Asked) -> Selection | None:
         """Candidates, if there are more memories than are ranked exactly."""
-        held = await self._holding.current(asked.wanted.pools, asked.generation)
+        held = await self._held(asked)
         pools = [pool for _, pool in held]
         if sum(pool.count() for pool in pools) <= self._holding.exact_upto:
             return None
         for name, pool in held if asked.vector is not None else ():
-            await self._holding.code(name, pool, asked.generation)
+            if name is not None:
+                await self._holding.code(name, pool, asked.generation)
             await self._sample(name, pool, asked.generation)
         first = await aside(lambda: self._first(asked, pools))
         if first is None:
             return Selection((), (), None)
         return await self._second(asked, held, first)
 
-    async def _sample(self, name: bytes, pool: Pool, generation: int) -> None:
+    async def _held(self, asked: Asked) -> Sequence[tuple[bytes | None, Pool]]:
+        """What is searched: some pools, each with its name, or all of them as one."""
+        whole = await self._holding.whole(asked.generation) if asked.wanted.pools is None else None
+        if whole is not None:
+            return [(None, whole)]
+        return await self._holding.current(asked.wanted.pools, asked.generation)
+
+    async def _sample(self, name: bytes | None, pool: Pool, generation: int) -> None:
         """Vectors of some memories of a pool, unless they are there: how true codes are is measured by them."""
         if pool.size and pool.size >= 2 * pool.sampled:
-            numbers = pool.column("number")[::_SAMPLED]
+            numbers = pool.column("number")[:: _step(pool)]
             read = await self._holding.vectors(name, pool, generation, numbers)
             with self._holding.lock:
                 pool.take_sample(*read)
@@ -105,7 +115,7 @@ class Candidates:
 
     # -- the best of it, by vectors and every word
 
-    async def _second(self, asked: Asked, held: Sequence[tuple[bytes, Pool]], first: _First) -> Selection:
+    async def _second(self, asked: Asked, held: Sequence[tuple[bytes | None, Pool]], first: _First) -> Selection:
         pools: list[Pool] = []
         exact: list[NDArray[np.intp]] = []
         for index, at in enumerate(first.pools):
@@ -136,7 +146,7 @@ def _best(
     searched = np.concatenate(chosen)
     scores = np.where(searched, ranked.scores, -np.inf)
     count = min(max(CANDIDATES, 10 * asked.wanted.limit), int(np.count_nonzero(searched)))
-    best = np.sort(np.argpartition(scores, len(scores) - count)[len(scores) - count :])
+    best = np.sort(_highest(scores, count))
     starts = np.cumsum([0, *(pool.size for pool in pools)])
     cuts = np.searchsorted(best, starts)
     taken = [at for at in range(len(pools)) if cuts[at] < cuts[at + 1]]
@@ -158,6 +168,22 @@ def _best(
         ),
         [_turns(pools[at], chosen[at]) for at in taken],
     )
+
+
+def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
+    """The places of the highest scores. What is below most of a part is below most of all, and need not be sorted."""
+    places = np.arange(len(scores))
+    some = scores[::_SAMPLED]
+    spare = len(some) - 4 * (count // _SAMPLED + 8)
+    if spare > 0:
+        likely = np.nonzero(scores >= np.partition(some, spare)[spare])[0]
+        places = likely if len(likely) >= count else places
+    return places[np.argpartition(scores[places], len(places) - count)[len(places) - count :]]
+
+
+def _step(pool: Pool) -> int:
+    """Of so many memories of a pool one is looked at."""
+    return max(_SAMPLED, pool.size // _ENOUGH)
 
 
 def _turns(pool: Pool, chosen: Chosen) -> NDArray[np.intp]:
@@ -320,7 +346,8 @@ def _common_scores(
     question: Question, common: dict[int, int], pool: Pool, chosen: Chosen, own: Corpus, near: Corpus
 ) -> tuple[Floats, Floats]:
     """What common terms add to the scores of a part of a pool: by own words, and with those of the neighbours."""
-    places = np.nonzero(chosen[::_SAMPLED])[0] * _SAMPLED
+    step = _step(pool)
+    places = np.nonzero(chosen[::step])[0] * step
     lengths = pool.column("length")
     beside = [pool.column(side)[places] for side in ("before", "after")] if pool.sessions.names else []
     near_lengths: Floats = lengths[places]

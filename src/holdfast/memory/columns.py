@@ -74,7 +74,7 @@ class Index:
     def add(self, numbers: NDArray[np.int64], start: int) -> None:
         """New numbers, at places in a row."""
         self._newest.update(zip(numbers.tolist(), range(start, start + len(numbers)), strict=True))
-        if len(self._newest) > max(1_000, len(self._numbers) // 4):
+        if len(self._newest) > max(1_000, len(self._numbers) // 16):  # an entry of it takes many times as much
             added = np.fromiter(self._newest, dtype=np.int64, count=len(self._newest))
             places = np.fromiter(self._newest.values(), dtype=np.int64, count=len(self._newest))
             kept = ~np.isin(self._numbers, added)  # one that was dropped and came again

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -40,7 +40,8 @@ class Holding:
         self._grown = False
         """Whether something was taken in since it was last looked at what all of it takes."""
         self._centers: dict[int, Vector] = {}
-        self._pools: OrderedDict[tuple[bytes, int], Pool] = OrderedDict()
+        self._pools: OrderedDict[tuple[bytes | None, int], Pool] = OrderedDict()
+        """By name and generation; None stands for all of them as one."""
         self.lock = threading.RLock()
 
     def forget(self) -> None:
@@ -50,9 +51,10 @@ class Holding:
 
     def note(self, row: MemoryRow, generation: int) -> None:
         """This memory was recalled."""
-        pool = self._pools.get((row.pool, generation))
-        if pool is not None:
-            pool.note(row.number)
+        for name in (row.pool, None):
+            pool = self._pools.get((name, generation))
+            if pool is not None:
+                pool.note(row.number)
 
     async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
         """Pools as they are now. Meaning is not asked for: it need not be there."""
@@ -73,9 +75,9 @@ class Holding:
         found = await self.current(wanted, generation)
         for name, pool in found:
             while not pool.exact:
-                seen, read = pool.seen, await self.vectors(name, pool, generation)
+                seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
                 with self.lock:
-                    if pool.seen == seen:
+                    if pool.seen.get(name) == seen:
                         pool.take_vectors(*read)
                         self._grown = True
         self._let_go()
@@ -85,52 +87,98 @@ class Holding:
         """See to it that a pool has codes."""
         center = await self._center([name], generation) if pool.center is None else None
         while pool.center is None and center is not None:
-            seen, read = pool.seen, await self.vectors(name, pool, generation)
+            seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
             with self.lock:
-                if pool.seen == seen:
+                if pool.seen.get(name) == seen:
                     pool.take_codes(center, *read)
                     self._grown = True
 
     async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, Pool]]:
         """Pools as they are now, each with its name."""
         counted = await self._journal.store.pool_changes(self._journal.workspace, wanted)
-        # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
-        small = sum(counted.values()) <= 2 * self.exact_upto
-        largest = sorted(counted, key=lambda name: counted[name])[-_LOOKED_AT:]
-        center = None if small or not generation else await self._center(largest, generation)
+        with self.lock:
+            unread = any((name, generation) not in self._pools for name in counted)
+        center = await self._center_of(counted, generation) if unread and self._many(counted) else None
         found = []
         for name in sorted(counted):
             with self.lock:
                 known = self._pools.get((name, generation))
             if known is None:
-                known = await self._loaded(name, generation, center, counted[name])
-                with self.lock:
-                    known = self._pools.setdefault((name, generation), known)
-                    self._grown = True
-            with self.lock:
-                if (name, generation) in self._pools:
-                    self._pools.move_to_end((name, generation))
+                known = await self._loaded(name, generation, center)
+                known = self._kept(name, generation, known)
+            self._used(name, generation)
             await self._catch_up(name, known, generation, counted[name])
             found.append((name, known))
         self._let_go()
         return found
 
-    async def _loaded(self, name: bytes, generation: int, center: Vector | None, count: int) -> Pool:
+    async def whole(self, generation: int) -> Pool | None:
+        """All pools as one, with codes, as they are now; None if they are too few to be searched by those. What has to
+        be done for each of many pools would take longer than the search."""
+        counted = await self._journal.store.pool_changes(self._journal.workspace, None)
+        if not self._many(counted):
+            return None
+        with self.lock:
+            known = self._pools.get((None, generation))
+        if known is None or not known.seen.keys() <= counted.keys():
+            made = await self._joined(sorted(counted), generation, await self._center_of(counted, generation))
+            with self.lock:
+                self._pools.pop((None, generation), None)
+            known = self._kept(None, generation, made)
+        self._used(None, generation)
+        for name, count in counted.items():
+            if known.seen.get(name, 0) < count:
+                await self._catch_up(name, known, generation, count)
+        self._let_go()
+        return known
+
+    def _many(self, counted: Mapping[bytes, int]) -> bool:
+        # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
+        return sum(counted.values()) > 2 * self.exact_upto
+
+    def _kept(self, name: bytes | None, generation: int, pool: Pool) -> Pool:
+        """A pool that was read, or the one that somebody else read meanwhile."""
+        with self.lock:
+            self._grown = True
+            return self._pools.setdefault((name, generation), pool)
+
+    def _used(self, name: bytes | None, generation: int) -> None:
+        with self.lock:
+            if (name, generation) in self._pools:
+                self._pools.move_to_end((name, generation))
+
+    async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> Pool:
+        whole = Pool(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
+        for name in names:
+            if await self._take_segments(name, whole, generation):
+                whole.take_more(*await self.vectors(name, whole, generation))
+        return whole
+
+    async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> Pool:
         """A pool with what is in its segments and between them; what changed since is read next."""
+        pool = Pool(self._embedding.dims if generation else 0, exact=False)
+        if await self._take_segments(name, pool, generation):
+            return pool
+        return Pool(pool.dims, exact=center is None, center=center)
+
+    async def _take_segments(self, name: bytes, pool: Pool, generation: int) -> bool:
+        """Take in what is in the segments of a pool and between them; whether there are any."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
-        if not segments:
-            return Pool(self._embedding.dims if generation else 0, exact=center is None, center=center)
-        pool = Pool(self._embedding.dims, exact=False)
         for segment in segments:
             await self._fill_gap(name, pool, generation, segment.after)
             body = await self._texts.unpacked(name, generation, segment)
-            if body is not None and pool.seen == segment.after:
+            if body is not None and pool.seen.get(name, 0) == segment.after:
                 with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
-                    packing.take_in(pool, body)
-                    pool.seen = segment.upto
-        pool.count_recalls(await store.recalls(workspace, name))
-        return pool
+                    packing.take_in(pool, body, name)
+                    pool.seen[name] = segment.upto
+        if segments:
+            pool.count_recalls(await store.recalls(workspace, name))
+        return bool(segments)
+
+    async def _center_of(self, counted: Mapping[bytes, int], generation: int) -> Vector | None:
+        largest = sorted(counted, key=lambda name: counted[name])[-_LOOKED_AT:]
+        return await self._center(largest, generation) if generation else None
 
     async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
         """The middle of the vectors, from some of them: without it the codes of an embedder whose vectors all point
@@ -149,13 +197,12 @@ class Holding:
 
     async def _catch_up(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
         """Take in what changed in a pool, at least up to a count."""
-        while pool.seen < count:
-            seen = pool.seen
+        while (seen := pool.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             opened = await self._texts.entries(changes, self._embedding.dims, generation)
             with self.lock:
-                if pool.seen == seen:
-                    _take_in(pool, changes, opened)
+                if pool.seen.get(name, 0) == seen:
+                    _take_in(name, pool, changes, opened)
                     self._grown = True
             if not changes:
                 break  # the count moves with the row: another look finds it
@@ -163,21 +210,22 @@ class Holding:
     async def _fill_gap(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
         """Take in what changed in a new pool before a count, where the next segment begins. What moved behind it
         meanwhile is read later."""
-        while pool.seen < count:
-            changes = await self._journal.store.changes(self._journal.workspace, name, generation, pool.seen, _PAGE)
+        while (seen := pool.seen.get(name, 0)) < count:
+            changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
-            _take_in(pool, until, await self._texts.entries(until, self._embedding.dims, generation))
+            _take_in(name, pool, until, await self._texts.entries(until, self._embedding.dims, generation))
             if len(until) < _PAGE:
-                pool.seen = count
+                pool.seen[name] = count
 
     async def vectors(
-        self, name: bytes, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
+        self, name: bytes | None, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of a pool, or of some of its memories, from the store: their numbers, and a row for each."""
+        """The vectors of a pool, or of some of its memories, from the store: their numbers, and a row for each. Without
+        a name: of some memories of any."""
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.traces(workspace, name, generation, wanted) if pool.dims else []
-        return await self._texts.vectors(name, kept, pool.dims, generation)
+        return await self._texts.vectors(kept, pool.dims, generation)
 
     def _let_go(self) -> None:
         with self.lock:
@@ -203,7 +251,7 @@ class Holding:
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
                 then = await self._as_of(changes, time)
-                _take_in(pool, then, await self._texts.entries(then, self._embedding.dims, generation))
+                _take_in(name, pool, then, await self._texts.entries(then, self._embedding.dims, generation))
             found.append(pool)
         return found
 
@@ -224,10 +272,10 @@ class Holding:
         return found
 
 
-def _take_in(pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+def _take_in(name: bytes, pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
     for change in changes:
         if change.row.number not in opened:
             pool.drop(change.row.number)
     pool.put_all(list(opened.values()))
     if changes:
-        pool.seen = max(pool.seen, changes[-1].row.changed)
+        pool.seen[name] = max(pool.seen.get(name, 0), changes[-1].row.changed)

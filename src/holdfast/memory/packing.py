@@ -82,8 +82,9 @@ def unpack(packed: bytes) -> Body:
     return body
 
 
-def take_in(pool: Pool, body: Body) -> None:
-    """Put what was packed into a pool; what it says of a memory that is there takes the place of what was known."""
+def take_in(pool: Pool, body: Body, name: bytes) -> None:
+    """Put what was packed of the pool of a name into one; what it says of a memory that is there takes the place of
+    what was known."""
     columns = {name: _wide(name, packed) for name, packed in body.columns.items()}
     if any(len(column) != body.count for column in columns.values()):
         raise ValueError("a column has another length than the others")
@@ -92,7 +93,7 @@ def take_in(pool: Pool, body: Body) -> None:
     columns["speaker"] = _renumbered(columns["speaker"], [pool.speakers.number(name) for name in speakers])
     columns["kind"] = _renumbered(columns["kind"], [pool.kinds.number(name) for name in kinds])
     episodes = columns["kind"] == pool.kinds.find(EPISODE)
-    joined = _renumbered(columns["session"], [pool.sessions.number(name) for name in sessions])
+    joined = _renumbered(columns["session"], [pool.session_number(name, session) for session in sessions])
     told = np.frombuffer(body.told, dtype=np.int32).reshape(-1, 2)
     for number in (*body.gone, *pool.there(columns["number"])):
         pool.drop(number)

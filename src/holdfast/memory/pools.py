@@ -17,6 +17,8 @@ from .postings import Counts, Packed, Places, Postings
 from .traces import Gist, Vector
 
 _DAY = 86_400_000_000
+_LARGE = 100_000
+"""A pool of so many places grows by less at a time: room that is not used yet takes memory, too."""
 _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
@@ -42,11 +44,14 @@ class Pool:
         exact: bool = True,
         center: Vector | None = None,
         columns: dict[str, NDArray[Any]] | None = None,
+        several: bool = False,
     ) -> None:
         self.dims = dims
         self.size = 0
-        self.seen = 0
-        """The count of changes that this pool has taken in."""
+        self.several = several
+        """Whether there are several pools in it, as one."""
+        self.seen: dict[bytes, int] = {}
+        """How many changes of each pool it has taken in."""
         self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
         self.center = center
         self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
@@ -183,7 +188,8 @@ class Pool:
         self._post(start, gists)
         episodes = [at for at, row in enumerate(rows, start) if row.kind == EPISODE]
         if episodes:
-            sessions = [self.sessions.number(rows[at - start].session) for at in episodes]
+            told_in = [rows[at - start] for at in episodes]
+            sessions = [self.session_number(row.pool, row.session) for row in told_in]
             self._join(np.array(episodes, dtype=np.int32), np.array(sessions, dtype=np.int32))
 
     def _tell(self, new: slice, gists: Sequence[Gist]) -> None:
@@ -250,6 +256,10 @@ class Pool:
             self._join((episodes + start).astype(np.int32), sessions[episodes])
 
     # -- sessions
+
+    def session_number(self, pool: bytes, session: str) -> int:
+        """The number of a session: what it tells in one pool stands apart from what it tells in another."""
+        return self.sessions.number(f"{session}\0{pool.hex()}" if self.several else session)
 
     def _join(self, places: NDArray[np.int32], sessions: NDArray[np.int32]) -> None:
         """Put episodes after those before them in their sessions."""
@@ -347,6 +357,12 @@ class Pool:
         self._columns["known"][: self.size] = False
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
+    def take_more(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+        """The vectors of these memories."""
+        places = self._index.find(numbers, self._columns["alive"])
+        there = places >= 0
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
+
     def take_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """Have codes from now on, with the vectors of these memories; others have none."""
         places = self._index.find(numbers, self._columns["alive"])
@@ -366,7 +382,7 @@ class Pool:
         there = len(self._columns["alive"])
         if size <= there:
             return
-        size = max(size, there + there // 4 + 16)
+        size = max(size, there + there // (4 if there < _LARGE else 16) + 16)
         for name, (kind, empty) in COLUMNS.items():
             grown = np.full(size, empty, dtype=kind)
             grown[: self.size] = self._columns[name][: self.size]

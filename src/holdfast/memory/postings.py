@@ -13,6 +13,8 @@ Places = NDArray[np.uint32]
 Counts = NDArray[np.uint8]
 _LOOSE = 20_000
 """Entries that may stay loose; more are packed."""
+_FULL = 1_000_000
+"""Entries that are packed as one at most: to merge them takes many times their memory."""
 
 
 class Packed(NamedTuple):
@@ -49,7 +51,7 @@ class Postings:
 
     def __init__(self) -> None:
         self._packed: list[Packed] = []
-        """Each at least twice as large as the next, so that there are few."""
+        """Each full, or at least twice as large as the next, so that there are few."""
         self._loose: dict[int, tuple[array[int], array[int]]] = {}
         self._entries = 0
 
@@ -72,7 +74,10 @@ class Postings:
         """Lists of new memories, whose places are higher than those of all that are there."""
         self._tidy()
         self._packed.append(packed)
-        while len(self._packed) > 1 and len(self._packed[-2].places) < 2 * len(self._packed[-1].places):
+        while len(self._packed) > 1:
+            before, last = (len(part.places) for part in self._packed[-2:])
+            if before >= 2 * last or before + last > _FULL:
+                break
             self._packed[-2:] = [_merged(self._packed[-2:])]
 
     def packed(self) -> Packed:

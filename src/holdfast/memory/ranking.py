@@ -327,7 +327,7 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
 
 def _access(searched: _Searched, weights: Weights) -> Floats:
     recalled = searched.column("recalled")
-    often = np.nonzero(recalled)[0]
+    often = np.nonzero(recalled != 0)[0]  # much faster than to look for what is not 0 among floats
     if not len(often):
         return searched.nothing()
     access = np.zeros(len(recalled), dtype=np.float32)

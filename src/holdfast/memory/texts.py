@@ -112,11 +112,8 @@ class Texts:
                 found[one.row.number] = Entry(one.row, gist, None, one.recalled)
         return found
 
-    async def vectors(
-        self, pool: bytes, kept: Sequence[Kept], dims: int, generation: int
-    ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of some traces of a pool: their numbers, and a row for each; without those that cannot be
-        read."""
+    async def vectors(self, kept: Sequence[Kept], dims: int, generation: int) -> tuple[NDArray[np.int64], Vector]:
+        """The vectors of some traces: their numbers, and a row for each; without those that cannot be read."""
         owners = {ref: await self._journal.landmarks.owner_of(ref) for ref in {one.owner for one in kept}}
         numbers: list[int] = []
         packed: list[bytes] = []
@@ -125,7 +122,7 @@ class Texts:
             if owner is None or one.vector is None:
                 continue
             with suppress(ValueError):
-                body = self._disclosed(one.vector, owner, pool, one.id, generation, b"v")
+                body = self._disclosed(one.vector, owner, one.pool, one.id, generation, b"v")
                 if has_dims(body, dims):
                     numbers.append(one.number)
                     packed.append(body)

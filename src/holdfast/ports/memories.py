@@ -81,13 +81,14 @@ class Trace(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A trace as it is kept, and whose it is: the id and the owner of its memory."""
+    """A trace as it is kept, and whose it is: the id, the owner and the pool of its memory."""
 
     number: int
     id: str
     owner: bytes | None
     words: bytes
     vector: bytes | None
+    pool: bytes
 
 
 class Segment(NamedTuple):
@@ -158,9 +159,11 @@ class MemoryStore(Protocol):
         """Store traces of rows that are still there, in a generation that still is; each is a change of its row."""
         ...
 
-    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    async def traces(
+        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[Kept]:
         """The traces of the current memories of a pool, or of some of them, by number, ascending; without those that
-        are damaged."""
+        are damaged. Without a pool: of these numbers, whatever pools of the workspace they are in."""
         ...
 
     async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:

@@ -110,19 +110,26 @@ class TraceContract:
         put = [Trace(row.pool, row.number, row.id.encode(), b"v" + row.id.encode()) for row in (c, a, d)]
         await store.put_traces(workspace, made.number, [*put, Trace(b"", b.number, b"words", None)])
         full = [
-            Kept(a.number, "a", None, b"a", b"va"),
-            Kept(b.number, "b", None, b"words", None),
-            Kept(c.number, "c", b"x" * 16, b"c", b"vc"),
+            Kept(a.number, "a", None, b"a", b"va", b""),
+            Kept(b.number, "b", None, b"words", None, b""),
+            Kept(c.number, "c", b"x" * 16, b"c", b"vc", b""),
         ]
         assert await store.traces(workspace, b"", made.number, None) == full
         some = [c.number, d.number, a.number, d.number + 9]
         assert await store.traces(workspace, b"", made.number, some) == [full[0], full[2]]
-        assert await store.traces(workspace, b"p", made.number, some) == [Kept(d.number, "d", None, b"d", b"vd")]
+        other = Kept(d.number, "d", None, b"d", b"vd", b"p")
+        assert await store.traces(workspace, b"p", made.number, some) == [other]
+        assert await store.traces(workspace, None, made.number, some) == sorted([full[0], full[2], other])
+        assert await store.traces(workspace, None, made.number, []) == []
+        assert await store.traces(workspace, None, made.number, None) == []
+        assert await store.traces(workspace, None, made.number + 1, some) == []
+        assert await store.traces("elsewhere", None, made.number, some) == []
         assert await store.traces(workspace, b"", made.number, []) == []
         assert await store.traces(workspace, b"nowhere", made.number, None) == []
         assert await store.traces(workspace, b"", made.number + 1, None) == []
         await store_beside(handle, "s", Beside(ended=[(a.number, 7)], forgotten=[b.number]))
         assert await store.traces(workspace, b"", made.number, None) == full[2:]
+        assert await store.traces(workspace, None, made.number, [a.number, b.number, c.number]) == full[2:]
 
     # -- generations
 

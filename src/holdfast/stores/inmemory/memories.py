@@ -67,12 +67,16 @@ class Memories:
                 ledgers[row.pool].put(row)
         ledgers.write("")
 
-    def kept_traces(self, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    def kept_traces(self, pool: bytes | None, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
         wanted = None if numbers is None else set(numbers)
-        rows = (row for row in self.rows.values() if row.pool == pool and row.closed is None)
-        chosen = (row for row in rows if wanted is None or row.number in wanted)
+        rows = (row for row in self.rows.values() if pool in (None, row.pool) and row.closed is None)
+        chosen = (row for row in rows if (wanted is None and pool is not None) or row.number in (wanted or ()))
         found = ((row, self.traces.get((generation, row.number))) for row in chosen)
-        return [Kept(row.number, row.id, row.owner, one.words, one.vector) for row, one in found if one is not None]
+        return [
+            Kept(row.number, row.id, row.owner, one.words, one.vector, row.pool)
+            for row, one in found
+            if one is not None
+        ]
 
     def note_recalls(self, recalls: Sequence[tuple[int, int, int]]) -> None:
         for number, times, time in recalls:
@@ -220,7 +224,9 @@ class Remembering:
     async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
         await self._remember(workspace, lambda kept: kept.put_traces(generation, traces))
 
-    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    async def traces(
+        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[Kept]:
         return await self._remember(workspace, lambda kept: kept.kept_traces(pool, generation, numbers))
 
     async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:

@@ -150,6 +150,14 @@ WHERE t.workspace = %(workspace)s AND t.pool = %(pool)s AND t.generation = %(gen
   AND t.number = ANY(%(numbers)s)
 ORDER BY t.number;
 
+-- name: read_traces_anywhere
+-- Of some memories, whatever pools they are in.
+SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
+FROM holdfast.memories m
+JOIN holdfast.traces t ON t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number
+WHERE m.workspace = %(workspace)s AND m.number = ANY(%(numbers)s) AND t.generation = %(generation)s AND m.closed IS NULL
+ORDER BY t.number;
+
 -- name: generations_traced
 -- The generations in which memories of a pool have traces.
 SELECT number, generation FROM holdfast.traces WHERE workspace = %s AND pool = %s AND number = ANY(%s);

@@ -85,16 +85,19 @@ class Remembering:
         if traces:
             await self._write(lambda connection: put_traces(connection, workspace, generation, traces))
 
-    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    async def traces(
+        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[Kept]:
         asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
         query = M.read_traces
-        if numbers is not None:
-            query, asked = M.read_some_traces, asked | {"numbers": list(numbers)}
+        if pool is None or numbers is not None:
+            query = M.read_traces_anywhere if pool is None else M.read_some_traces
+            asked["numbers"] = list(numbers or ())
 
         def work(connection: Connection) -> list[Kept]:
             rows = connection.execute(query, asked, binary=True)
             return [
-                Kept(fields[2], id_, owner, *fields[4:])
+                Kept(fields[2], id_, owner, fields[4], fields[5], fields[1])
                 for id_, owner, check, *fields in rows
                 if checksum(*fields) == check
             ]

@@ -276,17 +276,19 @@ class Remembering:
 
         await self._write(work)
 
-    async def traces(self, workspace: str, pool: bytes, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    async def traces(
+        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[Kept]:
         def work(connection: apsw.Connection) -> list[Kept]:
-            pid = find_pids(connection, workspace, [pool]).get(pool, -1)
-            asked = None if numbers is None else json.dumps(list(numbers))
-            rows: Any = connection.execute(
-                M.read_traces if asked is None else M.read_some_traces,
-                {"pid": pid, "generation": generation} | ({} if asked is None else {"numbers": asked}),
-            )
+            asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
+            query = M.read_traces
+            if pool is None or numbers is not None:
+                query = M.read_traces_anywhere if pool is None else M.read_some_traces
+                asked["numbers"] = json.dumps(list(numbers or ()))
+            rows: Any = connection.execute(query, asked)
             return [
-                Kept(number, id_, owner, words, vector)
-                for number, id_, owner, words, vector, check in rows
+                Kept(number, id_, owner, words, vector, where)
+                for number, id_, owner, words, vector, where, pid, check in rows
                 if checksum(generation, pid, number, words, vector) == check
             ]
 

@@ -116,17 +116,28 @@ SET words = excluded.words, vector = excluded.vector, checksum = excluded.checks
 
 -- name: read_traces
 -- What is searched of the current memories of a pool.
-SELECT t.number, m.id, m.owner, t.words, t.vector, t.checksum
-FROM holdfast_traces t CROSS JOIN holdfast_memories m ON m.number = t.number
-WHERE t.generation = :generation AND t.pid = :pid AND m.pid = :pid AND m.closed IS NULL ORDER BY t.number;
+SELECT t.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
+FROM holdfast_pools p
+CROSS JOIN holdfast_traces t ON t.generation = :generation AND t.pid = p.pid
+CROSS JOIN holdfast_memories m ON m.number = t.number
+WHERE p.workspace = :workspace AND p.pool = :pool AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
 
 -- name: read_some_traces
 -- Of some of them.
-SELECT t.number, m.id, m.owner, t.words, t.vector, t.checksum
-FROM json_each(:numbers) n
-CROSS JOIN holdfast_traces t ON t.generation = :generation AND t.pid = :pid AND t.number = n.value
+SELECT t.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
+FROM holdfast_pools p CROSS JOIN json_each(:numbers) n
+CROSS JOIN holdfast_traces t ON t.generation = :generation AND t.pid = p.pid AND t.number = n.value
 CROSS JOIN holdfast_memories m ON m.number = t.number
-WHERE m.pid = :pid AND m.closed IS NULL ORDER BY t.number;
+WHERE p.workspace = :workspace AND p.pool = :pool AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
+
+-- name: read_traces_anywhere
+-- Of some memories, whatever pools they are in.
+SELECT m.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
+FROM json_each(:numbers) n
+CROSS JOIN holdfast_memories m ON m.number = n.value
+CROSS JOIN holdfast_pools p ON p.pid = m.pid
+CROSS JOIN holdfast_traces t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
+WHERE p.workspace = :workspace AND m.closed IS NULL ORDER BY m.number;
 
 -- name: generations_traced
 -- The generations in which a memory has a trace.

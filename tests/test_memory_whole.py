@@ -1,0 +1,188 @@
+"""Searches of everything where there is much: all pools are held as one, find what the pools find one by one, and ask
+the store no more often for many pools than for few."""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import pytest
+from programs.minds import open_mind
+
+import holdfast
+from holdfast.memory import candidates, segmenting
+from holdfast.memory.holding import Holding
+from holdfast.memory.searching import Searching
+from holdfast.testing.clock import FakeClock
+
+QUESTIONS = [
+    "Which lighthouse did Speaker1 see?",
+    "What colour is boat 12?",
+    "lighthouse boat",
+    "Who told of the harbour?",
+]
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmenting, "LEAST", 8)
+    monkeypatch.setattr(segmenting, "MOST", 32)
+    monkeypatch.setattr(candidates, "_SAMPLED", 1)
+
+
+def searching_of(hf: holdfast.Holdfast) -> Searching:
+    return hf.memory._core.mind.searching
+
+
+def fill(hf: holdfast.Holdfast, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:
+    """Facts of each subject, and talks in which all of them take turns."""
+    for number in range(each):
+        for subject in range(subjects):
+            clock.advance(600)
+            if number % 2:
+                hf.session(f"talk {number // 12}").remember(
+                    f"Saw the lighthouse number {number} at the harbour, did you?",
+                    kind="episode",
+                    subject=f"subject {subject}",
+                    speaker=f"Speaker{(number + subject) % 4}",
+                )
+            else:
+                hf.memory.remember(
+                    f"The boat {number} of {subject} is painted in colour {number % 7}",
+                    subject=f"subject {subject}",
+                    importance=number / 50,
+                )
+    hf.memory.catch_up()
+
+
+def asked(hf: holdfast.Holdfast, **how: Any) -> list[Any]:
+    found: list[Any] = []
+    for question in QUESTIONS:
+        for hit in hf.memory.recall(question, everyone=True, limit=12, **how):
+            parts = {name: pytest.approx(part, abs=0.01) for name, part in hit.parts.items()}
+            found.append((hit.memory.content, hit.memory.subject, pytest.approx(hit.score, abs=0.01), parts))
+    return found
+
+
+def codes_of(holding: Holding) -> list[dict[int, bytes]]:
+    """The codes of each pool that is held, by number."""
+    return [
+        {int(number): code.tobytes() for number, code in zip(pool.column("number"), pool.codes.T, strict=True)}
+        for pool in holding._pools.values()
+    ]
+
+
+def pools_apart(monkeypatch: pytest.MonkeyPatch, hf: holdfast.Holdfast) -> list[Any]:
+    async def none(*_: Any) -> None:
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Holding, "whole", none)
+        return asked(hf)
+
+
+@pytest.mark.promise("S2", "B10")
+@pytest.mark.parametrize("packed", [True, False])
+def test_as_one_they_find_what_they_find_apart(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    if not packed:
+        monkeypatch.setattr(segmenting, "LEAST", 10_000)
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock) as hf:
+        fill(hf, clock)
+    with open_mind(address, clock=clock) as hf:
+        holding = searching_of(hf).holding
+        holding.exact_upto = 0
+        as_one = asked(hf)
+        assert [name for name, _ in holding._pools] == [None]
+        assert any("neighbours" in parts for _, _, _, parts in as_one)
+        (codes,) = codes_of(holding)
+        assert len(codes) == 3 * 40
+        assert pools_apart(monkeypatch, hf) == as_one
+        assert codes == ChainMap(*codes_of(holding)[1:])
+
+
+@pytest.mark.promise("G3", "G4", "S11")
+def test_what_changes_later_is_taken_in(tmp_path: Path, clock: FakeClock) -> None:
+    address = str(tmp_path / "agent.db")
+    with open_mind(address, clock=clock) as one, open_mind(address, clock=clock) as other:
+        fill(one, clock)
+        gone = one.memory.remember("The anchor is heavy", subject="subject 1", fresh=True)
+        searching_of(one).holding.exact_upto = 0
+
+        def found() -> dict[str, Any]:
+            return {hit.memory.content: hit for hit in one.memory.recall("Where is the anchor?", everyone=True)}
+
+        assert gone.content in found()
+        whole = searching_of(one).holding._pools[next(key for key in searching_of(one).holding._pools if not key[0])]
+        other.memory.remember("The anchor of Fay is light", subject="fay", fresh=True)
+        other.memory.remember("An anchor lies in the garden", fresh=True)
+        assert {gone.content, "The anchor of Fay is light", "An anchor lies in the garden"} <= found().keys()
+        assert found()[gone.content].parts["access"] > 0
+        other.memory.forget(gone.id)
+        assert gone.content not in found()
+        other.erase("fay")
+        assert "The anchor of Fay is light" not in found()
+        assert whole in searching_of(one).holding._pools.values()  # nothing was read anew for all that
+        one.erase("subject 2")
+        assert all(hit.memory.subject != "subject 2" for hit in found().values())
+
+
+@pytest.mark.promise("B10")
+def test_a_search_reads_no_more_for_more_memories_and_pools(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long a search takes is measured by bench/memory.py; here it is counted what it asks of the store."""
+    monkeypatch.setattr(candidates, "CANDIDATES", 20)
+
+    def reads(subjects: int, each: int, **how: Any) -> Counter[str]:
+        """What the store is asked for, and how many rows it gives, once the pools are loaded."""
+        path = tmp_path / f"{subjects} {each}.db"
+        new = not path.exists()
+        with open_mind(str(path), clock=clock) as hf:
+            if new:
+                fill(hf, clock, subjects, each)
+            searching_of(hf).holding.exact_upto = 0
+            for question in QUESTIONS:
+                assert len(hf.memory.recall(question, limit=2, **how)) == 2
+            store, asking, called = searching_of(hf)._journal.store, get_ident(), Counter[str]()
+
+            def counting(name: str, original: Any) -> Any:
+                async def call(*given: Any, **named: Any) -> Any:
+                    answer = await original(*given, **named)
+                    if get_ident() == asking:  # not those of the thread that packs
+                        called[name] += 1
+                        called[f"rows of {name}"] += len(answer)
+                    return answer
+
+                return call
+
+            with monkeypatch.context() as patch:
+                for name in ("changes", "traces", "segments", "memories", "recalls"):
+                    patch.setattr(store, name, counting(name, getattr(store, name)))
+                hf.memory.recall(QUESTIONS[0], limit=2, **how)
+            return called
+
+    for how in ({"everyone": True}, {"subject": "subject 1"}):
+        few, many = reads(2, 20, **how), reads(10, 40, **how)
+        assert few["traces"] == few["memories"] == 1
+        assert 20 <= few["rows of traces"] <= 60  # candidates, and the nearest of their sessions
+        assert many <= few + Counter({"rows of traces": 40})
+
+
+@pytest.mark.parametrize("size", [5, 400, 30_000])
+@pytest.mark.parametrize("searched", [1.0, 0.01])
+def test_the_highest_are_the_highest(size: int, searched: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "_SAMPLED", 128)
+    chance = np.random.default_rng(size)
+    scores = chance.standard_normal(size).round(2).astype(np.float32)  # many are equal
+    scores[chance.random(size) > searched] = -np.inf
+    for count in (1, min(size, 300)):
+        found = candidates._highest(scores, count)
+        assert len(set(found.tolist())) == count
+        assert sorted(scores[found].tolist()) == sorted(scores.tolist())[size - count :]
