@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.embedders import CallableEmbedder
+from holdfast.journal.remembered import remembered
 from holdfast.memory import candidates, holding
 from holdfast.memory.columns import codes_of
 from holdfast.memory.holding import Holding
@@ -112,6 +113,37 @@ def test_candidates_find_what_the_whole_ranking_finds(mind: holdfast.Holdfast, m
         assert len(whole) == len(chosen) == 10
         shared.append(len(set(whole) & set(chosen)) / 10)
     assert np.mean(shared) >= 0.95, shared
+
+
+@pytest.mark.promise("S2", "B10")
+@pytest.mark.parametrize("kind", ["episode", "fact"])
+def test_a_twentieth_chosen_holds_the_best(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Candidates are chosen from twenty times as many, under words as frequent as a language's, of which the common
+    ones choose nothing. By identity: what ranks nearly as high does not count as the same."""
+    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(candidates, "CANDIDATES", 100)
+    monkeypatch.setattr(candidates, "COMMON", 200)
+    chance = random.Random(3)
+    words = ["".join(chance.choice("bdfgklmnprst") + chance.choice("aeiou") for _ in range(3)) for _ in range(300)]
+    weights = [1 / (1 + rank) for rank in range(len(words))]
+    with open_mind(str(tmp_path / "many.db"), clock=clock) as hf:
+        for number in range(80):
+            clock.advance(3_600)
+            texts = [" ".join(chance.choices(words, weights, k=8)) for _ in range(25)]
+            said = [remembered(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
+            drafts = [holdfast.Draft("memory.added", one) for one in said]
+            hf.session(f"talk {number}").append_all(drafts, subject=f"subject {number % 5}")
+        hf.memory.catch_up()
+        questions = [" ".join(chance.choices(words, weights, k=1 + number % 4)) for number in range(40)]
+
+        def found(upto: int) -> list[set[str]]:
+            held_by(hf).exact_upto = upto
+            return [{hit.memory.id for hit in hf.memory.recall(question, everyone=True)} for question in questions]
+
+        shared = [len(whole & chosen) / 10 for whole, chosen in zip(found(10_000), found(0), strict=True)]
+        assert np.mean(shared) >= 0.97, shared
 
 
 @pytest.mark.promise("S2")

@@ -26,7 +26,7 @@ from .selecting import Asked, Selection, chosen_of
 from .traces import Vector
 
 CANDIDATES = 300
-COMMON = 50_000
+COMMON = 250_000
 """A word of more memories is common: it finds none, but counts for those that are found."""
 _SAMPLED = 128
 """Of so many memories one is looked at for what is the same for all."""
@@ -43,13 +43,12 @@ class _Estimate(NamedTuple):
 
 class _First(NamedTuple):
     """What the first ranking found: in which pools; the places of candidates and of what stands beside them, pool by
-    pool, ascending; which of them are candidates, and of which vectors are read; cosines by codes of all of them; and
-    what they are measured against. `turns` is how many memories of each session are searched."""
+    pool, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
+    `turns` is how many memories of each session are searched."""
 
     pools: Sequence[int]
     places: Sequence[NDArray[np.intp]]
     chosen: Sequence[Chosen]
-    compared: Sequence[Chosen]
     cosines: Sequence[Floats] | None
     measures: Measures
     turns: Sequence[NDArray[np.intp]]
@@ -124,7 +123,8 @@ class Candidates:
                 excerpt = pool.excerpt(first.places[index], asked.question.terms)
             pools.append(excerpt)
             if asked.vector is not None and first.cosines is not None:
-                numbers = excerpt.column("number")[first.compared[index]]
+                # Of neighbours, too: what they count for would else be no more than what their codes say.
+                numbers = excerpt.column("number")
                 read = await self._holding.vectors(name, pool, asked.generation, numbers)
                 exact.append(excerpt.take_candidates(*read))
                 first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
@@ -157,9 +157,8 @@ def _best(
         found.append(_with_neighbours(pools[at], own, leading))
     return _First(
         taken,
-        [places for places, _, _ in found],
-        [candidates for _, candidates, _ in found],
-        [compared for _, _, compared in found],
+        [places for places, _ in found],
+        [candidates for _, candidates in found],
         None if cosines is None else [cosines[starts[at] + found[index][0]] for index, at in enumerate(taken)],
         replace(
             measures,
@@ -211,16 +210,14 @@ def _leading(pool: Pool, places: NDArray[np.intp], cosines: Floats) -> NDArray[n
 
 def _with_neighbours(
     pool: Pool, places: NDArray[np.intp], leading: NDArray[np.intp] | None
-) -> tuple[NDArray[np.intp], Chosen, Chosen]:
-    """Candidates with what stands beside them; which of them are candidates, and of which vectors are read."""
+) -> tuple[NDArray[np.intp], Chosen]:
+    """Candidates with what stands beside them and leads their sessions; and which of them are candidates."""
     if not pool.sessions.names:
-        every = np.ones(len(places), dtype=bool)
-        return places, every, every
+        return places, np.ones(len(places), dtype=bool)
     beside = [pool.column(side)[places] for side in ("before", "after")]
-    compared = places if leading is None else np.union1d(places, leading)
-    found = np.unique(np.concatenate([compared, *beside]))
+    found = np.unique(np.concatenate([places, *beside, *(() if leading is None else (leading,))]))
     found = found[found >= 0].astype(np.intp)
-    return found, np.isin(found, places), np.isin(found, compared)
+    return found, np.isin(found, places)
 
 
 def _corrected(first: _First, pools: Sequence[Pool], exact: Sequence[NDArray[np.intp]]) -> Measures:
