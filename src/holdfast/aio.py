@@ -25,7 +25,7 @@ from .journal.sealing import KeySource
 from .journal.verifying import Verification
 from .memory.policies import KindPolicy
 from .opening import Address, Settings, check_settings, embedder_loader, open_journal, open_store
-from .ports import Embedder, Head, LeaseRow, Outlet, SessionRow
+from .ports import Embedder, Head, LeaseRow, Model, Outlet, SessionRow
 from .runtime import Looping, Runtime, Turn, aside
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ async def open_face(address: Address, settings: Settings, runtime: Runtime) -> A
         settings.get("episodes"),
         settings.get("policies"),
         settings.get("write_back", True),
+        (settings.get("model"), settings.get("model_every", 5)),
     )
 
 
@@ -92,9 +93,10 @@ class AsyncHoldfast(AsyncRuns):
         episodes: EpisodePolicy | None = None,
         policies: Mapping[str, KindPolicy] | None = None,
         write_back: bool = True,
+        reads: tuple[Model | str | None, int] = (None, 5),
     ) -> None:
         self.memory = AsyncMemories(
-            journal, load, suspicious, lambda run: lesson(self._engine, run), policies, write_back
+            journal, load, suspicious, lambda run: lesson(self._engine, run), policies, write_back, reads
         )
         """What the workspace remembers beyond its sessions."""
         self._faculties = Faculties(journal, window or Window(), episodes or EpisodePolicy())

@@ -80,11 +80,13 @@ class AsyncMemories:
         learn: Callable[[str], Awaitable[Lesson]],
         policies: Mapping[str, KindPolicy] | None = None,
         writes_back: bool = True,
+        reads: tuple[Model | str | None, int] = (None, 5),
     ) -> None:
         self._journal = journal
         self.suspicious = suspicious
         self._policies = policies
         self.writes_back = writes_back
+        self._reader = _model(reads[0]), reads[1]
         self._load = load
         self._made: Mind | None = None
         self._making = threading.Lock()
@@ -99,9 +101,12 @@ class AsyncMemories:
         if self._made is None:
             from .memory.mind import Mind
             from .memory.policies import Policies
+            from .memory.rereading import Reader
 
+            model, every = self._reader
+            reader = None if model is None else Reader(model, every, self.suspicious)
             with self._making:
-                self._made = self._made or Mind(self._journal, self._load, Policies(self._policies))
+                self._made = self._made or Mind(self._journal, self._load, Policies(self._policies), reader)
         return self._made
 
     async def remember(
@@ -247,12 +252,14 @@ class AsyncMemories:
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
-        session also what its last turn left, which may go on. Returns how many turns were looked at."""
+        session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
+        how many turns were looked at."""
         writing = self.mind.writing
         done = await writing.catch_up()
         if session is not None:
             head = await self._journal.reading.head(check_name("session", session))
             done += bool(await writing.write_back(session, head.position))
+            await writing.reread(session, head.position)
         return done
 
     async def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:

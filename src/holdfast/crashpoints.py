@@ -34,6 +34,8 @@ POINTS: tuple[str, ...] = (
     "memory.reindexed",
     "memory.forgetting",
     "writeback.read",
+    "writeback.answered",
+    "writeback.proposed",
     "memory.readying",
     "memory.index_begun",
     "memory.index_made",

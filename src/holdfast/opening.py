@@ -17,7 +17,7 @@ from .journal.journal import Journal
 from .journal.redaction import Redactor
 from .journal.sealing import Keyring, KeySource, SystemIds, master_keys
 from .memory.policies import KindPolicy
-from .ports import Clock, Embedder, Ids, Store
+from .ports import Clock, Embedder, Ids, Model, Store
 from .runtime import Runtime
 
 Address = str | PathLike[str]
@@ -51,6 +51,9 @@ class Settings(TypedDict, total=False):
                     or "quarantine", which leaves it out
     policies        what kinds of memory need before they are used, and when they are stale: {"fact": KindPolicy(…)}
     write_back      whether what is worth keeping of a turn is written back in the background (True)
+    model           a model, or its name ("anthropic:claude-haiku-4-5"), that reads over what was said, in that
+                    background, for what the rules miss (none: the rules alone)
+    model_every     after how many turns of a session it does (5)
     window          how the contexts of sessions are built: a `Window` (8,000 tokens, summarised from 80 %)
     production      refuse what loses data; else the environment's HOLDFAST_ENV=production (False)
     clock, ids      where time and unguessable bytes come from
@@ -72,6 +75,8 @@ class Settings(TypedDict, total=False):
     suspicious: str
     window: Window
     write_back: bool
+    model: Model | str | None
+    model_every: int
     production: bool
     clock: Clock
     ids: Ids
@@ -192,6 +197,7 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
     "max_payload": (int,),
     "blob_above": (int,),
     "pool_size": (int,),
+    "model_every": (int,),
 }
 
 

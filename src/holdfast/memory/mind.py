@@ -21,6 +21,7 @@ from .policies import Policies
 from .procedures import PROCEDURE, Procedures
 from .proposals import SESSION as PROPOSALS
 from .proposals import Proposals
+from .rereading import Reader
 from .resolving import Decisions, Resolving
 from .searching import Searching
 from .seeking import Seeking
@@ -35,7 +36,7 @@ _OFFERED = 3
 class Mind:
     """The memory of one workspace."""
 
-    def __init__(self, journal: Journal, load: Load, policies: Policies) -> None:
+    def __init__(self, journal: Journal, load: Load, policies: Policies, reader: Reader | None = None) -> None:
         texts = Texts(journal)
         self._journal = journal
         self.texts = texts
@@ -51,7 +52,7 @@ class Mind:
         self.persona = Persona(journal, PROPOSALS)
         self.proposals = Proposals(journal, self.catalog, self.persona)
         self.policies = policies
-        self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing)
+        self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing, reader)
         self.contradicting = Contradicting(journal, self.catalog, decisions.made)
         self.resolving = Resolving(journal, texts, decisions)
 

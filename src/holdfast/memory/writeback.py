@@ -10,16 +10,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..crashpoints import reach
-from ..errors import HoldfastError, JournalDamaged, LeaseLost, StoreReadOnly, UnknownProcedure
+from ..errors import HoldfastError, JournalDamaged, LeaseLost, StoreReadOnly
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.reading import PAGE
-from ..journal.remembered import ADDED, memory_row, remembered
+from ..journal.remembered import memory_row
 from ..ports import Beside, FeedItem, LeaseRow, SubjectGone
 from ..runtime import Turn, drive
 from .gating import consider
@@ -27,21 +26,19 @@ from .harvest.gate import harvest
 from .harvest.reading import Taken, last_turns
 from .harvest.turns import PROCEDURE, Finding
 from .indexing import Indexing
-from .procedures import Edit, Procedures
+from .keeping import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from .procedures import Procedures
 from .proposals import Proposals, Wanted
+from .rereading import Reader, Rereading
 
-SESSION = "@writeback"
-"""The session of what was written back, and why other things were not."""
-DONE, GIVEN_UP = "writeback.done", "writeback.given_up"
+GIVEN_UP = "writeback.given_up"
 _OUTLET = "holdfast.writeback"
 _TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
-_LEASE = 30_000_000
 _TRIES = 5
 _PATIENCE = 30.0
 """Seconds to wait for another thread that is at it: what it does is done when one asks for everything."""
 _LOOK_EVERY = 5.0
 """Seconds after which it is looked for turns of other processes, and for those that were left."""
-_CONFIDENCE = {"fact": 0.8, "blocker": 0.9}
 
 
 class _Turn(NamedTuple):
@@ -54,11 +51,19 @@ class _Turn(NamedTuple):
 class WriteBack:
     """Writes back what the turns of a workspace leave."""
 
-    def __init__(self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: Indexing) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        procedures: Procedures,
+        proposals: Proposals,
+        indexing: Indexing,
+        reader: Reader | None = None,
+    ) -> None:
         self._journal = journal
         self._procedures = procedures
         self._proposals = proposals
         self._indexing = indexing
+        self._rereading = None if reader is None else Rereading(journal, procedures, proposals, indexing, reader)
         self._owner = journal.ids.random(8).hex()
         self._wanted = threading.Event()
         self._ending = False
@@ -117,7 +122,7 @@ class WriteBack:
     async def _once(self) -> int | None:
         store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now
         try:
-            lease = await store.acquire(workspace, SESSION, self._owner, now(), now() + _LEASE)
+            lease = await store.acquire(workspace, SESSION, self._owner, now(), now() + LEASE)
         except StoreReadOnly:
             return None
         if lease is None:
@@ -140,7 +145,7 @@ class WriteBack:
         for item in items:
             if item.record.type in _TRIGGERS and item.session != SESSION:
                 now = self._journal.clock.now()
-                await store.renew(workspace, SESSION, lease.fence, now, now + _LEASE)
+                await store.renew(workspace, SESSION, lease.fence, now, now + LEASE)
                 await self._try(_Turn(item.session, item.record.position), lease.fence)
                 done += 1
         reach("writeback.done")
@@ -151,6 +156,8 @@ class WriteBack:
         """Write a turn back. What fails is tried again at the next look, and given up after some of them."""
         try:
             await self.write_back(turn.session, turn.position, fence)
+            if self._rereading is not None:
+                await self._rereading.read(turn.session, turn.position, fence)
         except LeaseLost:
             raise
         except Exception as error:
@@ -167,7 +174,7 @@ class WriteBack:
         taken, owner = await self._read(session, position)
         if owner is None or not taken.turns:
             return []
-        key = _key(session, taken.turns[-1].position)
+        key = key_of("turn", session, str(taken.turns[-1].position))
         if await self._journal.store.find(self._journal.workspace, SESSION, key) is not None:
             return []
         reach("writeback.read")
@@ -176,6 +183,21 @@ class WriteBack:
         except SubjectGone:
             self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
             return []
+
+    async def reread(self, session: str, position: int) -> int:
+        """Let the model read what it has not read of a session, however little that is; how many candidates it had.
+        None of it is done if somebody else is at it."""
+        if self._rereading is None:
+            return 0
+        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now()
+        lease = await store.acquire(workspace, SESSION, self._owner, now, now + LEASE)
+        if lease is None:
+            return 0
+        try:
+            return await self._rereading.read(session, position, lease.fence, now=True)
+        finally:
+            with suppress(HoldfastError):
+                await store.release(workspace, SESSION, lease.fence)
 
     async def _read(self, session: str, position: int) -> tuple[Taken, Owner | None]:
         """The last turns, and whose they are; nobody's any more if that person was erased.
@@ -194,7 +216,7 @@ class WriteBack:
         await self._propose(session, taken, owner)
         found = harvest(taken.turns)
         for one in found:
-            await self._learn(one, session, owner, key)
+            await learn(self._procedures, one, session, owner, key)
         if found:
             await self._keep(found, session, taken, owner, key, fence)
             self._indexing.wake()
@@ -210,41 +232,15 @@ class WriteBack:
                 wanted = Wanted(one.content, one.kind, details, one.said, one.reason, source)
                 await self._proposals.make(wanted, owner.name, "holdfast", owner=owner)
 
-    async def _learn(self, one: Finding, session: str, owner: Owner, key: str) -> None:
-        """Save a procedure that worked; note whether one that is known worked again."""
-        if one.kind != PROCEDURE or not one.name or one.worked is None:
-            return
-        cause = f"{session}#{one.position}"
-        if one.keep:
-            edit = Edit(one.steps, note=one.evidence if len(one.steps) == 1 else None)
-            known = await self._procedures.get(one.name, subject=owner.name)
-            if known is None or known.steps != one.steps:
-                await self._procedures.save(one.name, edit, owner.name, "holdfast", cause, owner=owner)
-        with suppress(UnknownProcedure):
-            about: dict[str, Any] = {"version": None, "subject": owner.name, "actor": "holdfast", "cause": cause}
-            await self._procedures.note(one.name, one.worked, reason=one.reason, key=key, **about)
-
     async def _keep(
         self, found: list[Finding], session: str, taken: Taken, owner: Owner, key: str, fence: int | None
     ) -> None:
         """Append what is kept, and what was decided about the rest, at once and once."""
-        decided = [
-            {"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found
-        ]
         where = f"{session}#{taken.turns[-1].position}"
-        drafts = [Draft(DONE, {"turn": where, "decided": decided}, "holdfast", where)]
-        for one in found:
-            if one.keep and one.kind != PROCEDURE:
-                details = {"confidence": _CONFIDENCE.get(one.kind, 0.8), "metadata": {"evidence": one.evidence[:300]}}
-                cause = f"{session}#{one.position}"
-                drafts.append(Draft(ADDED, remembered(one.content, one.kind, details), "holdfast", cause))
+        drafts = [Draft(DONE, {"turn": where, "decided": decided(found)}, "holdfast", where)]
+        drafts += [kept(one, session) for one in found if one.keep and one.kind != PROCEDURE]
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
         await self._journal.append_prepared(
             SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
         )
-
-
-def _key(session: str, position: int) -> str:
-    """What a turn is written back under, once; the name of a session may be as long as a key."""
-    return f"turn:{blake2b(f'{session}#{position}'.encode(), digest_size=16).hexdigest()}"

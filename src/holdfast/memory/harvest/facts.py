@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from ..guarding import suspicions
 from .sentences import said, sentences, without_lead
@@ -51,12 +51,13 @@ _ROLE = re.compile(
 )
 _RULE = re.compile(r"\b(?:always|never|rule|policy|must|only|goes?|needs?|requires?)\b", re.IGNORECASE)
 
+WISH, PAST, REQUEST = "a wish of the user's, which is proposed to them", "told of the past", "a request"
 _REJECTED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(pattern, re.IGNORECASE))
     for reason, pattern in (
         ("a question", r"\?|,\s*(?:right|correct|isn['\u2019]?t it|no)\s*[.!]*$"),
         (
-            "a wish of the user's, which is proposed to them",
+            WISH,
             r"^(?:please )?(?:remember|note|keep in mind|don['\u2019]?t forget|call me|from now on|in future)\b"
             r"|\b(?:i|i['\u2019](?:m|d|ve|ll)|(?-i:me|my|My|mine|myself))\b",
         ),
@@ -98,7 +99,7 @@ _REJECTED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|merge conflict)\b",
         ),
         (
-            "told of the past",
+            PAST,
             r"\b(?:yesterday|last (?:week|month|year|night|time|summer|winter|spring|monday|tuesday|wednesday"
             r"|thursday|friday|saturday|sunday)|ago|back in|used to"
             r"|once upon|in the old days|formerly|previously|was|were|had|went|did|got|came|took"
@@ -127,7 +128,7 @@ _REJECTED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"|\U0001f923|\U0001f609|;-?\)|/s\b",
         ),
         (
-            "a request",
+            REQUEST,
             r"^(?:please|pls|can|could|would|will|let['\u2019]?s|make|write|set|put|send|book|print|find|run|do"
             r"|give|show|tell|add|remove|delete|change|update|check|look"
             r"|try|create|draft|open|close|call|move|copy|read|list|summari[sz]e|translate|explain|fix|build"
@@ -177,7 +178,7 @@ def facts(turn: TurnTaken) -> Iterator[Finding]:
         if not told or any(one.command and one.command in sentence for one in turn.calls):
             continue  # how something is done has rules of its own
         clause, reason = next((one for one in told if not one[1]), told[0])
-        if not reason and any(_TAKEN_BACK.search(later) for later in found[index:]):
+        if not reason and taken_back(found[index:]):
             reason = "taken back in the same breath"
         if not reason and suspicions(turn.user):
             reason = "the message looks like instructions to the model"
@@ -210,14 +211,9 @@ def rejected(sentence: str) -> str:
     words = len(sentence.split())
     if words > _LONGEST:
         return "too long for one fact"
-    masked = _NAME.sub("Name", sentence)
-    for reason, pattern in _REJECTED:
-        if pattern.search(masked):
-            if reason == "told of the past" and _SINCE.search(sentence):
-                continue
-            if reason == "a request" and _SUBJECT.match(sentence):
-                continue
-            return reason
+    reason = unfit(sentence)
+    if reason:
+        return reason
     if _FRAGMENT.match(sentence) or words < _SHORTEST or _CUT_OFF.search(sentence):
         return "a fragment"
     if _CONDITION.match(sentence) and not _RULE.search(sentence):
@@ -227,3 +223,21 @@ def rejected(sentence: str) -> str:
     if not _CONCRETE.search(sentence) and not _ROLE.search(sentence):
         return "nothing concrete that lasts"
     return ""
+
+
+def unfit(sentence: str, passing: Collection[str] = ()) -> str:
+    """What a sentence is by its words, if that is nothing to keep; reasons that are `passing` do not count."""
+    masked = _NAME.sub("Name", sentence)
+    for reason, pattern in _REJECTED:
+        if reason not in passing and pattern.search(masked):
+            if reason == PAST and _SINCE.search(sentence):
+                continue
+            if reason == REQUEST and _SUBJECT.match(sentence):
+                continue
+            return reason
+    return ""
+
+
+def taken_back(later: Iterable[str]) -> bool:
+    """Whether what was said before is taken back in some sentences."""
+    return any(_TAKEN_BACK.search(sentence) for sentence in later)

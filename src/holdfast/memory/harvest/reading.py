@@ -24,17 +24,22 @@ class Taken(NamedTuple):
 
 async def last_turns(journal: Journal, session: str, upto: int) -> Taken:
     """The turns of a session that ended at or before a position: the last one, and some before it."""
+    told = await turns_between(journal, session, 1, upto)
+    return Taken([turn for turn, _ in told[-RECENT - 1 :]], told[-1][1] if told else None)
+
+
+async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnTaken, str | None]]:
+    """The turns of a session that began at or after a position and ended at or before another, oldest first, each with
+    whose it is; the newest ones, if there are very many."""
     gathering = Gathering(journal)
-    places = await gathering.places(session, 1, upto, _EVENTS)
-    turns: list[TurnTaken] = []
-    subject: str | None = None
+    places = await gathering.places(session, first, upto, _EVENTS)
+    turns: list[tuple[TurnTaken, str | None]] = []
     for unit in units(await gathering.readable(session, places)):
         if unit.kind is Kind.MESSAGE and unit.data["role"] == "user":
-            turns.append(TurnTaken(_text(unit.data["content"]), position=unit.position))
-            subject = unit.subject
+            turns.append((TurnTaken(_text(unit.data["content"]), position=unit.position), unit.subject))
         elif turns:
-            turns[-1] = _with(turns[-1], unit)
-    return Taken(turns[-RECENT - 1 :], subject)
+            turns[-1] = _with(turns[-1][0], unit), turns[-1][1]
+    return turns
 
 
 def _with(turn: TurnTaken, unit: Unit) -> TurnTaken:

@@ -122,6 +122,12 @@ def _named(teller: str, text: str, turn: TurnTaken) -> str | None:
     return " ".join(aim.split())[:80] or None
 
 
+def worked_out(teller: str, turn: TurnTaken, later: Sequence[TurnTaken]) -> bool | None:
+    """The first word of the turns on whether what was told in one of them worked; None if they have none."""
+    found = (_judged(teller, turn, later[:upto]) for upto in range(len(later) + 1))
+    return next((verdict for verdict in found if verdict is not None), None)
+
+
 def _judged(teller: str, turn: TurnTaken, later: Sequence[TurnTaken]) -> bool | None:
     """Whether it worked, as far as the turns tell; None if they do not."""
     if teller == "user" and _FAILED.search(turn.user):

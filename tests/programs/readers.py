@@ -1,0 +1,33 @@
+"""A process whose handle has a model that reads over the turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import holdfast
+from holdfast.memory import mind  # noqa: F401 - loaded once, so that no child has to
+from holdfast.models import openai  # noqa: F401
+from holdfast.testing.clock import FakeClock
+
+TURNS = (
+    "Could you write the report for April?",
+    "Our Lisbon office invoices the members of the guild quarterly, by the way.",
+    "It is 45 days for the members there, by our rule.",
+    "Please never write to me on Sundays.",
+    "Thanks, that is all.",
+)
+
+
+def take_turns(hf: holdfast.Holdfast, session: str = "s", subject: str | None = "ada") -> None:
+    """A conversation in which there is more to keep than the rules find."""
+    for number, said in enumerate(TURNS):
+        hf.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
+
+
+def read_over(say: Callable[[str], None], address: str, url: str, later: float) -> None:
+    """Write everything back, with a model at an address, some seconds after the beginning of time."""
+    clock = FakeClock()
+    clock.advance(later)
+    model = f"openai:small@{url}/v1"
+    with holdfast.open(address, embedder="none", write_back=False, model=model, clock=clock) as hf:
+        say(str(hf.memory.write_back()))
