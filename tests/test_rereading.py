@@ -88,6 +88,8 @@ def test_every_few_turns_a_model_finds_what_the_rules_miss(
         hf.memory.write_back()
         hf.memory.write_back("s")
         assert len(server.requests) == 1, "there is nothing that it has not read"
+        (answered,) = hf.session("@writeback").events(types="writeback.answered")
+        assert answered.erased, "it has said what it had to"
         assert hf.verify().ok
 
 

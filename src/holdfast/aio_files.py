@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncGenerator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,7 +13,7 @@ from .runtime import Turn
 
 if TYPE_CHECKING:
     from .memory.mind import Mind
-    from .syncing.report import FilesSynced
+    from .syncing.report import FilesSynced, Left
 
 
 class AsyncFiles:
@@ -30,26 +31,35 @@ class AsyncFiles:
         """The folder."""
         return self._syncing.folder.root
 
-    async def sync(self, *, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
+    async def sync(
+        self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None
+    ) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
         the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
-        `progress` is told what is done ("Reading", "Writing"), how much of it, and of how much."""
+        Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
+        somebody deleted them. `progress` is told what is done ("Reading", "Writing"), how much, and of how much."""
         taken = await self._turn.take(60.0)
         try:
-            return await self._syncing.sync(progress)
+            return await self._syncing.sync(progress, deletions)
         finally:
             if taken:
                 self._turn.give_back()
 
-    async def watch(self, seconds: float = 1.0) -> AsyncGenerator[FilesSynced, None]:
-        """Sync again and again, as the store changes and at least every `seconds`; gives what was done, when anything
-        was."""
+    async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
+        """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;
+        gives what was done, when anything was, or when other files are left alone than before."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        left: tuple[Left, ...] = ()
         while True:
             mark = await self._journal.store.mark()
             done = await self.sync()
-            if done.changed:
+            if done.changed or done.left != left:
+                left = done.left
                 yield done
-            await self._journal.store.changed(mark, seconds)
+            wait = seconds if ends is None else min(seconds, ends - time.monotonic())
+            if wait <= 0:
+                return
+            await self._journal.store.changed(mark, wait)
 
     def instructions(self) -> str:
         """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""

@@ -24,16 +24,17 @@ class Files:
         """The folder."""
         return self._core.root
 
-    def sync(self, *, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
+    def sync(self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
         the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
-        `progress` is told what is done ("Reading", "Writing"), how much of it, and of how much."""
-        return drive(self._core.sync(progress=progress))
+        Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
+        somebody deleted them. `progress` is told what is done ("Reading", "Writing"), how much, and of how much."""
+        return drive(self._core.sync(deletions=deletions, progress=progress))
 
-    def watch(self, seconds: float = 1.0) -> Iterator[FilesSynced]:
-        """Sync again and again, as the store changes and at least every `seconds`; gives what was done, when anything
-        was."""
-        return drive_each(self._core.watch(seconds))
+    def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> Iterator[FilesSynced]:
+        """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;
+        gives what was done, when anything was, or when other files are left alone than before."""
+        return drive_each(self._core.watch(seconds, timeout=timeout))
 
     def instructions(self) -> str:
         """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""

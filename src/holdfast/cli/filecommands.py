@@ -17,6 +17,9 @@ def sync(
     workspace: Workspace = "default",
     git: Annotated[bool, typer.Option("--git", help="Commit each change to git there.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on as files or memories change. Ctrl-C ends it.")] = False,
+    deletions: Annotated[
+        bool, typer.Option("--deletions", help="Many files that are missing at once were deleted by somebody.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
     json: Json = False,
 ) -> None:
@@ -26,6 +29,8 @@ def sync(
     """
     if timeout is not None and not watch:
         raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
+    if deletions and watch:
+        raise typer.BadParameter("it is said once, without --watch", param_hint="--deletions")
     from .acting import writable
     from .filesyncing import sync_once, watch_folder
 
@@ -33,7 +38,7 @@ def sync(
         with writable(store, workspace) as hf:
             if watch:
                 watch_folder(hf, folder, git, timeout, json)
-            elif not sync_once(hf, folder, git, json):
+            elif not sync_once(hf, folder, git, deletions, json):
                 raise typer.Exit(1)
     except KeyboardInterrupt:
         if not watch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -37,29 +36,22 @@ def shown() -> Iterator[Shown]:
         yield show
 
 
-def sync_once(hf: Holdfast, folder: str, git: bool, as_json: bool) -> bool:
+def sync_once(hf: Holdfast, folder: str, git: bool, deletions: bool, as_json: bool) -> bool:
     """Sync, and say what was done. False if files were left alone."""
     with hf.files(folder, git=git) as files:
         with shown() as show:
-            done = files.sync(progress=show)
+            done = files.sync(deletions=deletions, progress=show)
         _tell(done, as_json)
     return not done.left
 
 
 def watch_folder(hf: Holdfast, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
     """Sync as files or memories change, and say each time what was done."""
-    until = None if timeout is None else time.monotonic() + timeout
     with hf.files(folder, git=git) as files:
         if not as_json:
             Screen(stderr=True).say(f"Watching {visible(files.root)}. Ctrl-C stops.")
-        left: Sequence[Left] = ()
-        while until is None or time.monotonic() < until:
-            done = files.sync()
-            if done.changed or done.left != left:
-                _tell(done, as_json)
-                left = done.left
-            pause = 0.5 if until is None else max(0.0, min(0.5, until - time.monotonic()))
-            time.sleep(pause)
+        for done in files.watch(timeout=timeout):
+            _tell(done, as_json)
 
 
 def _tell(done: FilesSynced, as_json: bool) -> None:

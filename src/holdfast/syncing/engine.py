@@ -44,11 +44,12 @@ class Syncing:
         self._kept = Kept(self.folder.root, journal.workspace)
         self._swept = False
 
-    async def sync(self, shown: Shown | None = None) -> FilesSynced:
-        """Take in what people changed, write what the store knows."""
+    async def sync(self, shown: Shown | None = None, deletions: bool = False) -> FilesSynced:
+        """Take in what people changed, write what the store knows. Many files that are missing at once were deleted
+        if somebody says so."""
         async with alone_in(self.folder.root):
             try:
-                done = await self._sync(shown or _quietly)
+                done = await self._sync(shown or _quietly, deletions)
             except BaseException:
                 self._lookout.forget()  # what it told may not have been dealt with
                 raise
@@ -56,7 +57,7 @@ class Syncing:
                 self._lookout.forget()
             return done
 
-    async def _sync(self, shown: Shown) -> FilesSynced:
+    async def _sync(self, shown: Shown, deletions: bool) -> FilesSynced:
         if not self._swept:
             await aside(self.folder.sweep)
             self._swept = True
@@ -64,7 +65,7 @@ class Syncing:
         walked = await aside(lambda: self._lookout.look(manifest.files))
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
         inlet = Inlet(self._journal, self._mind, self.folder, shown)
-        await inlet.take_in(walked, manifest, wiped)
+        await inlet.take_in(walked, manifest, wiped, deletions)
         reach("files.taken")
         outlet = Outlet(self._journal, self._mind, self.folder, {one.path for one in inlet.left}, shown)
         await outlet.write(manifest, walked, inlet.numbers, inlet.scopes, wiped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,8 @@ from .saying import HUMAN, Saying
 
 _SAVING = 0.25
 """Seconds after which a file is missed in earnest: some editors move it away before they write it anew."""
+_MANY, _SHARE, _VERY_MANY = 10, 4, 100
+"""So many missing files are no deletions by hand, if they are that part of all there were, or very many."""
 Shown = Callable[[str, int, int], None]
 """Is told what is done, how much of it, and of how much."""
 
@@ -49,8 +52,9 @@ class Inlet:
         self._paths: dict[int, str] = {}
         self._settling: list[tuple[str, str | None, Signature]] = []
 
-    async def take_in(self, walked: Walked, manifest: Manifest, wiped: bool) -> None:
-        """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand."""
+    async def take_in(self, walked: Walked, manifest: Manifest, wiped: bool, deletions: bool = False) -> None:
+        """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand; where
+        many are, they were if somebody says so: `deletions`."""
         self.left += [Left(path, reason) for path, reason in walked.refused]
         self._paths = dict(manifest.numbers)
         changed = [path for path in _looked_at(walked) if self._is_news(path, walked, manifest)]
@@ -62,7 +66,7 @@ class Inlet:
         if not wiped:
             refused = {path for path, _ in walked.refused}
             known = manifest.files.keys() if walked.touched is None else manifest.files.keys() & walked.touched
-            await self._missed(sorted(known - walked.files.keys() - refused), manifest)
+            await self._missed(sorted(known - walked.files.keys() - refused), manifest, deletions)
 
     def _is_news(self, path: str, walked: Walked, manifest: Manifest) -> bool:
         signature, filed = walked.files.get(path), manifest.files.get(path)
@@ -201,7 +205,7 @@ class Inlet:
             self.left.append(Left(path, "there is nothing to remember in it", 1))
             return
         said = said_in(leaf, leaf.kind or where.kind or "fact", where.name, None)
-        memory = await self._saying.say(said)
+        memory = await self._knowing.filed_at(path, said) or await self._saying.say(said)
         self.taken.append(Taken(path, "added", memory, await self._knowing.source(memory)))
         self._settling.append((path, memory, signature))
 
@@ -227,20 +231,37 @@ class Inlet:
         else:
             self._settling.append((path, memory, signature))
 
-    async def _missed(self, paths: list[str], manifest: Manifest) -> None:
+    async def _missed(self, paths: list[str], manifest: Manifest, deletions: bool) -> None:
         """Files that are not there any more, if they do not come back at once."""
         if not paths:
             return
         await pause(_SAVING)
+        gone: list[str] = []
         for path in paths:
             try:
                 found = await aside(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
             except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
                 self.left.append(Left(path, error.message))
                 continue
-            if found is None and (filed := manifest.drop(path)) is not None:
+            if found is None:
+                gone.append(path)
+        if not deletions and _too_many(len(gone), len(manifest.files)):
+            self._held_back(gone)
+            return
+        for path in gone:
+            if (filed := manifest.drop(path)) is not None:
                 self.scopes.add(is_shared(path))
                 await self._deleted(path, filed)
+
+    def _held_back(self, gone: list[str]) -> None:
+        """A part of the folder is not there, as after a partial checkout, or where a disk is not mounted."""
+        for folder, count in sorted(Counter(path.rpartition("/")[0] for path in gone).items()):
+            reason = (
+                f"{count} of its files are missing at once, which was not taken for deletions: put them back, or "
+                "confirm with `holdfast sync --deletions`, or sync(deletions=True); without the workspace's MEMORY.md "
+                "all that is missing is written again"
+            )
+            self.left.append(Left(folder, reason))
 
     async def _deleted(self, path: str, filed: Filed) -> None:
         self.missing.append(path)
@@ -248,6 +269,10 @@ class Inlet:
             if one.row.number == filed.number and one.row.closed is None:
                 event = await self._mind.catalog.retire(one.row, actor=HUMAN)
                 self.taken.append(Taken(path, "deleted", one.row.id, event))
+
+
+def _too_many(gone: int, known: int) -> bool:
+    return gone >= _MANY and (gone * _SHARE >= known or gone >= _VERY_MANY)
 
 
 def _looked_at(walked: Walked) -> list[str]:

@@ -10,7 +10,7 @@ from ..journal.remembered import memory_row, remembered
 from ..memory.catalog import HOME
 from ..memory.mind import Mind
 from ..ports import MemoryQuery, MemoryRow
-from .leafing import Known, Said
+from .leafing import FILE, Known, Said, path_of
 
 
 class Knowing:
@@ -68,6 +68,18 @@ class Knowing:
             return None
         owner = await self._journal.owner(said.subject)
         return memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner).id
+
+    async def filed_at(self, path: str, said: Said) -> str | None:
+        """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""
+        id = await self.identity(said)
+        if said.steps and said.name:
+            found = await self._mind.procedures.get(said.name, subject=said.subject)
+            id = found.memory.id if found is not None and found.steps == said.steps else None
+        for one in await self.versions(id or ""):
+            named = one.metadata.get(FILE) == path.rpartition("/")[2]
+            if one.row.closed is None and named and path_of(one, self._journal.workspace) == path:
+                return one.row.id
+        return None
 
     async def has_owner(self, ref: str) -> bool:
         """Whether there still is somebody of this reference."""

@@ -1,0 +1,176 @@
+"""What a sync must not take for the work of a person: a folder that is only half there, or a sync that was killed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.crashpoints import listen
+
+FACTS = "workspace/default/knowledge/facts"
+
+
+@pytest.fixture
+def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
+    with holdfast.open(any_address, embedder="none") as one:
+        yield one
+
+
+def remember(hf: holdfast.Holdfast, count: int) -> None:
+    for number in range(count):
+        hf.memory.remember(f"Gate {number} opens at {number}:30")
+    hf.memory.remember("Use the back stairs", kind="blocker")
+
+
+@pytest.mark.promise("F2", "F4")
+def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
+    hf: holdfast.Holdfast, tmp_path: Path
+) -> None:
+    remember(hf, 12)
+    with hf.files(tmp_path / "m") as files:
+        files.sync()
+        shutil.move(tmp_path / "m" / FACTS, tmp_path / "away")
+        for _ in range(2):
+            done = files.sync()
+            (left,) = done.left
+            assert (left.path, done.taken, done.removed) == (FACTS, (), ())
+            assert "12 of its files are missing at once" in left.reason
+            assert "--deletions" in left.reason
+        assert len(list(hf.memory.list())) == 13
+        hf.memory.remember("Somebody else goes on meanwhile")
+        assert files.sync().written, "nothing else is held up"
+        for path in (tmp_path / "away").iterdir():
+            shutil.move(path, tmp_path / "m" / FACTS / path.name)
+        done = files.sync()
+        assert (done.left, done.taken) == ((), ())
+        shutil.rmtree(tmp_path / "m" / FACTS)
+        assert files.sync().left
+        done = files.sync(deletions=True)
+        assert [one.what for one in done.taken] == ["deleted"] * 13
+        assert [one.content for one in hf.memory.list()] == ["Use the back stairs"]
+        assert not files.sync().left
+
+
+@pytest.mark.promise("F4")
+def test_what_is_missing_is_written_again_where_the_index_is_gone_too(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    remember(hf, 12)
+    with hf.files(tmp_path / "m") as files:
+        files.sync()
+        before = {path.name: path.read_bytes() for path in (tmp_path / "m" / FACTS).iterdir()}
+        shutil.rmtree(tmp_path / "m" / FACTS)
+        assert files.sync().left
+        (tmp_path / "m/workspace/default/MEMORY.md").unlink()
+        assert not files.sync().left
+        assert {path.name: path.read_bytes() for path in (tmp_path / "m" / FACTS).iterdir()} == before
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize(("count", "deleted"), [(12, 9), (60, 11)])
+def test_some_deletions_by_hand_are_taken(hf: holdfast.Holdfast, tmp_path: Path, count: int, deleted: int) -> None:
+    remember(hf, count)
+    with hf.files(tmp_path / "m") as files:
+        files.sync()
+        for path in sorted((tmp_path / "m" / FACTS).iterdir())[:deleted]:
+            path.unlink()
+        done = files.sync()
+        assert (len(done.taken), done.left) == (deleted, ())
+
+
+@pytest.mark.promise("F2")
+def test_files_that_were_moved_are_not_missing(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    remember(hf, 12)
+    with hf.files(tmp_path / "m") as files:
+        files.sync()
+        for path in (tmp_path / "m" / FACTS).iterdir():
+            path.rename(path.with_name(f"moved-{path.name}"))
+        done = files.sync()
+        assert ({one.what for one in done.taken}, done.left) == ({"edited"}, ())
+        assert len(list(hf.memory.list())) == 13
+
+
+@pytest.mark.promise("F2", "F5")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("facts/note.md", "The lot closes at 20:00.\n"),
+        ("procedures/way.md", "# Open the vault\n\n## Steps\n\n1. Turn the wheel\n2. Pull the lever\n"),
+        ("preference/tea.md", "Ada prefers tea\n"),
+    ],
+)
+def test_a_new_file_counts_once_whatever_dies(hf: holdfast.Holdfast, tmp_path: Path, name: str, text: str) -> None:
+    def die(point: str) -> None:
+        if point == "files.taken":
+            raise KeyboardInterrupt
+
+    root = tmp_path / "m"
+    path = root / name if name.startswith("preference") else root / "workspace/default/knowledge" / name
+    with hf.files(root) as files:
+        files.sync()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    for _ in range(3):
+        listen(die)
+        try:
+            with hf.files(root) as files, pytest.raises(KeyboardInterrupt):
+                files.sync()
+        finally:
+            listen(None)
+    with hf.files(root) as files:
+        files.sync()
+        (memory,) = hf.memory.list()
+        assert memory.times == 1
+        assert len(hf.memory.history(memory.id)) == 1
+        assert not files.sync().changed
+        assert path.exists()
+
+
+@pytest.mark.promise("F2")
+def test_a_file_that_says_what_is_known_confirms_it(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    hf.memory.remember("The lot closes at 20:00")
+    with hf.files(tmp_path / "m") as files:
+        files.sync()
+        (tmp_path / "m" / FACTS / "again.md").write_text("The lot closes at 20:00\n")
+        files.sync()
+        (memory,) = hf.memory.list()
+        assert memory.times == 2
+
+
+def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    hf.memory.remember("The lot closes at 20:00")
+    with hf.files(tmp_path / "m") as files:
+        seen = []
+        for done in files.watch(0.05, timeout=1.0):
+            seen.append(done)
+            (tmp_path / "m" / FACTS / "bad.md").write_text("---\nkind: [\n---\n")
+        assert [bool(done.left) for done in seen] == [False, True], "and each only once"
+
+
+@pytest.mark.promise("F2")
+def test_deletions_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
+    store, folder = str(tmp_path / "agent.db"), tmp_path / "m"
+    with holdfast.open(store, embedder="none") as hf:
+        remember(hf, 12)
+
+    def sync(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "holdfast.cli.app", "sync", str(folder), "--store", store, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert sync().returncode == 0
+    shutil.rmtree(folder / FACTS)
+    held = sync()
+    assert (held.returncode, "--deletions" in held.stderr) == (1, True)
+    assert sync("--deletions", "--watch").returncode == 2
+    done = sync("--deletions")
+    assert (done.returncode, done.stdout.count("deleted")) == (0, 12)
+    with holdfast.open(store, embedder="none") as hf:
+        assert [one.content for one in hf.memory.list()] == ["Use the back stairs"]
+    began = time.monotonic()
+    assert sync("--watch", "--timeout", "0.2").returncode == 0
+    assert time.monotonic() - began < 50, "it ends"
