@@ -1,21 +1,25 @@
 """How well recall finds the turns that answer a question, and how fast, beside Chroma, mem0, words and vectors alone.
 
-    python bench/recall.py --data FILE [--json] [--words] [--no-peers] [--peers FOLDER]
+    python bench/recall.py --data FILE [--json] [--words] [--no-peers] [--peers FOLDER] [--peer-conversations N]
 
 FILE is LoCoMo's JSON (not part of the repository). One memory for each turn, with speaker and session date, in a SQLite
 store; a question is searched within its conversation; a figure is the part of its evidence that is among the first ten
 (five), averaged over the questions of categories 1 to 4, and over each category.
 
-All systems use the same embedder, and every question is asked of all of them in turn, its embedding included in the
-time. Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdrant in files) run in processes and
-an environment of their own, and time themselves. The rates of taking in are those of the first conversation, one text
-after the other, vectors included. With --words nothing is embedded, and the peers are left out.
+All systems use the same model, and every question is asked of all of them in turn, its embedding included in the time.
+Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdrant in files) run in processes and an
+environment of their own, and time themselves. Each is there twice: with the runtime in which its users have the model
+(Chroma's default embedding function, mem0's provider for sentence-transformers), and, as `…_same_runtime`, with
+holdfast's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
+rest of it takes. That the vectors are the same is checked. The rates of taking in are those of the first conversation,
+one text after the other, vectors included. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 import sqlite3
 import statistics
@@ -43,8 +47,10 @@ Search = Callable[[str], Sequence[int]]
 """The positions of the turns found for a question, best first, at least ten of them where there are ten."""
 Timed = Callable[[str], tuple[Sequence[int], float]]
 """The same, and the seconds that it took."""
-System = Callable[[Conversation], Timed]
-"""Takes in a conversation and gives its search."""
+System = Callable[[Conversation], Timed | None]
+"""Takes in a conversation and gives its search; None if it takes no part in this one."""
+Took = dict[tuple[str, int], float]
+"""The seconds of each question: of which conversation, and which of it."""
 
 LIMIT = 10
 MUST: dict[str, Must] = {
@@ -58,11 +64,17 @@ MUST: dict[str, Must] = {
     "adversarial_at_10": None,
     "search_p50_ms": None,
 }
+SAME = "_same_runtime"
+PEERS = (*RETRIEVERS, *(f"{peer}{SAME}" for peer in RETRIEVERS))
 SPEED: dict[str, Must] = {
     "recall_p50_vs_mem0": ("<=", 0.15),
     "recall_p50_vs_chroma": ("<=", 0.6),
     "ingest_vs_mem0": (">=", 20),
     "ingest_vs_chroma": None,
+    "recall_p50_vs_mem0_same_runtime": None,
+    "recall_p50_vs_chroma_same_runtime": None,
+    "ingest_vs_mem0_same_runtime": None,
+    "ingest_vs_chroma_same_runtime": None,
 }
 
 
@@ -132,14 +144,17 @@ def taking_in(embedder: Embedder, conversation: Conversation, path: Path) -> flo
         return len(conversation.turns) / (time.perf_counter() - began)
 
 
-def theirs(child: Peer, rates: list[float]) -> System:
-    """A peer, which keeps the texts with speaker and date in them. Notes how many it took in a second."""
+def theirs(child: Peer, rates: list[float], most: int) -> System:
+    """A peer, which keeps the texts with speaker and date in them, of so many conversations. Notes how many texts it
+    took in a second."""
 
     def ordered(**order: object) -> Any:
         child.tell(json.dumps(order))
         return child.hear("done", within=3_600)
 
-    def take_in(conversation: Conversation) -> Timed:
+    def take_in(conversation: Conversation) -> Timed | None:
+        if len(rates) == most:
+            return None
         done = ordered(name=conversation.name, texts=[turn.memory for turn in conversation.turns])
         rates.append(len(conversation.turns) / done["seconds"])
 
@@ -190,23 +205,25 @@ def vectors(embedder: Embedder) -> System:
 
 def measure(
     systems: Mapping[str, System], conversations: Sequence[Conversation], failed: dict[str, str]
-) -> dict[str, dict[str, float | None]]:
-    """Every figure of MUST for each system. One that fails is left out, with its reason."""
+) -> tuple[dict[str, dict[str, float | None]], dict[str, Took]]:
+    """Every figure of MUST for each system, and the times behind them. One that fails is left out, with its reason."""
     found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in systems}
-    took: dict[str, list[float]] = {name: [] for name in systems}
+    took: dict[str, Took] = {name: {} for name in systems}
     for conversation in conversations:
         searches: dict[str, Timed] = {}
         for name in [one for one in systems if one not in failed]:
             with excusing(name, failed):
-                searches[name] = systems[name](conversation)
-        for asked in conversation.questions:
+                if search := systems[name](conversation):
+                    searches[name] = search
+        for number, asked in enumerate(conversation.questions):
             for name in [one for one in searches if one not in failed]:
                 with excusing(name, failed):
-                    places, seconds = searches[name](asked.text)
-                    took[name].append(seconds)
+                    places, took[name][conversation.name, number] = searches[name](asked.text)
                     found[name].append(_graded(asked, list(places)[:LIMIT]))
-    done = [name for name in systems if name not in failed]
-    return {name: _figures(found[name]) | {"search_p50_ms": 1e3 * statistics.median(took[name])} for name in done}
+    results = {name: _figures(found[name]) for name in systems if name not in failed and took[name]}
+    for name, figures in results.items():
+        figures["search_p50_ms"] = 1e3 * statistics.median(took[name].values())
+    return results, {name: took[name] for name in results}
 
 
 @contextmanager
@@ -241,17 +258,45 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def compared(
-    results: Mapping[str, Mapping[str, float | None]], rates: Mapping[str, Sequence[float]]
-) -> dict[str, float | None]:
-    """Every figure of SPEED; null for a peer that could not be had."""
+def compared(took: Mapping[str, Took], rates: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+    """Every figure of SPEED, each over the questions that both were asked; null for a peer that could not be had."""
     figures: dict[str, float | None] = dict.fromkeys(SPEED)
-    for peer in RETRIEVERS:
-        if peer in results:
-            mine, other = results["holdfast"]["search_p50_ms"], results[peer]["search_p50_ms"]
-            figures[f"recall_p50_vs_{peer}"] = None if not mine or not other else mine / other
+    for peer in PEERS:
+        if peer in took:
+            both = [(took["holdfast"][asked], seconds) for asked, seconds in took[peer].items()]
+            mine, other = map(statistics.median, zip(*both, strict=True))
+            figures[f"recall_p50_vs_{peer}"] = mine / other
             figures[f"ingest_vs_{peer}"] = rates["holdfast"][0] / rates[peer][0]
     return figures
+
+
+def with_peers(
+    peers: Peers, folder: Path, rates: Mapping[str, list[float]], most: int, stack: ExitStack
+) -> tuple[dict[str, System], list[str]]:
+    """The peers that can be had, and what is to be known about them."""
+    systems: dict[str, System] = {}
+    notes: list[str] = []
+    for name in [one for one in PEERS if peers.has(one.removesuffix(SAME))]:
+        peer, same = name.removesuffix(SAME), name.endswith(SAME)
+        child = peers.child(peer, "same" if same else "own", str(folder / name))
+        stack.callback(child.kill)
+        with excusing(name, peers.failed):
+            ready = child.hear("ready", within=300)
+            systems[name] = theirs(child, rates[name], min(most, 1) if same else most)
+            remarks = [] if same else [f"{peer} {ready['version']}, cosine with ours {ready['likeness']:.7f}"]
+            notes += [*remarks, *(f"{name}: {remark}" for remark in ready["remarks"] if not same)]
+    return systems, notes
+
+
+def _crowded() -> str | None:
+    """What to say if the figures were taken while others computed. The bench itself never keeps all processors busy for
+    long, but peers compute one text on several threads that wait for each other, and lose far more by company."""
+    load, cores = os.getloadavg()[1], os.cpu_count() or 1
+    if load <= cores:
+        return None
+    return (
+        f"NOT QUIET: a load of {load:.1f} on {cores} processors. Ratios with the peers' own runtimes flatter holdfast"
+    )
 
 
 def main() -> None:
@@ -259,36 +304,41 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE")
     parser.add_argument("--words", action="store_true", help="measure words alone")
+    parser.add_argument(
+        "--peer-conversations", type=int, metavar="N", help="ask the peers about the first N only (all)"
+    )
     given = parser.parse_args()
     loaded = None if given.words else load_embedder("minilm")
     conversations = read(given.data)
-    rates: dict[str, list[float]] = {name: [] for name in ("holdfast", *RETRIEVERS)}
+    most = len(conversations) if given.peer_conversations is None else max(given.peer_conversations, 0)
+    rates: dict[str, list[float]] = {name: [] for name in ("holdfast", *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         systems: dict[str, System] = {"holdfast_words": ours(None, folder), "fts5": full_text}
-        wanted = loaded is not None and not given.no_peers
+        wanted = loaded is not None and not given.no_peers and most > 0
         peers = Peers.install(given.peers, folder, RETRIEVERS) if wanted else Peers.none(folder, RETRIEVERS)
         if loaded is not None:
             rates["holdfast"].append(taking_in(loaded, conversations[0], folder / "rate.db"))
             embedder = Remembered(loaded)
             systems = {"holdfast": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
-        for peer in filter(peers.has, RETRIEVERS):
-            child = peers.child(peer, "search", str(folder / peer))
-            stack.callback(child.kill)
-            with excusing(peer, peers.failed):
-                peers.versions[peer] = child.hear("version", within=300)
-                systems[peer] = theirs(child, rates[peer])
-        results = measure(systems, conversations, peers.failed)
+        others, notes = with_peers(peers, folder, rates, most, stack)
+        results, took = measure(systems | others, conversations, peers.failed)
     first = next(iter(results))
-    for name, figures in results.items():
-        show(name, figures, MUST if name == first else dict.fromkeys(MUST), {}, ())
-    speed = compared(results, rates)
-    notes = [f"{peer} {number}" for peer, number in peers.versions.items()]
+    if most < len(conversations):
+        notes.append(f"the peers took part in the first {most} of {len(conversations)} conversations")
     notes += [f"without {peer}: {why}" for peer, why in peers.failed.items() if wanted]
-    show("Speed", speed, SPEED, {"{}: memories taken in, a second": rates}, notes)
+    shown = {name: figures for name, figures in results.items() if not name.endswith(SAME)}
+    for name, figures in shown.items():
+        show(name, figures, MUST if name == first else dict.fromkeys(MUST), {}, ())
+    speed = compared(took, rates)
+    if crowded := _crowded():
+        notes.append(crowded)
+    waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("holdfast", *PEERS)}
+    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": {n: r[:1] for n, r in rates.items()}}
+    show("Speed", speed, SPEED, behind, notes)
     if given.json:
-        others = {f"{name}_{key}": value for name in results if name != first for key, value in results[name].items()}
-        print(json.dumps(results[first] | speed | others))
+        beside = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}
+        print(json.dumps(results[first] | speed | beside))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -72,3 +73,46 @@ def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Pa
     for runtime in ("onnxruntime", "numpy"):
         assert set(figures["runtimes"][runtime]) == {"ms_12_tokens", "ms_200_tokens", "load_ms", "memory_mb"}
         assert figures["search"][f"{runtime} / numpy"]["recall_at_10"] == 1
+
+
+def bench_peers_minilm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    return import_module("peers.minilm")
+
+
+def test_a_peer_with_vectors_of_another_model_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch, installed: Installed
+) -> None:
+    peers = bench_peers_minilm(monkeypatch)
+    assert peers.likeness(lambda text: peers.embedded([text])[0]) > 0.9999999
+    with pytest.raises(ValueError, match="not those of the same model"):
+        peers.likeness(lambda text: peers.embedded([text[::-1]])[0])
+
+
+def test_what_recall_finds_is_measured_and_without_peers_no_ratio_is_made_up(
+    tmp_path: Path, installed: Installed
+) -> None:
+    turns = [{"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": f"D1:{at}"} for at, thing in enumerate("abc")]
+    asked = [{"question": "Who bought b?", "evidence": ["D1:1"], "category": 1}]
+    told = {"session_1": turns, "session_1_date_time": "1:56 pm on 8 May, 2023"}
+    (tmp_path / "talk.json").write_text(json.dumps([{"sample_id": "one", "conversation": told, "qa": asked}]))
+    command = [sys.executable, str(BENCH / "recall.py"), "--json", "--no-peers", "--data", "talk.json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["recall_at_10"] == 1
+    for peer in ("mem0", "chroma", "mem0_same_runtime", "chroma_same_runtime"):
+        assert figures[f"recall_p50_vs_{peer}"] is None
+        assert figures[f"ingest_vs_{peer}"] is None
+
+
+def test_a_peer_is_compared_over_the_questions_that_both_were_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    compared = import_module("recall").compared
+    ours = {("one", 0): 1.0, ("one", 1): 3.0, ("two", 0): 100.0}
+    took = {"holdfast": ours, "chroma": {("one", 0): 10.0, ("one", 1): 30.0}}
+    rates = {"holdfast": [100.0], "chroma": [4.0]}
+    figures = compared(took, rates)
+    assert figures["recall_p50_vs_chroma"] == 0.1
+    assert figures["ingest_vs_chroma"] == 25
+    assert figures["recall_p50_vs_mem0"] is None

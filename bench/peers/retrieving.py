@@ -1,9 +1,11 @@
-"""A child that takes texts in and searches them, with the embedder that holdfast uses.
+"""A child that takes texts in and searches them, with the model that holdfast uses.
 
-    python -m peers.with_chroma search FOLDER
+    python -m peers.with_chroma own FOLDER       the peer embeds, in the way in which its users have it
+    python -m peers.with_chroma same FOLDER      holdfast's embedder is handed to it
 
-Says its version, then takes orders: {"name": …, "texts": […]} to take a conversation in, one text after the other, and
-{"name": …, "question": …} to search it. Answers with the seconds that it took, and the places of what was found.
+Says its version, how like its vectors are to ours and what else there is to know; then takes orders: {"name": …,
+"texts": […]} to take a conversation in, one text after the other, and {"name": …, "question": …} to search it. Answers
+with the seconds that it took, and the places of what was found.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 from .line import private_stdout
+from .minilm import likeness
 
 LIMIT = 10
 
@@ -25,9 +26,19 @@ LIMIT = 10
 class Retrieval(ABC):
     """A system that keeps texts and finds them again."""
 
+    own_runtime: bool
+    """Whether it embeds by itself."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+
     @abstractmethod
     def open(self, folder: str) -> str:
         """Get ready and return the system's version."""
+
+    @abstractmethod
+    def embed(self, text: str) -> Sequence[float]:
+        """The vector of a text as it is kept."""
 
     @abstractmethod
     def take_in(self, name: str, texts: Sequence[str]) -> None:
@@ -38,26 +49,14 @@ class Retrieval(ABC):
         """The places of the best of them, best first."""
 
 
-def embedded(texts: Sequence[str]) -> list[list[float]]:
-    """The vectors of some texts, from our own embedder: the comparison is of everything else."""
-    rows: list[list[float]] = _embedder().embed(list(texts)).tolist()
-    return rows
-
-
-@cache
-def _embedder() -> Any:
-    from holdfast.embedders import load_embedder
-
-    return load_embedder("minilm", fetch=False)
-
-
 def serve(system: Retrieval) -> None:
     """Do what is asked, until the benchmark hangs up."""
     say = private_stdout()
-    _, folder = sys.argv[1:]
+    mode, folder = sys.argv[1:]
+    system.own_runtime = mode == "own"
+    os.makedirs(folder, exist_ok=True)
     version = system.open(folder)
-    embedded(["warm"])
-    say(version=version)
+    say(ready={"version": version, "likeness": likeness(system.embed), "remarks": system.remarks})
     for line in sys.stdin:
         order = json.loads(line)
         began = time.perf_counter()

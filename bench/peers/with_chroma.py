@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .retrieving import LIMIT, Retrieval, embedded, serve
+from .minilm import MODELS, embedded, exported
+from .retrieving import LIMIT, Retrieval, serve
 
 
 class Chroma(Retrieval):
-    """Its persistent client, with the vectors given."""
+    """Its persistent client."""
 
     def open(self, folder: str) -> str:
         import chromadb  # type: ignore[import-not-found]
@@ -17,16 +18,39 @@ class Chroma(Retrieval):
 
         self._client: Any = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
         self._kept: dict[str, Any] = {}
+        self._function = self._own() if self.own_runtime else None
         return str(chromadb.__version__)
 
+    def _own(self) -> Any:
+        """The function that it embeds with if nothing is said. One is kept: its default makes a new one for each call,
+        which reads the model again each time."""
+        import httpx
+        from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # type: ignore[import-not-found]
+
+        ONNXMiniLM_L6_V2.DOWNLOAD_PATH = MODELS / "chroma"
+        function = ONNXMiniLM_L6_V2()
+        try:
+            function._download_model_if_not_exists()
+        except (httpx.HTTPError, OSError, ValueError) as error:
+            ONNXMiniLM_L6_V2.DOWNLOAD_PATH = exported()
+            self.remarks.append(f"its model.onnx could not be downloaded ({error}): exported from the same weights")
+        return function
+
+    def embed(self, text: str) -> Sequence[float]:
+        vector: list[float] = self._function([text])[0].tolist() if self._function else embedded([text])[0]
+        return vector
+
     def take_in(self, name: str, texts: Sequence[str]) -> None:
-        kept = self._client.create_collection(name, embedding_function=None, metadata={"hnsw:space": "cosine"})
-        self._kept[name] = kept
+        space = {"hnsw:space": "cosine"}
+        self._kept[name] = kept = self._client.create_collection(
+            name, embedding_function=self._function, metadata=space
+        )
         for place, text in enumerate(texts):
-            kept.add(ids=[str(place)], documents=[text], embeddings=embedded([text]))
+            kept.add(ids=[str(place)], documents=[text], **({} if self._function else {"embeddings": embedded([text])}))
 
     def search(self, name: str, question: str) -> Sequence[int]:
-        found = self._kept[name].query(query_embeddings=embedded([question]), n_results=LIMIT)
+        asked = {"query_texts": [question]} if self._function else {"query_embeddings": embedded([question])}
+        found = self._kept[name].query(n_results=LIMIT, **asked)
         return [int(id) for id in found["ids"][0]]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from .retrieving import LIMIT, Retrieval, embedded, serve
+from .minilm import embedded, folder
+from .retrieving import LIMIT, Retrieval, serve
 
 
 class Embedding:
@@ -26,17 +29,51 @@ class Embedding:
 
 
 class Mem0(Retrieval):
-    """A user for each conversation."""
+    """A user for each conversation; sentence-transformers embeds, and its search by keywords is on."""
 
-    def open(self, folder: str) -> str:
-        os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": folder, "OPENAI_API_KEY": "not used"}
+    def open(self, place: str) -> str:
+        os.environ |= {"MEM0_TELEMETRY": "False", "MEM0_DIR": place, "OPENAI_API_KEY": "not used"}
         from mem0 import Memory  # type: ignore[import-not-found]
 
-        store = {"path": f"{folder}/qdrant", "on_disk": True, "embedding_model_dims": 384}
-        config = {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": f"{folder}/history.db"}
+        store = {"path": f"{place}/qdrant", "on_disk": True, "embedding_model_dims": 384}
+        config: dict[str, Any] = {
+            "vector_store": {"provider": "qdrant", "config": store},
+            "history_db_path": f"{place}/history.db",
+        }
+        if self.own_runtime:
+            os.environ["HF_HUB_OFFLINE"] = "1"  # the model is in a folder
+            model = {"model": str(folder()), "embedding_dims": 384}
+            config["embedder"] = {"provider": "huggingface", "config": model}
         self._memory: Any = Memory.from_config(config)
-        self._memory.embedding_model = Embedding(self._memory.embedding_model.config)
+        if not self.own_runtime:
+            self._memory.embedding_model = Embedding(self._memory.embedding_model.config)
+        self._by_keywords(Path(place))
+        self._by_entities()
         return version("mem0ai")
+
+    def _by_keywords(self, place: Path) -> None:
+        """Give it the encoder that it would make: that one asks the hub for a list of stop words at every start."""
+        from fastembed import SparseTextEmbedding  # type: ignore[import-not-found]
+        from spacy.lang.en.stop_words import STOP_WORDS  # type: ignore[import-not-found]
+
+        encoder = SparseTextEmbedding("Qdrant/bm25", specific_model_path=str(place), stopwords=set(STOP_WORDS))
+        self._memory.vector_store._bm25_encoder = encoder
+        assert self._memory.vector_store._has_bm25_slot
+        self.remarks.append("search by keywords is on, with spaCy's English stop words")
+
+    def _by_entities(self) -> None:
+        """Let it fetch the language model by which it finds lemmas and names; where it cannot, it goes without."""
+        from mem0.utils import spacy_models  # type: ignore[import-not-found]
+
+        with suppress(SystemExit):  # spaCy ends the process when its download fails in pip
+            if spacy_models.get_nlp_full() and spacy_models.get_nlp_lemma():
+                return
+        spacy_models._load_failed_full = spacy_models._load_failed_lemma = True
+        self.remarks.append("en_core_web_sm could not be had: no lemmas and no entities, which makes it quicker")
+
+    def embed(self, text: str) -> Sequence[float]:
+        vector: list[float] = self._memory.embedding_model.embed(text, "search")
+        return vector
 
     def take_in(self, name: str, texts: Sequence[str]) -> None:
         for place, text in enumerate(texts):
