@@ -204,9 +204,10 @@ class Indexing:
         if generation:
             await self._segmenting.once(generation)
 
-    async def waiting(self) -> int:
-        """How many memories have no vector yet."""
-        generation = await self._embedding.generation()
+    async def waiting(self, generation: int | None = None) -> int:
+        """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
+        if generation is None:
+            generation = await self._embedding.generation()
         return await self._journal.store.count_untraced(self._journal.workspace, generation) if generation else 0
 
     def note(self, numbers: list[int], now: int) -> None:

@@ -78,7 +78,7 @@ class Searching:
         hits = await self._read(ranked, wanted)
         if wanted.at is None:
             self._note(hits, generation, now)
-        waiting = await self._indexing.waiting() if generation else 0
+        waiting = await self._indexing.waiting(generation)
         return Recalled(tuple(hit for _, hit in hits), waiting, missing)
 
     def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
