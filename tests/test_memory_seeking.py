@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -168,6 +169,42 @@ def test_what_has_no_vector_yet_is_found_by_its_words(hf: holdfast.Holdfast, wat
     found = hf.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
     assert watched.selections[-1] is not None
+
+
+class Patient(Themes):
+    """Gives the vector of a question when something has happened, or too late."""
+
+    def __init__(self, happened: threading.Event) -> None:
+        super().__init__()
+        self._happened, self.waited = happened, list[bool]()
+
+    def embed(self, texts: Any) -> Any:
+        if self._happened is not None and len(texts) == 1:
+            self.waited.append(self._happened.wait(20))
+        return super().embed(texts)
+
+
+@pytest.mark.promise("B2")
+def test_a_pool_is_looked_over_while_the_question_is_embedded(
+    hf: holdfast.Holdfast, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = fill(hf, 60)
+    surveyed = threading.Event()
+    patient = Patient(surveyed)
+    with opened(postgres_url, embedder=patient) as other:
+        given: Any = source(other, 20)._seeker
+        survey, surveys = given.survey, list[Any]()
+
+        async def watching(*asked: Any) -> Any:
+            surveys.append(await survey(*asked))
+            surveyed.set()
+            return surveys[-1]
+
+        monkeypatch.setattr(given, "survey", watching)
+        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
+        assert patient.waited == [True]
+        assert told(other.memory.recall(said[4], limit=1)) == [said[4]]
+        assert len(surveys) == 1, "what is known is not looked at again"
 
 
 # -- what is gone

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from .errors import SuspendedInSync
 
@@ -45,6 +45,21 @@ def on_a_loop() -> Iterator[None]:
 async def aside(work: Callable[[], T]) -> T:
     """Do blocking work that is no store's: in place under `drive`, else on a thread while the event loop goes on."""
     return work() if is_driven() else await asyncio.to_thread(work)
+
+
+async def meanwhile(work: Callable[[], T], other: Coroutine[Any, Any, None]) -> T:
+    """Do blocking work on a thread, and something else here until it is done. Raises what either raises, when both have
+    ended."""
+    if is_driven():
+        with ThreadPoolExecutor(1, thread_name_prefix="holdfast-meanwhile") as threads:
+            done = threads.submit(work)
+            await other
+            return done.result()
+    result, beside = await asyncio.gather(asyncio.to_thread(work), other, return_exceptions=True)
+    for one in (beside, result):
+        if isinstance(one, BaseException):
+            raise one
+    return cast("T", result)
 
 
 async def pause(seconds: float) -> None:

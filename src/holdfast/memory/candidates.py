@@ -22,7 +22,7 @@ from .holding import Holding
 from .measures import Corpus, Floats, Measures, Spread
 from .pools import Pool
 from .ranking import Chosen, Question, Ranked, rank
-from .selecting import Asked, Selection, chosen_of
+from .selecting import Asked, Selection, Wanted, chosen_of
 from .traces import Vector
 
 CANDIDATES = 300
@@ -59,6 +59,9 @@ class Candidates:
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
+
+    def preparing(self, wanted: Wanted, generation: int) -> None:
+        """Nothing: the pools are there."""
 
     def forget(self) -> None:
         """Nothing is kept but in the pools."""

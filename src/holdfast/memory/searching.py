@@ -60,7 +60,8 @@ class Searching:
         generation, vector = 0, None
         try:
             generation = await self._embedding.generation()
-            found = await self._embedding.embed([wanted.query]) if generation else None
+            beside = self._sources[0].preparing(wanted, generation) if generation else None
+            found = await self._embedding.embed([wanted.query], beside) if generation else None
             vector = None if found is None else found[0]
             missing = () if generation else (_NO_VECTORS,)
         except EmbedderMismatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from ..journal.journal import Journal
@@ -17,7 +17,7 @@ from ..ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
 from .columns import EPISODE
 from .embedding import Embedding
 from .pools import Entry, Pool
-from .selecting import Asked, Selection, chosen_of
+from .selecting import Asked, Selection, Wanted, chosen_of
 from .surveying import COMMON, Standing, held_by, measures_of, weight
 from .texts import Texts
 from .traces import code_of, json_form
@@ -31,7 +31,7 @@ _STALE = 0.25
 """By which part what is searched may change before it is looked at anew."""
 _NEAR, _FAR_NEAR = 300, 800
 """Codes to take: from a pool, and from so many that only an index finds them. They are too coarse for less."""
-_LOOKED_AT = 3_000
+_LOOKED_AT = 1_500
 """Memories that are looked at for their words: a common word must not rank every memory that has it."""
 _MOST_TERMS = 24
 
@@ -56,7 +56,7 @@ class Seeking:
         wanted, values = asked.wanted, _values(asked.wanted.metadata)
         if not asked.generation or wanted.at is not None or values is None or len(asked.question.terms) > _MOST_TERMS:
             return None
-        standing = await self._standing(asked)
+        standing = await self._standing(wanted.pools, asked.generation)
         if standing is None:
             return None
         rare, together = _rare(standing, asked.question.terms)
@@ -73,23 +73,34 @@ class Seeking:
         held = held_by(standing, asked.question.terms, counted, pools)
         return Selection(pools, picked, measures_of(standing, asked, held, pools))
 
-    async def _standing(self, asked: Asked) -> Standing | None:
+    def preparing(self, wanted: Wanted, generation: int) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """To look how things stand in what was not searched before."""
+        with self._lock:
+            if wanted.at is not None or _place(wanted.pools, generation) in self._known:
+                return None
+
+        async def prepare() -> None:
+            await self._standing(wanted.pools, generation)
+
+        return prepare
+
+    async def _standing(self, pools: Sequence[bytes] | None, generation: int) -> Standing | None:
         """How things stand in what is searched; None if it is small, or the store cannot search it."""
-        workspace, pools = self._journal.workspace, asked.wanted.pools
+        workspace = self._journal.workspace
         changes = sum((await self._journal.store.pool_changes(workspace, pools)).values())
         if changes <= self.exact:
             return None
-        place = (asked.generation, None if pools is None else tuple(sorted(pools)))
+        place = _place(pools, generation)
         with self._lock:
             known = self._known.get(place)
             if known is not None and abs(changes - known[0]) <= _STALE * known[0]:
                 self._known.move_to_end(place)
                 return known[1]
         most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
-        survey = await self._seeker.survey(workspace, asked.generation, pools, self.exact, most)
+        survey = await self._seeker.survey(workspace, generation, pools, self.exact, most)
         if survey is None:
             return None
-        drawn = await self._drawn(survey.drawn, asked.generation)
+        drawn = await self._drawn(survey.drawn, generation)
         standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
         with self._lock:
             self._known[place] = (changes, standing)
@@ -141,6 +152,10 @@ class Seeking:
             pools.append(Pool(self._embedding.dims))
             pools[-1].put_all(by_pool[name])
         return pools
+
+
+def _place(pools: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
+    return generation, None if pools is None else tuple(sorted(pools))
 
 
 def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -60,6 +60,10 @@ class Source(Protocol):
 
     async def candidates(self, asked: Asked) -> Selection | None:
         """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
+        ...
+
+    def preparing(self, wanted: Wanted, generation: int) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """What can be done before the question has a vector, if it is worth doing beside that."""
         ...
 
     def forget(self) -> None:

@@ -1,0 +1,57 @@
+"""Two things at once, under `drive` and on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from holdfast.runtime import drive, meanwhile
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=[drive, asyncio.run])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Each way to run a coroutine."""
+    found: Run = request.param
+    return found
+
+
+def test_work_is_done_while_something_else_is(run: Run) -> None:
+    begun, met = threading.Event(), threading.Event()
+
+    def work() -> str:
+        begun.set()
+        assert met.wait(20)
+        return "done"
+
+    async def other() -> None:
+        assert begun.wait(20)
+        met.set()
+
+    assert run(meanwhile(work, other())) == "done"
+
+
+def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:
+    ended: list[str] = []
+
+    def failing() -> None:
+        ended.append("work")
+        raise ValueError("the work")
+
+    async def other() -> None:
+        ended.append("other")
+
+    async def failing_other() -> None:
+        ended.append("other")
+        raise KeyError("the other")
+
+    with pytest.raises(ValueError, match="the work"):
+        run(meanwhile(failing, other()))
+    with pytest.raises(KeyError, match="the other"):
+        run(meanwhile(lambda: ended.append("work"), failing_other()))
+    assert sorted(ended) == ["other", "other", "work", "work"]
