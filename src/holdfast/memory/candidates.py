@@ -25,7 +25,7 @@ from .ranking import Chosen, Question, Ranked, rank
 from .selecting import Asked, Selection, Wanted, chosen_of
 from .traces import Vector
 
-CANDIDATES = 300
+CANDIDATES = 800
 COMMON = 250_000
 """A word of more memories is common: it finds none, but counts for those that are found."""
 _SAMPLED = 128
