@@ -102,6 +102,19 @@ class Folder:
             found = None if beside is None else look_at(beside, where)
         return found and signature_of(found)
 
+    def beside(self, path: str) -> int:
+        """Which folder a file lies in: another number if another one was put in its place, 0 if it is not there."""
+        where = self.place(path)
+        with _trouble(path, "read"), self._open(where, make=False) as beside:
+            return 0 if beside is None else os.fstat(beside).st_ino
+
+    def expect_there(self) -> None:
+        """Raise `FileError` if the root is gone, or another one has its name: its disk may be away."""
+        with _trouble(self.root, "find"):
+            here, there = os.fstat(self._root), os.stat(self.root)
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise FileError(f"{self.root} is another folder by now", hint="see which one is meant, and open it again")
+
     def write(self, path: str, text: str, *, seen: _Seen = UNSEEN) -> bool:
         """Make this the file's content, durably and all at once; False if it was so already, and nothing is touched.
 

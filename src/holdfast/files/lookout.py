@@ -15,7 +15,7 @@ import time
 from collections.abc import Container
 from contextlib import suppress
 
-from ..errors import BoundaryRefused
+from ..errors import BoundaryRefused, FileError
 from .boundary import Folder, Signature, Walked
 from .paths import KNOWLEDGE_FOLDERS, place
 from .walking import LEAVES
@@ -138,7 +138,7 @@ class _Alarm:
         """The paths that were touched since the last call; None if more may have been, or folders came or went."""
         touched: set[str] | None = set()
         with suppress(BlockingIOError):
-            while data := os.read(self._handle, 1 << 16):
+            while data := self._heard():
                 at = 0
                 while at < len(data):
                     number, mask, _, length = _EVENT.unpack_from(data, at)
@@ -150,6 +150,15 @@ class _Alarm:
                     elif touched is not None:
                         touched.add(f"{folder}/{name}" if folder else name)
         return touched
+
+    def _heard(self) -> bytes:
+        try:
+            return os.read(self._handle, 1 << 16)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            hint = "open the folder again"
+            raise FileError(f"the system does not tell what changed: {error.strerror}", hint=hint) from error
 
     def close(self) -> None:
         """Stop."""

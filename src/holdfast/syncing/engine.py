@@ -47,6 +47,7 @@ class Syncing:
     async def sync(self, shown: Shown | None = None, deletions: bool = False) -> FilesSynced:
         """Take in what people changed, write what the store knows. Many files that are missing at once were deleted
         if somebody says so."""
+        await aside(self.folder.expect_there)
         async with alone_in(self.folder.root):
             try:
                 done = await self._sync(shown or _quietly, deletions)

@@ -197,7 +197,8 @@ class Inlet:
         if any(getattr(leaf, name) != getattr(stored, name) for name in told):
             self.numbers.add(known.row.number)
         elif path in manifest.files:
-            manifest.put(path, msgspec.structs.replace(manifest.files[path], seen=seen(signature)))
+            beside = await aside(lambda: self._folder.beside(path))
+            manifest.put(path, msgspec.structs.replace(manifest.files[path], seen=seen(signature), beside=beside))
 
     async def _added(self, path: str, leaf: Leaf, signature: Signature) -> None:
         where = self._folder.place(path)
@@ -249,7 +250,12 @@ class Inlet:
             self._held_back(gone)
             return
         for path in gone:
-            if (filed := manifest.drop(path)) is not None:
+            filed = manifest.files[path]
+            beside = await aside(lambda path=path: self._folder.beside(path))  # type: ignore[misc]
+            if beside and filed.beside and beside != filed.beside:
+                self.numbers.add(filed.number)  # in this folder it never was: another one is in its place
+            else:
+                manifest.drop(path)
                 self.scopes.add(is_shared(path))
                 await self._deleted(path, filed)
 

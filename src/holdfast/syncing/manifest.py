@@ -17,8 +17,8 @@ FORM = 2
 
 
 class Filed(msgspec.Struct, array_like=True):
-    """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, and by
-    reference whose it is."""
+    """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, by
+    reference whose it is, and in which folder it lies."""
 
     number: int
     id: str
@@ -26,6 +26,7 @@ class Filed(msgspec.Struct, array_like=True):
     seen: tuple[int, int, int, int]
     expires: int | None = None
     owner: str = ""
+    beside: int = 0
 
 
 class Day(msgspec.Struct, array_like=True):

@@ -154,6 +154,7 @@ class Outlet:
     ) -> None:
         """Note in the manifest how the files look now."""
         found = self._folder.walk().files if len(texts) > _PAGE else None
+        beside: dict[str, int] = {}
         for path, (_, known, entry) in texts.items():
             signature = None
             if path not in refused:
@@ -166,7 +167,11 @@ class Outlet:
                 scopes.add(is_shared(path))
             row = known.row
             owner = "" if row.owner is None or known.subject is None else row.owner.hex()
-            manifest.put(path, Filed(row.number, row.id, text, seen(signature), row.expires, owner))
+            folder = path.rpartition("/")[0]
+            if folder not in beside:
+                beside[folder] = self._folder.beside(path)
+            filed = Filed(row.number, row.id, text, seen(signature), row.expires, owner, beside[folder])
+            manifest.put(path, filed)
             self.told[path] = known
 
     def _remove(self, path: str, walked: Walked) -> None:
