@@ -555,3 +555,20 @@ def test_a_progress_file_in_the_folder_is_the_session_s(hf: holdfast.Holdfast, f
     time.sleep(0.01)
     assert files.sync().left == ()
     assert (Path(files.root) / "PROGRESS.md").stat().st_mtime_ns == before
+
+
+@pytest.mark.promise("F2")
+def test_the_history_shows_what_was_there_before_each_edit(hf: holdfast.Holdfast, files: Files) -> None:
+    hf.memory.remember("The refund window is 30 days")
+    other = hf.memory.remember("The staging host is db-7", cause="somewhere#1")
+    for old, new in (("30 days", "45 days"), ("45 days", "60 days")):
+        files.sync()
+        (path,) = (one for one in leaves(files) if "refund" in one.name)
+        changed(path, f"\nThe refund window is {old}", f"\nThe refund window is {new}")
+    files.sync()
+    (memory,) = (one for one in hf.memory.list() if one.id != other.id)
+    said = [one.content for one in hf.memory.history(memory.id)]
+    assert said == [f"The refund window is {days} days" for days in (30, 45, 60)]
+    assert [one.content for one in hf.memory.history(other.id)] == ["The staging host is db-7"]
+    hf.memory.forget(hf.memory.history(memory.id)[1].id)
+    assert [one.content for one in hf.memory.history(memory.id)] == ["The refund window is 60 days"]

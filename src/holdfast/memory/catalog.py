@@ -126,13 +126,38 @@ class Catalog:
         raise UnknownMemory(source)
 
     async def history(self, id: str) -> list[Memory]:
-        """Every time that a memory was said or ended, and those with the same key in the same scope; oldest first."""
-        rows = await self._every(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        """Every time that a memory was said or ended, those with the same key in the same scope, and what edits put it
+        in the place of; oldest first."""
+        ids, rows = {check_name("id of a memory", id)}, await self._versions(id)
+        newest = rows
+        while newest:
+            older = sorted(await self._edited(newest) - ids)
+            newest = [row for one in older for row in await self._versions(one)]
+            ids |= set(older)
+            rows += newest
+        unique = sorted({row.number: row for row in rows}.values(), key=lambda row: (row.recorded, row.number))
+        return await self._texts.memories(unique)
+
+    async def _versions(self, id: str) -> list[MemoryRow]:
+        rows = await self._every(MemoryQuery(id=id, history=True))
         keyed = {(row.pool, row.key) for row in rows if row.key is not None}
         for pool, key in sorted(keyed):
             rows += await self._every(MemoryQuery((pool,), key=key, history=True))
-        unique = sorted({row.number: row for row in rows}.values(), key=lambda row: (row.recorded, row.number))
-        return await self._texts.memories(unique)
+        return rows
+
+    async def _edited(self, rows: Sequence[MemoryRow]) -> set[str]:
+        """The ids of the memories that these were put in the place of by `revise`, which names them as its cause."""
+        found: set[str] = set()
+        for revised in await self._journal.landmarks.events(
+            HOME, [row.position for row in rows if row.session == HOME]
+        ):
+            where, _, position = str(revised.cause or "").rpartition("#")
+            before = [int(position)] if where and position.isdecimal() and len(position) < 18 else []
+            for event in await self._journal.landmarks.events(where, before) if before else ():
+                if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
+                    owner = await self._journal.owner(event.subject)
+                    found.add(memory_row(where, 0, event.data, owner).id)
+        return found
 
     async def listed(self, query: MemoryQuery) -> AsyncGenerator[Memory, None]:
         """Memories one by one, in the order in which they were remembered."""
