@@ -174,3 +174,24 @@ def test_deletions_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
     began = time.monotonic()
     assert sync("--watch", "--timeout", "0.2").returncode == 0
     assert time.monotonic() - began < 50, "it ends"
+
+
+def test_progress_is_told_from_the_beginning_to_the_end(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    told: dict[str, list[tuple[int, int]]] = {}
+
+    def shown(what: str, done: int, total: int) -> None:
+        told.setdefault(what, []).append((done, total))
+
+    remember(hf, 3)
+    (tmp_path / "in.jsonl").write_text('{"text": "The lot is green"}\n{"text": "The lot is wide"}\n')
+    hf.memory.import_from(tmp_path / "in.jsonl", "jsonl", progress=shown)
+    with hf.files(tmp_path / "m") as files:
+        files.sync(progress=shown)
+        for name in ("one", "two"):
+            (tmp_path / "m" / FACTS / f"{name}.md").write_text(f"The {name} is at 7:30\n")
+        files.sync(progress=shown)
+    assert {what: steps[-1] for what, steps in told.items()} == {
+        "Importing": (2, 2), "Writing": (2, 2), "Reading": (2, 2),
+    }  # fmt: skip
+    assert (0, 6) in told["Writing"]
+    assert (6, 6) in told["Writing"]

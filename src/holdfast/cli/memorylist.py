@@ -107,7 +107,7 @@ def search_memories(
         for hit in found if explain else ():
             _explain(hit)
     waiting = [f"{found.waiting:,} memories have no vector yet: they are found by words alone"] if found.waiting else []
-    for note in (*found.missing, *waiting):
+    for note in (*(f"searched without {one}" for one in found.missing), *waiting):
         Screen(stderr=True).say(("Note: ", "bold"), visible(note))
 
 

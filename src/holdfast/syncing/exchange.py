@@ -85,6 +85,8 @@ class Exchange:
                 continue
             known += memory is None
             added += [memory] if memory is not None else []
+        if shown is not None and read.notes:
+            shown("Importing", len(read.notes), len(read.notes))
         return MemoriesImported(tuple(added), known, tuple(left))
 
     async def _take(self, note: Note, format: str, subject: str | None, saying: Saying) -> str | None:

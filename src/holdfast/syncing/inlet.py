@@ -59,8 +59,8 @@ class Inlet:
         self._paths = dict(manifest.numbers)
         changed = [path for path in _looked_at(walked) if self._is_news(path, walked, manifest)]
         for number, path in enumerate(changed):
-            self._shown("Reading", number, len(changed))
             await self._one(path, walked.files[path], manifest, walked)
+            self._shown("Reading", number + 1, len(changed))
         for path, memory, signature in self._settling:  # not before: two files may have said the same
             await self._settle(path, memory, signature)
         if not wiped:

@@ -142,6 +142,8 @@ class Outlet:
             refused |= {one.path for one in done.refused} | set(done.edited)
             self.left += [Left(path, reason) for path, reason in done.refused]
             self.written += done.changed
+        if paths:
+            self._shown("Writing", len(paths), len(paths))
         return refused
 
     def _file(
