@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from programs.embedding import Counted
 from test_cli import run
 
 import holdfast
+from holdfast.embedders import CallableEmbedder
 from holdfast.errors import EmbedderMismatch, InvalidInput
 
 
@@ -114,3 +117,19 @@ def test_the_command_moves_a_store_and_refuses_one_that_is_not_there(tmp_path: P
     wrong = run("reindex", "--store", address, "--embedder", "nonsense", cwd=tmp_path)
     assert wrong.code != 0
     assert "Hint: " in wrong.err
+
+
+def test_no_text_is_embedded_twice_while_a_thread_makes_vectors_as_well(tmp_path: Path) -> None:
+    embedded: list[str] = []
+
+    def slowly(texts: Sequence[str]) -> list[list[float]]:
+        embedded.extend(text for text in texts if "walk" in text)
+        time.sleep(0.003 * len(texts))
+        return [[1.0, float(len(text))] for text in texts]
+
+    with holdfast.open(tmp_path / "a.db", embedder=CallableEmbedder(slowly, name="slow")) as hf:
+        for number in range(80):
+            hf.memory.remember(f"walk number {number}", subject="ann")
+        hf.memory.catch_up()
+        assert hf.memory.waiting() == 0
+    assert len(embedded) == len({*embedded}) == 80

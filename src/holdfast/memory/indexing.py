@@ -12,7 +12,7 @@ from ..crashpoints import reach
 from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ..journal.journal import Journal
 from ..ports import Seeker, Sought
-from ..runtime import drive
+from ..runtime import Turn, drive
 from .embedding import Embedding
 from .segmenting import Segmenting
 from .texts import Texts
@@ -24,6 +24,9 @@ transaction for each few would take longer than the rest."""
 _LARGEST_BATCH = 2_048
 _QUICK = 0.5
 """Seconds that a batch may take before the next is not larger; after four times as long it is half of that."""
+_BATCH_TAKES = 30.0
+"""Seconds that whoever makes vectors waits for another thread's batch: both would take the same memories, and embed
+them twice."""
 _FLUSH_EVERY = 2.0
 """Seconds between two times that recalls are noted in the store."""
 _GATHER = 0.02
@@ -49,6 +52,7 @@ class Indexing:
         self._starting = threading.Lock()
         self._batch_size = BATCH
         self._unreadable: set[int] = set()
+        self._turn = Turn()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
         self._tending: threading.Thread | None = None
@@ -89,7 +93,14 @@ class Indexing:
     async def once(self) -> int:
         """Make the traces of one batch; how many there were."""
         generation = await self._embedding.generation()
-        return await self._batch(generation) if generation else 0
+        if not generation:
+            return 0
+        taken = await self._turn.take(_BATCH_TAKES)
+        try:
+            return await self._batch(generation)
+        finally:
+            if taken:
+                self._turn.give_back()
 
     async def make_ready(self) -> int:
         """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
