@@ -113,6 +113,7 @@ class AsyncHoldfast(AsyncRuns):
         check_name("session", session)
         if continues is not None and check_name("session", continues) == session:
             raise InvalidInput(f"session {session!r} cannot go on from itself", hint="name an older session")
+        self._faculties.load()
         return AsyncSession(self._journal, session, self._faculties, self._leftovers, self.memory, continues)
 
     async def _leftovers(self, session: str) -> tuple[list[str], list[str]]:

@@ -34,7 +34,11 @@ class Faculties:
 
     @property
     def telling(self) -> Telling:
-        """Everything that a model's words need, which takes a while to import: not before it is used."""
+        """Everything that a model's context needs."""
+        return self._telling or self.load()
+
+    def load(self) -> Telling:
+        """Import that, which takes a while: not before there is a session that may want it, for runs do not."""
         with self._making:
             if self._telling is None:
                 from .telling import Telling
