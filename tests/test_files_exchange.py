@@ -46,6 +46,16 @@ def test_a_folder_goes_through_the_store_to_the_byte(hf: holdfast.Holdfast, name
     assert hf.memory.export_to(tmp_path / "out", name).written == ()
 
 
+def test_an_export_tells_how_far_it_is(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+    for number in range(5):
+        hf.memory.remember(f"The code of gate {number} is {number * 7}")
+    told: list[tuple[str, int, int]] = []
+    files = len(hf.memory.export_to(tmp_path / "out", "claude", progress=lambda *one: told.append(one)).written)
+    assert files >= 5
+    assert [one for one in told if one[0] == "Reading"] == [("Reading", number, number) for number in range(1, 6)]
+    assert [one for one in told if one[0] == "Writing"] == [("Writing", done, files) for done in range(1, files + 1)]
+
+
 def test_json_lines_go_through_the_store(hf: holdfast.Holdfast, tmp_path: Path) -> None:
     hf.memory.import_from(DATA / "jsonl/memories.jsonl", "jsonl")
     hf.memory.export_to(tmp_path, "jsonl")

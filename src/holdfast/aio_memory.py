@@ -319,7 +319,14 @@ class AsyncMemories:
         exchange = Exchange(self._journal, self.mind)
         return await exchange.import_from(checked_path(path), format, subject, actor, progress)
 
-    async def export_to(self, path: str | PathLike[str], format: str, **whose: Unpack[Whose]) -> MemoriesExported:
+    async def export_to(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        progress: Callable[[str, int, int], None] | None = None,
+        **whose: Unpack[Whose],
+    ) -> MemoriesExported:
         """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
         word. Other files there stay."""
         from .syncing.exchange import Exchange, checked_path
@@ -328,7 +335,7 @@ class AsyncMemories:
         everyone, subject = whose.get("everyone", False), whose.get("subject")
         memories = self.mind.catalog.listed(MemoryQuery(await self._pools(whose), limit=ALL))
         return await Exchange(self._journal, self.mind).export_to(
-            checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject)
+            checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject), progress
         )
 
     def forgets(self) -> None:

@@ -156,10 +156,17 @@ class Memories:
         them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
         return drive(self._core.import_from(path, format, subject=subject, actor=actor, progress=progress))
 
-    def export_to(self, path: str | PathLike[str], format: str, **whose: Unpack[Whose]) -> MemoriesExported:
+    def export_to(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        progress: Callable[[str, int, int], None] | None = None,
+        **whose: Unpack[Whose],
+    ) -> MemoriesExported:
         """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
         word. Other files there stay."""
-        return drive(self._core.export_to(path, format, **whose))
+        return drive(self._core.export_to(path, format, progress=progress, **whose))
 
     def waiting(self) -> int:
         """How many memories have no vector yet."""

@@ -125,7 +125,8 @@ def export_files(hf: Holdfast, format: str, output: str, subject: str | None) ->
     """Write memories in somebody's format to a folder."""
     if output == "-":
         raise InvalidInput("memories are exported to a folder", hint="name it with --output")
-    done = hf.memory.export_to(output, format, subject=subject, everyone=subject is None)
+    with shown() as show:
+        done = hf.memory.export_to(output, format, subject=subject, everyone=subject is None, progress=show)
     Screen().say(
         f"{done.memories:,} memories, {len(done.written):,} files new or changed in ", (visible(output), "cyan")
     )

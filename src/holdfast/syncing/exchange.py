@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -119,17 +120,25 @@ class Exchange:
     # -- out
 
     async def export_to(
-        self, root: str, format: str, memories: AsyncIterator[Memory], whose: Callable[[str | None], bool]
+        self,
+        root: str,
+        format: str,
+        memories: AsyncIterator[Memory],
+        whose: Callable[[str | None], bool],
+        shown: Shown | None,
     ) -> MemoriesExported:
         """Write memories to a folder in somebody's format. Those that came from files of this format go where they
         were."""
         chosen, notes, count = format_named(format), [], 0
+        show = shown or (lambda what, done, total: None)
         async for memory in memories:
             count += 1
+            show("Reading", count, count)
             notes += list(_notes(memory, format))
         notes += [note async for note in self._kept(format, whose)]
         notes.sort(key=lambda note: (note.origin, note.metadata.get("order", 0)) if note.origin else ("\U0010ffff", 0))
-        return MemoriesExported(count, await aside(lambda: export_folder(chosen, notes, root)))
+        told = partial(show, "Writing")
+        return MemoriesExported(count, await aside(lambda: export_folder(chosen, notes, root, told)))
 
     async def _kept(self, format: str, whose: Callable[[str | None], bool]) -> AsyncGenerator[Note, None]:
         found: dict[tuple[str, int], Note] = {}

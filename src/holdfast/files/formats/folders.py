@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from ...errors import BoundaryRefused, FileError, FileMalformed, InvalidInput
@@ -30,8 +30,11 @@ def import_folder(format: Format, root: str | os.PathLike[str]) -> Imported:
     return Imported(read.notes, tuple(sorted((*problems, *read.problems), key=lambda each: (each.path, each.line))))
 
 
-def export_folder(format: Format, notes: Iterable[Note], root: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Write the notes to a folder, which is made, and give the paths that are new or changed. Other files stay."""
+def export_folder(
+    format: Format, notes: Iterable[Note], root: str | os.PathLike[str], shown: Callable[[int, int], None] | None = None
+) -> tuple[str, ...]:
+    """Write the notes to a folder, which is made, and give the paths that are new or changed. Other files stay. `shown`
+    is told how many files are done, and of how many."""
     texts = format.write(notes)
     for path in texts:
         if not is_safe(path):
@@ -39,7 +42,12 @@ def export_folder(format: Format, notes: Iterable[Note], root: str | os.PathLike
     os.makedirs(root, exist_ok=True)
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        return tuple(path for path, text in texts.items() if _written(handle, path, text))
+        changed = []
+        for number, (path, text) in enumerate(texts.items(), 1):
+            changed += [path] if _written(handle, path, text) else []
+            if shown is not None:
+                shown(number, len(texts))
+        return tuple(changed)
     except OSError as error:
         raise FileError(
             f"cannot write to {os.fspath(root)}: {error.strerror}", hint="look at its rights and the room on the disk"
