@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,38 @@ def test_every_few_turns_a_model_finds_what_the_rules_miss(
         (answered,) = hf.session("@writeback").events(types="writeback.answered")
         assert answered.erased, "it has said what it had to"
         assert hf.verify().ok
+
+
+class Pausing:
+    """A model that answers when it may. Says when it is asked, and when it is asked again."""
+
+    name = "pausing"
+
+    def __init__(self) -> None:
+        self.asked, self.again, self.may = threading.Event(), threading.Event(), threading.Event()
+
+    def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
+        (self.again if self.asked.is_set() else self.asked).set()
+        assert self.may.wait(60)
+        return json.dumps({"candidates": [MEMBERS]})
+
+
+@pytest.mark.promise("K5")
+def test_two_threads_of_a_handle_do_not_ask_twice(any_address: str) -> None:
+    model = Pausing()
+    with holdfast.open(any_address, embedder="none", write_back=False, model=model, model_every=100) as hf:
+        take_turns(hf)
+        hf.memory.write_back()
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(hf.memory.write_back, "s")
+            assert model.asked.wait(60)
+            second = pool.submit(hf.memory.write_back, "s")
+            assert not model.again.wait(1.0), "somebody else of this handle is at it"
+            model.may.set()
+            first.result(60)
+            second.result(60)
+        assert not model.again.is_set(), "it was answered already"
+        assert told(hf).count(MEMBERS["content"]) == 1
 
 
 @pytest.mark.promise("K5")

@@ -189,15 +189,27 @@ class WriteBack:
         None of it is done if somebody else is at it."""
         if self._rereading is None:
             return 0
-        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now()
-        lease = await store.acquire(workspace, SESSION, self._owner, now, now + LEASE)
-        if lease is None:
-            return 0
+        taken = await self._one_at_a_time.take(_PATIENCE)
         try:
-            return await self._rereading.read(session, position, lease.fence, now=True)
+            # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
+            return await self._reread(session, position) if taken else 0
         finally:
-            with suppress(HoldfastError):
-                await store.release(workspace, SESSION, lease.fence)
+            if taken:
+                self._one_at_a_time.give_back()
+
+    async def _reread(self, session: str, position: int) -> int:
+        assert self._rereading is not None
+        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now()
+        lease = None
+        try:
+            lease = await store.acquire(workspace, SESSION, self._owner, now, now + LEASE)
+            return 0 if lease is None else await self._rereading.read(session, position, lease.fence, now=True)
+        except (StoreReadOnly, LeaseLost):
+            return 0
+        finally:
+            if lease is not None:
+                with suppress(HoldfastError):
+                    await store.release(workspace, SESSION, lease.fence)
 
     async def _read(self, session: str, position: int) -> tuple[Taken, Owner | None]:
         """The last turns, and whose they are; nobody's any more if that person was erased.
