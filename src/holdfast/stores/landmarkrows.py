@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import CheckpointConflict
@@ -43,7 +43,7 @@ def checked_part(place: Sequence[Any], row: Sequence[Any]) -> Part:
     return part if checksum(*place, *fields) == row[-1] else part._replace(body=b"")
 
 
-def placed(beside: Beside, records: Sequence[Record]) -> Iterable[Landmark]:
+def placed(beside: Beside, records: Sequence[Record]) -> list[Landmark]:
     """The landmarks of an append at the positions and times that its events got."""
     events = [records[one.position] for one in beside.landmarks]
     return [

@@ -175,6 +175,25 @@ class LandmarkContract(PartContract):
             await store_beside(handle, "s", whole("3", (7, 2)), expected=1)
         await self.expect_nothing_of_the_third(handle)
 
+    @pytest.mark.promise("C8")
+    @both_faces
+    async def test_what_must_be_followed_is_what_is_there_now(self, open: Opener) -> None:
+        handle = await open()
+        two = await open() if self.shared else handle
+        for number, one in enumerate([two, handle, two, handle, handle]):
+            before = str(number - 1) if number else None
+            await store_beside(one, "s", whole(str(number), (7, number), ("n", before)))
+        await store_beside(handle, "s", Beside([], removed=[("n", "4")], only_strands=[]))
+        with pytest.raises(CheckpointConflict) as caught:
+            await store_beside(handle, "s", whole("5", (7, 0), ("n", "4")))
+        assert caught.value.found == "3"
+        with pytest.raises(StrandMoved):
+            await store_beside(handle, "s", whole("5", (7, 5)))
+        both = [Landmark("n", "late", 1, 5), Landmark("n", "early", 0, 5)]
+        await store_beside(handle, "s", Beside(both, after=("n", "3")), size=2)
+        await store_beside(handle, "s", whole("6", (7, 0), ("n", "late")))
+        assert (await handle.verify()).ok
+
     async def expect_nothing_of_the_third(self, handle: AsyncHoldfast) -> None:
         """What the two tests before stored is there, and no more."""
         assert (await handle.session("s").head()).position == 2

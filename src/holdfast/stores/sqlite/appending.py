@@ -14,7 +14,7 @@ import apsw
 from ...errors import PositionConflict
 from ...ports import GENESIS, Append, Appended, Head, LeaseRow, Record, SubjectGone, Touched
 from ..rowcheck import checksum, expect_intact
-from .landmarks import check_beside, write_beside
+from .landmarks import Marks, check_beside, write_beside
 from .leases import check_fence, release_lease
 from .memories import Counts, settle_memories
 from .runs import changed_by, write_run
@@ -55,13 +55,15 @@ class Appender:
         """Leases as they were last seen. Whoever changes one through this connection forgets them."""
         self.counts = Counts()
         """Of pools of memories, likewise."""
+        self.marks = Marks()
+        """Of landmarks and strands, likewise."""
         self._staged: list[Any] = []
         self._staged_keys: dict[tuple[int, str], list[Record]] = {}
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
         version = self._one("PRAGMA data_version", ())
-        if version != self._version or max(len(self.heads), len(self.counts.pools)) > _REMEMBERED:
+        if version != self._version or max(len(self.heads), len(self.counts.pools), len(self.marks)) > _REMEMBERED:
             self.forget()
             self._version = version
 
@@ -72,6 +74,7 @@ class Appender:
         self._subjects.clear()
         self.leases.clear()
         self.counts.clear()
+        self.marks.clear()
         self._staged.clear()
         self._staged_keys.clear()
 
@@ -95,7 +98,7 @@ class Appender:
             self._check_subject(workspace, request.subject)
         rows = changed_by(self._connection, workspace, request.changes) if request.changes else ()
         if request.beside is not None:
-            check_beside(self._connection, session, -1 if sid is None else sid, request.beside)
+            check_beside(self._connection, session, -1 if sid is None else sid, request.beside, self.marks)
         records = request.place(head)
         beside = request.beside
         memories = None
@@ -111,7 +114,7 @@ class Appender:
         for blob in request.blobs:
             self._connection.execute(Q.add_blob, (workspace, *blob))
         if beside is not None:
-            write_beside(self._connection, sid, beside, records)
+            write_beside(self._connection, sid, beside, records, self.marks)
         done = Touched() if memories is None else memories.written(sid)
         for record in records:
             self._staged += (sid, *record)

@@ -68,6 +68,7 @@ class Writing:
                 result = self._committed(work)
                 self.appender.leases.clear()
                 self.appender.counts.clear()
+                self.appender.marks.clear()
         except BROKEN as error:
             raise explain(error, self.path) from error
         self.bell.ring()
