@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 from programs.faroff import Open
-from programs.savers import checkpoints_of, form_of, plain, texts
+from programs.savers import as_they_are, checkpoints_of, form_of, plain, texts
 
 import holdfast
 from holdfast import crashpoints
 from holdfast.context.checkpoints import Checkpoints
 from holdfast.errors import CheckpointConflict, StoreError
-from holdfast.journal.forms import Items
+from holdfast.journal.events import Draft
+from holdfast.journal.forms import Items, Leaf
+from holdfast.journal.journal import Journal
+from holdfast.journal.writing import Prepared
 from holdfast.runtime import drive
 
 
@@ -216,6 +219,33 @@ def test_what_is_patient_goes_with_the_next_checkpoint(open_one: Open) -> None:
     crashpoints.listen(None)
     assert points.count("append.encoded") == 1
     expect(open_one(), [0, 1], [1])
+
+
+@pytest.mark.promise("C2")
+def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = open_one()
+    cp, journal = checkpoints_of(hf), hf._core._journal
+    saving(cp, 0)()
+    cp._weaver._lane("s")._patience = 30.0
+    encoded: list[tuple[str, int]] = []
+
+    def prepare(draft: Draft, *given: Any, **named: Any) -> Prepared:
+        encoded.append((draft.type, threading.get_ident()))
+        return Journal.prepare(journal, draft, *given, **named)
+
+    monkeypatch.setattr(journal, "prepare", prepare)
+    form = {"w": Items([b"write 1 " * 30], bytes, as_they_are), "deep": {"small": Leaf(b"1"), "none": Leaf(b"")}}
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(threading.get_ident).result()
+        attached = pool.submit(attaching(cp, 1, form, patient=True))
+        while not any(one.ahead for one in list(cp._weaver._lane("s")._waiting)):
+            time.sleep(0.001)
+        saving(cp, 1)()
+        attached.result()
+    assert encoded == [("writes", waits), ("checkpoint", threading.get_ident())]
+    (found,) = drive(checkpoints_of(open_one()).attached("s", "main", "c0"))
+    assert found.fields == {"w": [b"write 1 " * 30], "deep": {"small": b"1", "none": b""}}
+    assert hf.verify().ok
 
 
 def test_nothing_follows_and_patience_ends(open_one: Open) -> None:

@@ -7,8 +7,10 @@ is made of, and the bodies that were not there yet: all in one transaction.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from ..errors import CheckpointConflict, CheckpointDamaged, InvalidInput, JournalDamaged, PositionConflict
 from ..journal.events import Draft, check_name
@@ -27,8 +29,7 @@ _LATEST = 2**62
 _REMEMBERED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(msgspec.Struct, frozen=True):
     """A checkpoint: where it lies, what was noted with it, and, once they are read, its fields. `skipped` are the newer
     ones that could not be read, and why."""
 
@@ -42,7 +43,6 @@ class Saved:
     digest: bytes
     fields: dict[str, Any] | None = None
     skipped: tuple[CheckpointDamaged, ...] = ()
-    landmark: Landmark | None = field(default=None, repr=False)
 
 
 class Attached(NamedTuple):
@@ -98,15 +98,15 @@ class Checkpoints:
         names = (name, like or name)
         order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor, also)
         try:
-            landmark, digest, noted = await self._weaver.store(order)
+            stored = await self._weaver.store(order)
         except CheckpointConflict as conflict:
             self._newest.pop((session, name), None)
             if not remembered:
                 raise CheckpointConflict(session, name, after, conflict.found) from None
             order = order._replace(after=(name, await self._own_newest(session, name, after)))
-            landmark, digest, noted = await self._weaver.store(order)
+            stored = await self._weaver.store(order)
         self._remember(session, name, id)
-        return Saved(session, name, id, landmark.position, landmark.time, pinned, noted, digest, landmark=landmark)
+        return Saved(session, name, id, stored.position, stored.time, pinned, stored.note, stored.digest)
 
     def _remember(self, session: str, name: str, id: str) -> None:
         """What is the newest under a name, as far as this handle knows."""
@@ -229,7 +229,7 @@ class Checkpoints:
         if events[0].erased:
             return None
         note, digest = events[0].data["note"], events[0].data["digest"]
-        return Saved(found.session, name, id, position, time, pinned, note, digest, landmark=found.landmark)
+        return Saved(found.session, name, id, position, time, pinned, note, digest)
 
     async def _filled(self, found: Found) -> Saved | None:
         """A checkpoint with its fields; None if it is gone. What does not match is looked at again: somebody may have

@@ -13,6 +13,8 @@ import time
 from typing import Any, NamedTuple
 
 from ..journal.forms import Fields
+from ..journal.owners import Owner
+from ..journal.writing import Prepared
 from ..ports import Landmark
 from ..runtime import Turn, is_driven
 
@@ -46,20 +48,30 @@ class Order(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """Where a state lies, its digest, and its note as reading will give it back."""
+    """Where and when a state was stored, its digest, and its note as reading will give it back."""
 
-    landmark: Landmark
+    position: int
+    time: int
     digest: bytes
     note: dict[str, Any]
+
+
+class Ahead(NamedTuple):
+    """An order's event, encoded before its turn came: for whom, and for which digest of the state."""
+
+    owner: Owner
+    digest: bytes
+    event: Prepared
 
 
 class Passenger:
     """An order on its way, and what came of it."""
 
-    __slots__ = ("_settled", "driven", "error", "order", "stored", "taken")
+    __slots__ = ("_settled", "ahead", "driven", "error", "order", "stored", "taken")
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self.ahead: Ahead | None = None
         self.driven = is_driven()
         self.taken = False
         self.stored: Stored | None = None

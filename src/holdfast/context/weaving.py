@@ -10,19 +10,20 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..crashpoints import reach
-from ..errors import StoreError
+from ..errors import HoldfastError, StoreError
 from ..journal.events import Draft
 from ..journal.forms import Form, Kept, bodies_of
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.weaving import Woven, weave_all
+from ..journal.weaving import Woven, digest_of, weave_all
 from ..journal.writing import Prepared
 from ..ports import Appended, Beside, Landmark, Part, StrandMoved, SubjectGone
 from ..runtime import is_driven
-from .lanes import Lane, Order, Passenger, Stored
+from .lanes import Ahead, Lane, Order, Passenger, Stored
 
 _REMEMBERED = 200
 _LANES = 1000
@@ -44,6 +45,7 @@ class Weaver:
         passenger = lane.enter(order)
         try:
             if order.patient:
+                await self._encode_ahead(passenger)
                 await lane.linger(passenger)
             while not passenger.arrived:
                 mine = await lane.turn.take()
@@ -59,6 +61,15 @@ class Weaver:
         finally:
             lane.leave(passenger)
         return passenger.outcome()
+
+    async def _encode_ahead(self, passenger: Passenger) -> None:
+        """Use the time of waiting: whoever takes it along need not encode its event."""
+        order = passenger.order
+        with suppress(HoldfastError):  # what is wrong with it is said when it is stored
+            owner = await self._journal.owner(order.subject)
+            digest = digest_of(order.form, owner.salt)
+            if digest is not None:
+                passenger.ahead = Ahead(owner, digest, self._encoded(order, digest, owner))
 
     def _lane(self, session: str) -> Lane:
         with self._lock:
@@ -92,7 +103,7 @@ class Weaver:
         """Whether they have their outcomes: many of them have none as long as one can be refused."""
         outcomes: Sequence[Stored | Exception]
         try:
-            outcomes = await self._store([one.order for one in taken])
+            outcomes = await self._store(taken)
         except Exception as error:  # noqa: BLE001 - raised where the passenger waits
             if len(taken) > 1 and not isinstance(error, StoreError):
                 return False  # nothing is stored: after a refusal, or before it came to that
@@ -101,33 +112,40 @@ class Weaver:
             one.settle(outcome)
         return True
 
-    async def _store(self, orders: list[Order]) -> list[Stored]:
-        session, stale = orders[0].session, None
+    async def _store(self, taken: list[Passenger]) -> list[Stored]:
+        orders = [one.order for one in taken]
+        session, fence = orders[0].session, orders[0].fence
+        stale: tuple[int, int] | None = None
         while True:
             owner = await self._journal.owner(orders[0].subject)
             kept = await self._last(orders, owner, stale)
             woven = weave_all([(order.name, order.form) for order in orders], kept, owner.salt)
-            prepared = [self._prepared(*one, owner) for one in zip(orders, woven, strict=True)]
+            prepared = [self._prepared(*one, owner) for one in zip(taken, woven, strict=True)]
             beside = self._beside(orders, woven, owner)
+            # Learnt now, and forgotten if it fails: after the sync the same takes three times as long.
+            self._learn(kept, orders, woven)
             reach("checkpoint.woven")
             try:
-                done = await self._journal.append_prepared(
-                    session, prepared, owner, fence=orders[0].fence, beside=beside
-                )
-            except StrandMoved:
-                if kept.tip == woven[0].start:  # not by a neighbour in this process: look at the store
-                    self.forget(session)
-                    stale = kept
-                continue
-            except SubjectGone:
-                self._journal.forget_owners()
+                done = await self._journal.append_prepared(session, prepared, owner, fence=fence, beside=beside)
+            except BaseException as error:
                 self.forget(session)
-                continue
-            self._learn(kept, orders, woven)
-            return _stored(beside, done, woven, prepared)
+                if isinstance(error, StrandMoved):
+                    stale = (woven[0].strand, woven[0].start)
+                elif isinstance(error, SubjectGone):
+                    self._journal.forget_owners()
+                else:
+                    raise
+            else:
+                return _stored(done, woven, prepared)
 
-    def _prepared(self, order: Order, woven: Woven, owner: Owner) -> Prepared:
-        noted = {"note": order.note, "digest": woven.digest}
+    def _prepared(self, passenger: Passenger, woven: Woven, owner: Owner) -> Prepared:
+        ahead = passenger.ahead
+        if ahead is not None and ahead.digest == woven.digest and ahead.owner == owner:
+            return ahead.event
+        return self._encoded(passenger.order, woven.digest, owner)
+
+    def _encoded(self, order: Order, digest: bytes, owner: Owner) -> Prepared:
+        noted = {"note": order.note, "digest": digest}
         return self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)
 
     def _beside(self, orders: list[Order], woven: list[Woven], owner: Owner) -> Beside:
@@ -157,9 +175,9 @@ class Weaver:
 
     # -- what is remembered
 
-    async def _last(self, orders: list[Order], owner: Owner, stale: Kept | None) -> Kept:
+    async def _last(self, orders: list[Order], owner: Owner, stale: tuple[int, int] | None) -> Kept:
         """What the session's states are made of, as far as this owner may share it; a fresh strand if nothing is, or if
-        the one that was found is the one that was tried in vain."""
+        the one that was found, and its end, is the one that was tried in vain."""
         place = (orders[0].session, owner.ref)
         with self._lock:
             known = self._kept.get(place)
@@ -167,7 +185,7 @@ class Weaver:
                 self._kept.move_to_end(place)
                 return known
         known = await self._newest(orders, owner)
-        if stale is not None and (known.strand, known.tip) == (stale.strand, stale.tip):
+        if (known.strand, known.tip) == stale:
             known = self._fresh()
         return self.remember(orders[0].session, owner, known)
 
@@ -228,11 +246,10 @@ class Weaver:
             raise ValueError(f"a part of it is missing or broken ({error})") from error
 
 
-def _stored(beside: Beside, done: Appended, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
-    together = zip(beside.landmarks, done.records, woven, prepared, strict=False)
+def _stored(done: Appended, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
     return [
-        Stored(landmark._replace(position=record.position, time=record.time), one.digest, event.data["note"])
-        for landmark, record, one, event in together
+        Stored(record.position, record.time, one.digest, event.data["note"])
+        for record, one, event in zip(done.records, woven, prepared, strict=True)
     ]
 
 

@@ -51,6 +51,28 @@ def weave_all(states: Iterable[tuple[str | None, Fields]], kept: Kept, salt: byt
     return woven
 
 
+def digest_of(fields: Fields, salt: bytes) -> bytes | None:
+    """The digest of a state, before it is put together; None if some of it is not encoded yet."""
+    digester = Digester(salt)
+    return None if _is_lazy(fields) else _digest(fields, digester)
+
+
+def _is_lazy(fields: Fields) -> bool:
+    """Whether there are lists whose items are encoded only where they are new."""
+    return any(
+        _is_lazy(value) if type(value) is dict else type(value) is Items and value.encode is not bytes
+        for value in fields.values()
+    )
+
+
+def _digest(value: Any, digester: Digester) -> bytes:
+    if type(value) is Leaf:
+        return digester.body(value.body)
+    if type(value) is Items:
+        return digester.items(map(digester.body, value.values)).digest()
+    return digester.fields({name: _digest(inner, digester) for name, inner in value.items()})
+
+
 class _Weaving:
     def __init__(self, kept: Kept, digester: Digester) -> None:
         self._kept = kept

@@ -176,6 +176,21 @@ class Reading:
         return items
 
 
+_FEW = 8
+"""Items of a list that are serialized at once. In a longer one most are probably known, and those need not be."""
+
+
+def serialized(form: Fields) -> Fields:
+    """A form whose short lists are serialized already."""
+    return {name: _serialized(value) for name, value in form.items()}
+
+
+def _serialized(value: Leaf | Items | Fields) -> Leaf | Items | Fields:
+    if isinstance(value, Items) and len(value.values) <= _FEW:
+        return Items([value.encode(item) for item in value.values], bytes, _themselves)
+    return serialized(value) if isinstance(value, dict) else value
+
+
 def stored(fields: Mapping[str, Any]) -> Fields:
     """The form of fields as they were read, to be saved elsewhere."""
     return {name: _stored(field) for name, field in fields.items()}

@@ -9,7 +9,7 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
 from ...context.checkpoints import Attached
 from ...journal.forms import Fields
-from .channels import Reading, Shaping
+from .channels import Reading, Shaping, serialized
 from .serial import Values, pack_id, unpack_id
 
 
@@ -20,7 +20,8 @@ def pack_writes(
     data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
     if path:
         data["path"] = path
-    return data, Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    form = Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    return data, serialized(form)
 
 
 def pending(calls: Iterable[Attached], values: Values) -> list[PendingWrite]:
