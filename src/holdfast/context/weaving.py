@@ -164,9 +164,9 @@ class Weaver:
                 kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
 
     def _landmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Landmark:
-        name, id = order.landmark.name, order.landmark.id
+        name, id, _, _, expires, pinned, _, _, _ = order.landmark
         sealed = self._journal.landmarks.seal_form(order.session, name, id, woven.form, owner)
-        return order.landmark._replace(position=number, owner=owner.ref, form=sealed)
+        return Landmark(name, id, number, 0, expires, pinned, owner.ref, sealed)
 
     def _parts(self, session: str, woven: Woven, owner: Owner) -> tuple[Part, ...]:
         if not woven.bodies:

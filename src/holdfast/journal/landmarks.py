@@ -130,7 +130,8 @@ class Landmarks:
 
     def seal_form(self, session: str, name: str, id: str, form: bytes, owner: Owner) -> bytes:
         """A form as it lies in a landmark's row."""
-        return self.enclose(form, owner, _pack((self._workspace, session, name, id)))
+        where = _pack((self._workspace, session, name, id)) if owner.data_key else b""
+        return self.enclose(form, owner, where)
 
     async def open_form(self, session: str, landmark: Landmark, owner: Owner) -> Form:
         """The form of a landmark. ValueError if it was changed or moved."""

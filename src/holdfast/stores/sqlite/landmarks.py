@@ -7,8 +7,15 @@ from typing import Any
 import apsw
 
 from ...ports import Beside, Record
-from ..landmarkrows import landmark_columns, part_columns, placed, refuse_second
+from ..landmarkrows import landmark_columns, part_columns, refuse_second
+from ..rowcheck import checksum
 from .sql import Q
+
+_COLUMNS = 10
+_MOST_ROWS = 8
+_ROW = Q.write_landmark[Q.write_landmark.rindex("(") :]
+_WRITES = [Q.write_landmark + f", {_ROW}" * more for more in range(_MOST_ROWS)]
+"""The statement for one landmark, for two, three, …: a checkpoint and the writes before it are one call to SQLite."""
 
 
 class Marks:
@@ -72,10 +79,16 @@ def write_beside(connection: apsw.Connection, sid: int, beside: Beside, records:
 
 
 def _set_landmarks(connection: apsw.Connection, sid: int, beside: Beside, records: list[Record], marks: Marks) -> None:
-    landmarks = placed(beside, records)
-    for landmark in landmarks:
-        connection.execute(Q.write_landmark, landmark_columns((sid,), landmark))
-        marks.newest[sid, landmark.name] = landmark.id
-    if len({landmark.name for landmark in landmarks}) < len(landmarks):  # which of those is the newest is for SQLite
-        for landmark in landmarks:
-            marks.newest.pop((sid, landmark.name), None)
+    values: list[Any] = []
+    for name, id_, index, _, expires, pinned, owner, form, _ in beside.landmarks:
+        record = records[index]
+        fields = (sid, name, id_, record.position, record.time, expires, int(pinned), owner, form)
+        values += (*fields, checksum(*fields))
+        marks.newest[sid, name] = id_
+    most = _MOST_ROWS * _COLUMNS
+    for start in range(0, len(values), most):
+        rows = values[start : start + most]
+        connection.execute(_WRITES[len(rows) // _COLUMNS - 1], rows)
+    if len({one.name for one in beside.landmarks}) < len(beside.landmarks):  # SQLite knows which of those is the newest
+        for one in beside.landmarks:
+            marks.newest.pop((sid, one.name), None)

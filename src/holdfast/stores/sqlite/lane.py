@@ -52,6 +52,8 @@ class SqliteLane:
         writing, group = self._writing, self._group
         if group.leading or group.in_lane or writing.held_by is not None or self._store.refusal is not None:
             return None
+        if writing.room.short:
+            return None  # the long way makes room in the log
         try:
             group.in_lane = True
             reach("append.begun")
@@ -59,6 +61,7 @@ class SqliteLane:
                 try:
                     writing.lock.take_now()
                     last = self._insert(now, events)
+                    writing.room.committed()
                 except BaseException:
                     writing.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
                     raise

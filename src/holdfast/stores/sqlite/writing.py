@@ -20,6 +20,7 @@ from ...runtime import Bell
 from ..group import Ticket
 from .appending import Appender
 from .connection import SqliteSettings, connect, explain, migrate, translated
+from .logroom import LogRoom
 from .writelock import NoLock, WriteLock
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ class Writing:
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
         """The thread that has a transaction of its own now."""
+        self.room = LogRoom(None if settings.readonly or settings.vfs else settings.path)
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -80,10 +82,13 @@ class Writing:
             connection.execute("BEGIN IMMEDIATE")
             self.appender.refresh()
             result = work(connection)
+            if self.room.short:
+                self.room.widen()
             connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
             raise
+        self.room.committed()
         return result
 
     def _roll_back(self) -> None:
@@ -98,9 +103,11 @@ class Writing:
         try:
             with self.mutex, self.lock:
                 try:
-                    done = self.appender.one_quickly(request)
+                    done = None if self.room.short else self.appender.one_quickly(request)
                     if done is None:
                         done = self._committed(lambda _: self._apply_one(request))
+                    else:
+                        self.room.committed()
                 except BaseException:
                     self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
                     raise
@@ -130,8 +137,10 @@ class Writing:
         try:
             with self.mutex, self.lock:
                 try:
-                    quick = self.appender.quickly([ticket.request for ticket in tickets])
+                    quick = None if self.room.short else self.appender.quickly([one.request for one in tickets])
                     outcomes = quick or self._committed(lambda _: self._apply(tickets))
+                    if quick:
+                        self.room.committed()
                 except BaseException:
                     self.appender.forget()  # as above
                     raise
@@ -230,6 +239,7 @@ class Writing:
 
     def let_go(self) -> None:
         """In a forked child: give up the share in the lock. If the parent dies with it, it must be free."""
+        self.room.close()
         if isinstance(self.lock, WriteLock):
             self.lock.close()
 
