@@ -13,6 +13,7 @@ import holdfast
 from holdfast.context.checkpoints import Checkpoints
 from holdfast.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
 from holdfast.journal.forms import Leaf
+from holdfast.ports import LandmarkQuery
 from holdfast.runtime import drive
 from holdfast.testing.clock import FakeClock
 
@@ -248,7 +249,8 @@ def test_pins_last_and_change_nothing_else(open_one: Open) -> None:
     for number in (1, 2):
         found = load(one, id=f"c{number}")
         assert found.pinned
-        assert found.landmark.expires == 5
+        (row,) = drive(one._journal.store.landmarks("default", "s", LandmarkQuery("main", f"c{number}")))
+        assert row.expires == 5
         expect(found, number)
 
 

@@ -12,6 +12,7 @@ from programs.weavers import SALT, STRAND, Writer, by_bytes, encode, items
 
 from holdfast.errors import InvalidInput
 from holdfast.journal.forms import Form, Items, Kept, Leaf
+from holdfast.journal.growing import Growing
 from holdfast.journal.weaving import shared_runs, weave
 
 # -- any edits
@@ -94,7 +95,7 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
 @given(st.lists(st.integers(0, 6), max_size=30), st.lists(st.integers(0, 6), max_size=30))
 def test_shared_runs_cover_the_list_exactly(old: list[int], new: list[int]) -> None:
     seen = upto = 0
-    for origin, first, last in shared_runs(old, new):
+    for origin, first, last in shared_runs(Growing(old), Growing(new)):
         assert first == seen < last
         seen = last
         if origin is not None:
@@ -220,9 +221,9 @@ def test_what_did_not_change_is_not_encoded_again() -> None:
 
 
 def test_the_stand_ins_of_the_list_as_it_was_are_handed_to_freeze() -> None:
-    handed: list[list[Any]] = []
+    handed: list[Sequence[Any]] = []
 
-    def freeze(values: Sequence[Any], known: list[Any]) -> list[Any]:
+    def freeze(values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         handed.append(known)
         return [*known, *by_bytes(values[len(known) :], [])]
 
@@ -262,11 +263,11 @@ def test_stand_ins_that_are_not_even_like_themselves_come_to_an_end() -> None:
     nan = float("nan")
     one = Unlike()
     for old, new in (([one, 1, one], [one, one, 2]), ([one], [one]), ([nan, 1.0, 2.0], [nan, 1.0, 3.0])):
-        runs = shared_runs(old, new)
+        runs = shared_runs(Growing(old), Growing(new))
         assert [first for _, first, _ in runs] == [0, *(last for _, _, last in runs[:-1])]
         assert runs[-1][2] == len(new)
 
-    def as_they_are(values: Sequence[Any], known: list[Any]) -> list[Any]:
+    def as_they_are(values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         return list(values)
 
     writer = Writer()
@@ -279,7 +280,7 @@ def test_a_list_is_never_taken_for_another_that_was_frozen_otherwise() -> None:
     def shout(value: str) -> bytes:
         return encode(value if value == "head" else value.upper())
 
-    def as_they_are(values: Sequence[Any], known: list[Any]) -> list[Any]:
+    def as_they_are(values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         return list(values)
 
     writer = Writer()

@@ -94,7 +94,7 @@ class Shapes:
     def _encode(self, value: Any) -> bytes:
         return self._codec.encode(value, _no_reference).payload
 
-    def _freeze(self, values: Sequence[Any], known: list[Any]) -> list[Any]:
+    def _freeze(self, values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         return [self._encode(value) for value in values]
 
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .growing import Growing
+
 pack = msgspec.msgpack.encode
 _DIGEST = 16
 FORMAT = 1
@@ -33,11 +35,11 @@ class Leaf:
 class Items:
     """A list. `encode` gives the bytes of a value; `freeze` a list of stand-ins that are equal only if the values have
     the same bytes, and that no change to the values in place can reach. It is given the stand-ins of the list as it
-    was, to use them again where nothing changed."""
+    was, to use them again where nothing changed: best by `Growing.and_more`, which copies none of them."""
 
     values: Sequence[Any]
     encode: Callable[[Any], bytes]
-    freeze: Callable[[Sequence[Any], list[Any]], list[Any]]
+    freeze: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 Fields = dict[str, Any]
@@ -66,9 +68,9 @@ class KeptItems:
     """A list as it was last stored. `keys` are its stand-ins and `frozen` is how they were made, which must be the same
     for them to be compared; there are none if it was read. `hashed` is what its digest was taken from, to go on."""
 
-    keys: list[Any]
+    keys: Growing[Any]
     frozen: tuple[Any, Any] | None
-    digests: list[bytes]
+    digests: Growing[bytes]
     spans: list[Span]
     hashed: blake2b | None = None
 
@@ -89,6 +91,8 @@ class Kept:
     names: dict[str, dict[str, Any]] = field(default_factory=dict)
     heads: dict[bytes, KeptItems] = field(default_factory=dict)
     bodies: dict[bytes, Span] = field(default_factory=dict)
+    _items: int = 0
+    """Of the lists in `heads`, in all."""
 
     def learn(self, name: str | None, fields: dict[str, Any], fresh: Iterable[tuple[bytes, Span]] = ()) -> None:
         """Remember what a stored state is made of, and which of its bodies are new."""
@@ -103,9 +107,14 @@ class Kept:
             if type(kept) is dict:
                 self._learn(kept)
             elif type(kept) is KeptItems and kept.digests:
-                _put(self.heads, kept.digests[0], kept, _HEADS)
-                while len(self.heads) > 1 and sum(len(one.digests) for one in self.heads.values()) > _HEAD_ITEMS:
-                    del self.heads[next(iter(self.heads))]
+                self._learn_head(kept.digests[0], kept)
+
+    def _learn_head(self, first: bytes, kept: KeptItems) -> None:
+        before = self.heads.pop(first, None)
+        self.heads[first] = kept
+        self._items += len(kept.digests) - (0 if before is None else len(before.digests))
+        while len(self.heads) > _HEADS or (len(self.heads) > 1 and self._items > _HEAD_ITEMS):
+            self._items -= len(self.heads.pop(next(iter(self.heads))).digests)
 
 
 def _put(remembered: dict[Any, Any], key: Any, value: Any, most: int) -> None:
@@ -275,7 +284,7 @@ class Form:
         digests = [digester.body(body) for body in found]
         if kind == 1:
             return found[0], digests[0], KeptLeaf(digests[0], None, rest[0])
-        return found, digester.items(digests).digest(), KeptItems([], None, digests, rest)
+        return found, digester.items(digests).digest(), KeptItems(Growing(), None, Growing(digests), rest)
 
 
 def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
 from .forms import FORMAT, PAGE, Digester, Fields, Items, Kept, KeptItems, KeptLeaf, Leaf, Span, flat, join, pack
+from .growing import Growing, growing
 
 _INLINE = 64
 """Bytes up to which a value lies in the form itself: a reference would hardly be shorter."""
@@ -113,20 +114,24 @@ class _Weaving:
         old = kept if type(kept) is KeptItems and kept.digests else self._like(items)
         values, way = items.values, (items.encode, items.freeze)
         bodies: list[bytes] | None = None
-        keys = items.freeze(values, old.keys if old.frozen == way else [])
+        keys = growing(items.freeze(values, old.keys if old.frozen == way else []))
         if old.frozen == way and old.keys and keys and keys[0] != old.keys[0]:  # it begins otherwise: like another?
             other = self._like(items)
             old = other if other.digests else old
         if old.frozen == way or not old.digests:
-            wanted = keys
+            runs = shared_runs(old.keys, keys)
         else:  # read from the store, where there are no stand-ins: compare by digest this once
             bodies = [items.encode(value) for value in values]
-            wanted = [self._digester.body(body) for body in bodies]
-        runs = shared_runs(old.keys if bodies is None else old.digests, wanted)
-        spans, digests = self._put_together(items, bodies, runs, old)
-        grown = runs[0][:2] == (0, 0) and runs[0][2] == len(old.digests) if runs else False
-        begun, rest = (old.hashed, digests[len(old.digests) :]) if grown and old.hashed is not None else (None, digests)
-        hashed = self._digester.items(rest, begun)
+            runs = shared_runs(old.digests, Growing(map(self._digester.body, bodies)))
+        begun = _NOTHING
+        if runs[:1] == [(0, 0, len(old.digests))]:  # by far the most common: it grew at its end, or not at all
+            begun, runs = old, runs[1:]
+        spans: list[Span] = begun.spans.copy()
+        fresh: list[bytes] = []
+        for run in runs:
+            fresh += self._continued(spans, run, items, bodies, old)
+        digests = begun.digests.and_more(fresh) if begun.digests else Growing(fresh)
+        hashed = self._digester.items(fresh if begun.hashed else digests, begun.hashed)
         return self._list(spans), hashed.digest(), KeptItems(keys, way, digests, spans, hashed)
 
     def _list(self, spans: list[Span]) -> Any:
@@ -145,28 +150,25 @@ class _Weaving:
     def _like(self, items: Items) -> KeptItems:
         """A list of the session that begins with the same item, under whatever name."""
         if not items.values:
-            return KeptItems([], None, [], [])
+            return _NOTHING
         first = self._digester.body(items.encode(items.values[0]))
-        return self._kept.heads.get(first) or KeptItems([], None, [], [])
+        return self._kept.heads.get(first) or _NOTHING
 
-    def _put_together(
-        self, items: Items, bodies: list[bytes] | None, runs: Sequence[tuple[int | None, int, int]], old: KeptItems
-    ) -> tuple[list[Span], list[bytes]]:
-        """The spans and digests of a list that is made of runs: old items from an index, or new ones (None)."""
-        spans: list[Span] = []
-        digests: list[bytes] = []
-        for origin, first, last in runs:
-            if origin is None:
-                fresh = bodies[first:last] if bodies else [items.encode(value) for value in items.values[first:last]]
-                for body in fresh:
-                    digest = self._digester.body(body)
-                    digests.append(digest)
-                    join(spans, [self._store(digest, body)])
-            else:
-                stop = origin + last - first
-                digests += old.digests[origin:stop]
-                join(spans, _slice(old.spans, origin, stop))
-        return spans, digests
+    def _continued(
+        self, spans: list[Span], run: Run, items: Items, bodies: list[bytes] | None, old: KeptItems
+    ) -> list[bytes]:
+        """The digests of one run more of a list, whose place is added to the spans."""
+        origin, first, last = run
+        if origin is not None:
+            stop = origin + last - first
+            join(spans, _slice(old.spans, origin, stop))
+            return old.digests[origin:stop]
+        digests = []
+        for body in bodies[first:last] if bodies else map(items.encode, items.values[first:last]):
+            digest = self._digester.body(body)
+            digests.append(digest)
+            join(spans, [self._store(digest, body)])
+        return digests
 
     def _store(self, digest: bytes, body: bytes) -> Span:
         """Where a body lies: the session may have it from elsewhere."""
@@ -188,12 +190,17 @@ def _page(spans: list[Span]) -> bytes:
     return pack([list(strands), numbers])
 
 
-def shared_runs(old: list[Any], new: list[Any]) -> list[tuple[int | None, int, int]]:
-    """A list as runs of (where it lies in `old`, first, last): old items in their order, and new ones (None)."""
+Run = tuple[int | None, int, int]
+"""A stretch of a list: where it lies in the list as it was (None: it is new), its first item, and where it ends."""
+_NOTHING = KeptItems(Growing(), None, Growing(), [])
+
+
+def shared_runs(old: Growing[Any], new: Growing[Any]) -> list[Run]:
+    """A list as runs: old items in their order, and new ones."""
     known, count = len(old), len(new)
-    if known and old == new[:known]:  # by far the most common: it grew at its end, or not at all
+    if known and old.heads(new):
         return [(0, 0, known), (None, known, count)] if count > known else [(0, 0, known)]
-    runs: list[tuple[int | None, int, int]] = []
+    runs: list[Run] = []
     here, there, misses = 0, 0, 0
     while here < count:
         found = _find(old, new[here], there) if there < known and misses < _MISSES else -1
@@ -211,14 +218,14 @@ def shared_runs(old: list[Any], new: list[Any]) -> list[tuple[int | None, int, i
     return runs
 
 
-def _find(old: list[Any], item: Any, start: int) -> int:
+def _find(old: Growing[Any], item: Any, start: int) -> int:
     try:
         return old.index(item, start)
     except ValueError:
         return -1
 
 
-def _common(old: list[Any], start: int, new: list[Any], first: int) -> int:
+def _common(old: Growing[Any], start: int, new: Growing[Any], first: int) -> int:
     """How many items are the same from here on."""
     length = min(len(old) - start, len(new) - first)
     if old[start : start + length] == new[first : first + length]:

@@ -13,6 +13,7 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from ...journal.forms import Fields, Items, Leaf
+from ...journal.growing import Growing
 from .serial import Values
 from .standins import Dump, freeze
 
@@ -30,7 +31,7 @@ class Seen(NamedTuple):
     """The items of a list when they were last saved or loaded, and their stand-ins."""
 
     items: Sequence[Any]
-    stand_ins: list[Any]
+    stand_ins: Growing[Any]
 
     def heads(self, items: Sequence[Any]) -> bool:
         """Whether a list begins with these very objects."""
@@ -121,11 +122,14 @@ class _Freezing:
         self._lists = lists
         self._path = path
 
-    def __call__(self, items: Sequence[Any], known: list[Any]) -> list[Any]:
+    def __call__(self, items: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         seen = self._seen
         if seen is not None and seen.heads(items):
             fresh = items[len(seen.items) :]
-            found = seen.stand_ins + freeze(fresh, [], self._dump) if fresh else seen.stand_ins
+            more = freeze(fresh, [], self._dump)
+            # Of one kind, or the longer list would say of itself that all are messages.
+            alike = type(more) is type(seen.stand_ins) or not fresh
+            found = seen.stand_ins.and_more(more) if alike else Growing([*seen.stand_ins, *more])
         else:
             found = freeze(items, known, self._dump)
         self._lists[self._path] = Seen(items, found)
@@ -202,5 +206,5 @@ def _stored(field: Any) -> Leaf | Items | Fields:
     return stored(field) if isinstance(field, dict) else Items(field, bytes, _themselves)
 
 
-def _themselves(bodies: Sequence[Any], _: list[Any]) -> list[Any]:
+def _themselves(bodies: Sequence[Any], _: Sequence[Any]) -> Sequence[Any]:
     return list(bodies)

@@ -5,80 +5,64 @@ compared with the stand-in that was there, at the speed of `==` on dicts; only w
 does not see, such as 1 to True, is not seen here.
 
 A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
-memory. So messages are compared column by column, and whatever is empty has one stand-in.
+memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one stand-in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from operator import attrgetter
+from operator import attrgetter, eq
 from typing import Any
 
 from pydantic import BaseModel
+
+from ...journal.growing import Growing
 
 Dump = Callable[[Any], bytes]
 _ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 _NO_DICT: dict[Any, Any] = {}
 _NO_LIST: list[Any] = []
-_fields = attrgetter("__dict__")
-_extra = attrgetter("__pydantic_extra__")
+_live_message = attrgetter("__class__", "__dict__", "__pydantic_extra__")
+"""All that can change about a message. Its stand-in is the same, copied."""
 
 
-class _Messages(list[Any]):
-    """The stand-ins of messages, and the same once more as columns."""
+class Messages(Growing[Any]):
+    """The stand-ins of messages, where each item is one."""
 
-    __slots__ = ("extras", "fields", "kinds")
+    __slots__ = ()
 
-    def __init__(self, stand_ins: list[Any]) -> None:
-        super().__init__(stand_ins)
-        columns = [one if type(one) is tuple else (None, None, None) for one in stand_ins]
-        self.kinds, self.fields, self.extras = (
-            [one[0] for one in columns],
-            [one[1] for one in columns],
-            [one[2] for one in columns],
-        )
-
-    def heads(self, kinds: list[Any], fields: list[Any], extras: list[Any]) -> bool:
+    def stand_for(self, items: Sequence[Any]) -> bool:
         """Whether a list begins with what these stand for."""
-        count = len(self)
-        return (
-            0 < count <= len(kinds)
-            and kinds[:count] == self.kinds
-            and _equal(fields[:count], self.fields)
-            and _equal(extras[:count], self.extras)
-        )
-
-    def and_more(self, more: list[Any]) -> _Messages:
-        """These and some others."""
-        fresh = _Messages(more)
-        joined = _Messages([])
-        joined += self
-        joined += fresh
-        joined.kinds = self.kinds + fresh.kinds
-        joined.fields = self.fields + fresh.fields
-        joined.extras = self.extras + fresh.extras
-        return joined
+        if not 0 < len(self) <= len(items):
+            return False
+        try:
+            return all(map(eq, self, map(_live_message, items)))
+        except (AttributeError, ValueError):  # no message; an array inside, which has no one answer
+            return False
 
 
-def freeze(items: Sequence[Any], known: list[Any], dump: Dump) -> list[Any]:
+def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[Any]:
     """The stand-ins of items. Where the one in `known` still holds, it is that very object."""
-    kinds = list(map(type, items))
-    if not all(map(_is_transparent, set(kinds))):
-        return _frozen([_live(item, dump) for item in items], items, known, dump)
-    fields, extras, count = list(map(_fields, items)), list(map(_extra, items)), len(known)
-    if type(known) is not _Messages or not known.heads(kinds, fields, extras):
-        return _Messages(_frozen(list(zip(kinds, fields, extras, strict=True)), items, known, dump))
-    if count == len(items):
-        return known
-    more = zip(kinds[count:], fields[count:], extras[count:], strict=True)
-    return known.and_more([_copied(live, item, dump) for live, item in zip(more, items[count:], strict=True)])
+    if isinstance(known, Messages) and known.stand_for(items):
+        fresh = items[len(known) :]
+        if not fresh:
+            return known
+        if _are_messages(fresh):
+            return known.and_more([_copied(_live_message(item), item, dump) for item in fresh])
+    if _are_messages(items):
+        return Messages(_frozen(list(map(_live_message, items)), items, known, dump))
+    return Growing(_frozen([_live(item, dump) for item in items], items, known, dump))
 
 
-def _frozen(live: list[Any], items: Sequence[Any], known: list[Any], dump: Dump) -> list[Any]:
+def _are_messages(items: Sequence[Any]) -> bool:
+    return all(map(_is_transparent, set(map(type, items))))
+
+
+def _frozen(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: Dump) -> list[Any]:
     """Stand-ins from all that can change about the items."""
     count = len(known)
-    if count and _equal(live[:count], known):
+    if count and _equal(live[:count], list(known)):
         return [*known, *(_copied(*one, dump) for one in zip(live[count:], items[count:], strict=True))]
     kept = [old if _equal(one, old) else None for one, old in zip(live, known, strict=False)]
     kept += [None] * (len(items) - len(kept))
@@ -97,7 +81,7 @@ def _live(item: Any, dump: Dump) -> Any:
     kind: Any = type(item)
     if kind is str or kind is dict or kind is list:
         return item
-    return (kind, _fields(item), _extra(item)) if _is_transparent(kind) else dump(item)
+    return _live_message(item) if _is_transparent(kind) else dump(item)
 
 
 def _copied(live: Any, item: Any, dump: Dump) -> Any:
