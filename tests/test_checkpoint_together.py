@@ -91,6 +91,21 @@ def attaching(cp: Checkpoints, number: int, form: Any = None, **options: Any) ->
     return lambda: drive(cp.attach("s", "main", "c0", {"n": number}, type="writes", form=form, **options))
 
 
+def talking(cp: Checkpoints, said: str) -> Callable[[], Any]:
+    """Saves a talk in which each letter is a turn, under the name of all of them."""
+    form = {"talk": texts([letter * 300 for letter in said])}
+    return lambda: drive(cp.save("s", "main", form, {}, id=said))
+
+
+def expect_talks(hf: holdfast.Holdfast, *talks: str) -> None:
+    """That each of these is there, for whoever looks."""
+    for said in talks:
+        found = drive(checkpoints_of(hf).load("s", "main", id=said))
+        assert found is not None
+        assert found.fields == {"talk": [letter.encode() * 300 for letter in said]}
+    assert hf.verify().ok
+
+
 def expect(hf: holdfast.Holdfast, numbers: list[int], attached: list[int]) -> None:
     """That these checkpoints and what is attached to the first are there, for whoever looks."""
     cp = checkpoints_of(hf)
@@ -246,6 +261,53 @@ def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pyte
     (found,) = drive(checkpoints_of(open_one()).attached("s", "main", "c0"))
     assert found.fields == {"w": [b"write 1 " * 30], "deep": {"small": b"1", "none": b""}}
     assert hf.verify().ok
+
+
+@pytest.mark.promise("C8", "J5")
+def test_whoever_waited_in_vain_builds_on_what_is_stored(open_one: Open) -> None:
+    cp, other = checkpoints_of(open_one()), checkpoints_of(open_one())
+    talking(cp, "o")()
+    assert drive(other.load("s", "main")) is not None
+    with held(cp) as hold:
+        first = hold.behind(talking(cp, "oa"))
+        talking(other, "op")()  # by another process: as many new bodies, at the same place
+        second = hold.behind(talking(cp, "oab"))
+        second.result()  # the turn did not come within its time
+        assert not first.done()
+    first.result()
+    expect_talks(open_one(), "o", "oa", "op", "oab")
+
+
+@pytest.mark.promise("C8")
+def test_after_an_interrupt_nothing_is_built_on_what_was_not_stored(open_one: Open) -> None:
+    cp, other = checkpoints_of(open_one()), checkpoints_of(open_one())
+    talking(cp, "o")()
+    assert drive(other.load("s", "main")) is not None
+
+    def interrupt(point: str) -> None:
+        if point == "checkpoint.woven":
+            raise KeyboardInterrupt
+
+    crashpoints.listen(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        talking(cp, "oa")()
+    crashpoints.listen(None)
+    talking(other, "op")()
+    talking(cp, "oab")()
+    expect_talks(open_one(), "o", "op", "oab")
+
+
+def test_what_is_forgotten_while_a_state_is_stored_stays_forgotten(open_one: Open) -> None:
+    cp = checkpoints_of(open_one())
+    saving(cp, 0)()
+    with held(cp) as hold:
+        done = hold.behind(saving(cp, 1))
+        cp.forget()
+    done.result()
+    assert not cp._weaver._kept
+    saving(cp, 2)()
+    assert cp._weaver._kept
+    expect(open_one(), [0, 1, 2], [])
 
 
 def test_nothing_follows_and_patience_ends(open_one: Open) -> None:

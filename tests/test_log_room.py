@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.stores.sqlite import logroom
 from holdfast.stores.sqlite.logroom import LogRoom
 
 
@@ -78,27 +78,76 @@ def test_somebody_else_who_writes_the_same_file_loses_nothing(tmp_path: Path) ->
 
 def test_only_what_lies_behind_the_end_is_written(tmp_path: Path) -> None:
     log = tmp_path / "agent.db-wal"
-    log.write_bytes(b"x" * 5000)
-    room = LogRoom(str(tmp_path / "agent.db"))
-    while not room.short:
+    log.write_bytes(b"x" * 9000)
+    room = LogRoom()
+    room.open(str(log))
+    assert not room.is_due
+    while not room.is_due:
         room.committed()
-    log.write_bytes(b"y" * 9000)  # it went on since
-    room.widen()
-    assert log.read_bytes().rstrip(b"\0") == b"y" * 9000
-    assert log.stat().st_size == 9000 + 256 * 1024
-    for _ in range(30):
-        room.committed()
-    assert not room.short  # there is room
+    log.write_bytes(b"y" * 9500)  # it went on since
+    room.see_to()
+    assert log.read_bytes() == b"y" * 9500 + bytes(256 * 1024)
+    room.see_to()
+    assert log.stat().st_size == 9500 + 256 * 1024  # there is room
+    with log.open("r+b") as file:
+        file.write(b"z" * 200_000)
+    room.see_to()
+    assert log.read_bytes().rstrip(b"\0") == b"z" * 200_000
+    assert log.stat().st_size > 200_000 + 256 * 1024
     os.truncate(log, 0)
-    for _ in range(30):
-        room.committed()
-    assert not room.short  # nothing was written to it
-    with log.open("ab") as file:
-        file.write(b"z")
-    for _ in range(30):
-        room.committed()
-    assert room.short
+    room.see_to()
+    assert log.read_bytes() == bytes(256 * 1024)
     room.close()
+    assert not room.is_due
+
+
+@pytest.mark.promise("L1")
+def test_handles_that_write_in_turn_share_the_room(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with ExitStack() as stack:
+        handles = [stack.enter_context(holdfast.open(path)) for _ in range(3)]
+        for number in range(1_500):
+            handles[number % 3].session("s").append("note", number)
+        assert log_of(path).stat().st_size < 10 * 2**20  # what SQLite lets it grow to, and no more
+        expect_after_a_crash(path, 1_500, tmp_path / "copy")
+
+
+def test_a_process_that_goes_to_another_folder_touches_no_other_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    with holdfast.open("agent.db") as one, holdfast.open(tmp_path / "two" / "agent.db") as two:
+        two.session("s").append("note", "theirs")
+        monkeypatch.chdir(tmp_path / "two")
+        before = log_of(tmp_path / "two" / "agent.db").read_bytes()
+        for number in range(100):
+            one.session("s").append("note", number)
+        assert log_of(tmp_path / "two" / "agent.db").read_bytes() == before
+        assert [event.data for event in one.session("s").events()] == list(range(100))
+        assert Path(one._core._journal.store._settings.path).is_absolute()  # more connections are opened by it
+
+
+@pytest.mark.promise("J3")
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_zeros_that_a_power_cut_left_half_written_hide_nothing(tmp_path: Path, encrypted: bool) -> None:
+    path, key = tmp_path / "agent.db", holdfast.new_key() if encrypted else None
+    with holdfast.open(path, file_key=key) as hf:
+        for number in range(40):
+            hf.session("s").append("note", number)
+        database, log = path.read_bytes(), log_of(path).read_bytes()
+        end = used(path)
+    end += -(end - 32) % 4120  # a page may end with zeros
+    tails = [b"", bytes(1000), b"\xff" * 9000, bytes(4120) + log[32:4152], log[4152:8272], bytes(2**20)]
+    for number, tail in enumerate(tails):
+        copy = tmp_path / f"{number}.db"
+        copy.write_bytes(database)
+        log_of(copy).write_bytes(log[:end] + tail)
+        with holdfast.open(copy, file_key=key) as hf:
+            assert [event.data for event in hf.session("s").events()] == list(range(40))
+            hf.session("s").append("note", 40)
+            assert hf.verify().ok
 
 
 @pytest.mark.promise("G3")
@@ -122,7 +171,7 @@ def test_where_no_room_can_be_made_appends_go_on(tmp_path: Path, monkeypatch: py
         tried.append(given)
         raise OSError(errno.ENOSPC, "no room")
 
-    monkeypatch.setattr(logroom.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     path = tmp_path / "agent.db"
     with holdfast.open(path) as hf:
         for number in range(60):

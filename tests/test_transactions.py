@@ -12,7 +12,8 @@ from programs.faroff import Far, Killed, killed
 
 import holdfast
 from holdfast import Holdfast, Retry, crashpoints
-from holdfast.errors import InvalidInput, StateConflict
+from holdfast.errors import InvalidInput, StateConflict, StoreError
+from holdfast.stores.sqlite.appending import Appender
 
 STORES = ["sqlite", "postgres"]
 
@@ -163,6 +164,43 @@ def test_transactions_of_several_runs_follow_one_another(hf: Holdfast) -> None:
     hf.serve([job], until_idle=True, concurrency=6)
     assert {one.status for one in hf.runs(task="job")} == {"done"}
     assert hf.run(rows) == 30
+
+
+@pytest.mark.promise("X10", "J8")
+def test_a_commit_that_sqlite_undid_by_itself_leaves_no_gap(tmp_path: Path) -> None:
+    refusals = [True]
+
+    @holdfast.step
+    def pay() -> None:
+        connection = insert("ada", 5)
+        connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, as on a disk that is full
+
+    @holdfast.task
+    def job() -> None:
+        pay()
+
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        hf.run(set_up, id="set-up")
+        with pytest.raises(StoreError):
+            hf.run(job, id="r")
+        hf.run(job, id="r")
+        assert hf.run(rows) == 1
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("J2")
+def test_an_interrupt_as_a_transaction_begins_leaves_none_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(self: Appender) -> None:
+        raise KeyboardInterrupt
+
+    with holdfast.open(tmp_path / "agent.db") as hf, holdfast.open(tmp_path / "agent.db") as other:
+        hf.session("s").append("note", 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Appender, "refresh", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                hf._core._journal.store.begin()
+        hf.session("s").append("note", 2)
+        assert [event.data for event in other.session("s").events()] == [1, 2]
 
 
 # -- shared state

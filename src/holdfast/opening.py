@@ -128,7 +128,7 @@ def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
 
     keys = master_keys(_key_source(settings.get("file_key"), "HOLDFAST_FILE_KEY"))
     chosen = SqliteSettings(
-        path,
+        os.path.abspath(path),  # as SQLite has it: the process may go to another folder later
         timeout=settings.get("timeout", 30.0),
         readonly=settings.get("readonly", False),
         file_key=keys[0] if keys else None,

@@ -35,6 +35,8 @@ class Weaver:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._kept: OrderedDict[tuple[str, bytes | None], Kept] = OrderedDict()
+        self._forgotten = 0
+        """How often `forget` was called."""
         self._lanes: OrderedDict[str, Lane] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -118,24 +120,20 @@ class Weaver:
         stale: tuple[int, int] | None = None
         while True:
             owner = await self._journal.owner(orders[0].subject)
-            kept = await self._last(orders, owner, stale)
+            kept, since = await self._take(orders, owner, stale)
             woven = weave_all([(order.name, order.form) for order in orders], kept, owner.salt)
             prepared = [self._prepared(*one, owner) for one in zip(taken, woven, strict=True)]
             beside = self._beside(orders, woven, owner)
-            # Learnt now, and forgotten if it fails: after the sync the same takes three times as long.
-            self._learn(kept, orders, woven)
+            _learn(kept, orders, woven)  # now: after the sync the same takes three times as long
             reach("checkpoint.woven")
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, fence=fence, beside=beside)
-            except BaseException as error:
-                self.forget(session)
-                if isinstance(error, StrandMoved):
-                    stale = (woven[0].strand, woven[0].start)
-                elif isinstance(error, SubjectGone):
-                    self._journal.forget_owners()
-                else:
-                    raise
+            except StrandMoved:
+                stale = (woven[0].strand, woven[0].start)
+            except SubjectGone:
+                self._journal.forget_owners()
             else:
+                self._give_back(session, owner, kept, since)
                 return _stored(done, woven, prepared)
 
     def _prepared(self, passenger: Passenger, woven: Woven, owner: Owner) -> Prepared:
@@ -157,12 +155,6 @@ class Weaver:
         strand, parts = (woven[0].strand, woven[0].start), self._parts(orders[0].session, woven[0], owner)
         return Beside(landmarks, strand=strand, parts=parts, after=after)
 
-    def _learn(self, kept: Kept, orders: list[Order], woven: list[Woven]) -> None:
-        with self._lock:
-            kept.tip = woven[0].start + len(woven[0].bodies)
-            for order, one in zip(orders, woven, strict=True):
-                kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
-
     def _landmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Landmark:
         name, id, _, _, expires, pinned, _, _, _ = order.landmark
         sealed = self._journal.landmarks.seal_form(order.session, name, id, woven.form, owner)
@@ -175,19 +167,27 @@ class Weaver:
 
     # -- what is remembered
 
-    async def _last(self, orders: list[Order], owner: Owner, stale: tuple[int, int] | None) -> Kept:
+    async def _take(self, orders: list[Order], owner: Owner, stale: tuple[int, int] | None) -> tuple[Kept, int]:
         """What the session's states are made of, as far as this owner may share it; a fresh strand if nothing is, or if
-        the one that was found, and its end, is the one that was tried in vain."""
-        place = (orders[0].session, owner.ref)
+        the one that was found, and its end, is the one that was tried in vain. And how often was forgotten by then.
+
+        It is the caller's alone until it is given back, which is done once all that was learnt is stored: whoever
+        waited in vain for a turn, and weaves meanwhile, looks at the store."""
         with self._lock:
-            known = self._kept.get(place)
-            if known is not None:
-                self._kept.move_to_end(place)
-                return known
-        known = await self._newest(orders, owner)
+            since, known = self._forgotten, self._kept.pop((orders[0].session, owner.ref), None)
+        if known is None:
+            known = await self._newest(orders, owner)
         if (known.strand, known.tip) == stale:
             known = self._fresh()
-        return self.remember(orders[0].session, owner, known)
+        return known, since
+
+    def _give_back(self, session: str, owner: Owner, kept: Kept, since: int) -> None:
+        """Remember it for the next one, unless it should have been forgotten meanwhile."""
+        with self._lock:
+            if self._forgotten == since:
+                self._kept[session, owner.ref] = kept
+                while len(self._kept) > _REMEMBERED:
+                    self._kept.popitem(last=False)
 
     def _fresh(self) -> Kept:
         return Kept(int.from_bytes(self._journal.ids.random(6), "big"), 0)
@@ -221,17 +221,17 @@ class Weaver:
         """Whether it knows what the session's states are made of."""
         return (session, owner.ref) in self._kept
 
-    def remember(self, session: str, owner: Owner, kept: Kept) -> Kept:
-        """Remember it, unless a neighbour was first; gives what is remembered."""
+    def remember(self, session: str, owner: Owner, kept: Kept) -> None:
+        """Remember what was read, unless a neighbour was first."""
         with self._lock:
-            kept = self._kept.setdefault((session, owner.ref), kept)
+            self._kept.setdefault((session, owner.ref), kept)
             while len(self._kept) > _REMEMBERED:
                 self._kept.popitem(last=False)
-            return kept
 
     def forget(self, session: str | None) -> None:
         """Look at the store the next time; for all sessions, if none is named."""
         with self._lock:
+            self._forgotten += 1
             for place in [place for place in self._kept if session is None or place[0] == session]:
                 del self._kept[place]
 
@@ -244,6 +244,12 @@ class Weaver:
             return form.assemble(lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"a part of it is missing or broken ({error})") from error
+
+
+def _learn(kept: Kept, orders: list[Order], woven: list[Woven]) -> None:
+    kept.tip = woven[0].start + len(woven[0].bodies)
+    for order, one in zip(orders, woven, strict=True):
+        kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
 
 
 def _stored(done: Appended, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:

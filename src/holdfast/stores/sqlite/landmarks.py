@@ -84,7 +84,8 @@ def _set_landmarks(connection: apsw.Connection, sid: int, beside: Beside, record
         record = records[index]
         fields = (sid, name, id_, record.position, record.time, expires, int(pinned), owner, form)
         values += (*fields, checksum(*fields))
-        marks.newest[sid, name] = id_
+        if not name.startswith("+"):  # of those nobody asks for the newest
+            marks.newest[sid, name] = id_
     most = _MOST_ROWS * _COLUMNS
     for start in range(0, len(values), most):
         rows = values[start : start + most]

@@ -52,7 +52,7 @@ class SqliteLane:
         writing, group = self._writing, self._group
         if group.leading or group.in_lane or writing.held_by is not None or self._store.refusal is not None:
             return None
-        if writing.room.short:
+        if writing.room.is_due:
             return None  # the long way makes room in the log
         try:
             group.in_lane = True

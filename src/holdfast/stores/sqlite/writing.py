@@ -41,7 +41,7 @@ class Writing:
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
         """The thread that has a transaction of its own now."""
-        self.room = LogRoom(None if settings.readonly or settings.vfs else settings.path)
+        self.room = LogRoom()
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -61,6 +61,8 @@ class Writing:
                 raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
         with self.lock:
             migrate(self.connection, settings.path)
+        if settings.vfs is None:
+            self.room.open(self.connection.filename_wal)
 
     def transaction(self, work: Work[T]) -> T:
         """Do work in a transaction of its own; durable on return."""
@@ -82,8 +84,8 @@ class Writing:
             connection.execute("BEGIN IMMEDIATE")
             self.appender.refresh()
             result = work(connection)
-            if self.room.short:
-                self.room.widen()
+            if self.room.is_due:
+                self.room.see_to()
             connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -103,7 +105,7 @@ class Writing:
         try:
             with self.mutex, self.lock:
                 try:
-                    done = None if self.room.short else self.appender.one_quickly(request)
+                    done = None if self.room.is_due else self.appender.one_quickly(request)
                     if done is None:
                         done = self._committed(lambda _: self._apply_one(request))
                     else:
@@ -137,7 +139,7 @@ class Writing:
         try:
             with self.mutex, self.lock:
                 try:
-                    quick = None if self.room.short else self.appender.quickly([one.request for one in tickets])
+                    quick = None if self.room.is_due else self.appender.quickly([one.request for one in tickets])
                     outcomes = quick or self._committed(lambda _: self._apply(tickets))
                     if quick:
                         self.room.committed()
@@ -184,6 +186,7 @@ class Writing:
                     self.connection.execute("BEGIN IMMEDIATE")
                     self.appender.refresh()
                 except BaseException:
+                    self._roll_back()  # interrupted: what is written next must not become part of this
                     self._leave()
                     raise
         except BaseException:
@@ -196,6 +199,9 @@ class Writing:
         try:
             with translated(self.path):
                 self.connection.execute("COMMIT")
+        except BaseException:
+            self.appender.forget()  # it is rolled back, perhaps by SQLite itself: what is remembered never happened
+            raise
         finally:
             self._end()
         self.bell.ring()
