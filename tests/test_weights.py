@@ -74,6 +74,16 @@ def test_killed_in_the_middle_the_next_one_starts_clean(tmp_path: Path, installe
     assert left_in(tmp_path) == [found.folder.name]
 
 
+def test_what_an_earlier_version_fetched_is_not_fetched_again(tmp_path: Path, installed: Installed) -> None:
+    earlier = weights.home(tmp_path).with_name(f"{weights.home(tmp_path).name.rpartition('-')[0]}-1")
+    earlier.mkdir(parents=True)
+    for file in FILES:
+        (earlier / file).symlink_to(installed.folder / file)
+    install(tmp_path, sources=[Unreached()]).verify()
+    with pytest.raises(WeightsUnavailable):
+        install(tmp_path, sources=[Unreached()], force=True)
+
+
 def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Path, installed: Installed) -> None:
     found = install(tmp_path, sources=[LocalFiles(installed.folder)])
     with found.weights.open("r+b") as file:

@@ -119,7 +119,7 @@ def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: 
         _sweep(models)
         work = Path(tempfile.mkdtemp(suffix=_PARTIAL, dir=models))
         try:
-            _collect(work, sources, progress)
+            _collect(work, sources if force else (*_earlier(models, place), *sources), progress)
             _build(work, progress)
             _publish(work, place)
         finally:
@@ -139,6 +139,12 @@ def default_sources() -> Sequence[Source]:
 def home(cache: Path | None = None) -> Path:
     """Where the model's files are, or will be."""
     return (cache or cache_folder()) / "models" / f"{MODEL}-{SHA256[WEIGHTS][:8]}-{_BUILD}"
+
+
+def _earlier(models: Path, place: Path) -> list[Source]:
+    """What an earlier version of holdfast built from the same files: it saves fetching them again."""
+    builds = sorted(models.glob(f"{place.name.rpartition('-')[0]}-*"), reverse=True)
+    return [LocalFiles(build) for build in builds if build.is_dir() and build.suffix != _PARTIAL]
 
 
 def _sweep(models: Path) -> None:
