@@ -2,7 +2,8 @@
 
 python bench/embedding.py [--rounds 40] [--data LOCOMO.json] [--json]
 
-Latencies are medians over rounds in which every runtime has its turn, on one thread. Load time and memory are those of
+Latencies are medians over rounds in which every runtime has its turn, on one thread; `of_8` is of eight texts that are
+computed together, for each of them. Load time and memory are those of
 processes that do nothing else, less what Python and NumPy take. With --data (LoCoMo's JSON) it says what a search by
 vectors alone finds (recall at 10, questions of categories 1 to 4, each within its own conversation) when the stored
 vectors and the question's are of the same runtime or of different ones.
@@ -29,13 +30,14 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.embedders import Installed, install
+from holdfast.embedders.minilm_int8 import Int8Runtime, exact_here
 from holdfast.embedders.minilm_numpy import Floats, NumpyRuntime
 from holdfast.embedders.minilm_onnx import OnnxRuntime
 from holdfast.embedders.safetensors import read_safetensors
 from holdfast.embedders.wordpiece import WordPiece
 
-Compute = Callable[[Sequence[int]], Floats]
-KINDS = ("onnxruntime", "numpy")
+Compute = Callable[[Sequence[Sequence[int]]], Floats]
+KINDS = (*(["onnxruntime-int8"] if exact_here() else []), "onnxruntime", "numpy")
 SHORT = "She moved to Lisbon last May with her dog."
 LONG = "We talked about the budget of the project, and then about her garden, her two sons and the long way home. " * 9
 LOADING = """
@@ -61,9 +63,10 @@ def main() -> None:
     tokenizer = WordPiece.load(installed.tokenizer)
     runtimes = load_all(installed)
     figures: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
-    for tokens, repeats in ((tokenizer.encode(SHORT), 5), (tokenizer.encode(LONG, 200), 1)):
-        for kind, value in latencies(runtimes, tokens, asked.rounds, repeats).items():
-            figures[kind][f"ms_{len(tokens)}_tokens"] = value
+    for limit, count in ((12, 1), (12, 8), (39, 1), (39, 8), (200, 1)):
+        texts = [tokenizer.encode(SHORT if limit == 12 else LONG, limit)] * count
+        for kind, value in latencies(runtimes, texts, asked.rounds, 5 if limit * count < 40 else 1).items():
+            figures[kind][f"ms_{limit}_tokens{'_of_8' if count == 8 else ''}"] = value / count
     for kind in KINDS:
         figures[kind] |= loading(kind, max(asked.rounds // 8, 1))
     show("The default embedder", figures)
@@ -77,17 +80,22 @@ def main() -> None:
 
 def load_all(installed: Installed) -> dict[str, Compute]:
     tensors = read_safetensors(installed.weights)
-    return {"onnxruntime": OnnxRuntime(installed.graph, tensors), "numpy": NumpyRuntime(tensors)}
+    made: dict[str, Compute] = {"onnxruntime": OnnxRuntime(installed.graph, tensors), "numpy": NumpyRuntime(tensors)}
+    if "onnxruntime-int8" in KINDS:
+        made["onnxruntime-int8"] = Int8Runtime(installed.int8_graph, tensors)
+    return {kind: made[kind] for kind in KINDS}
 
 
-def latencies(runtimes: Mapping[str, Compute], tokens: Sequence[int], rounds: int, repeats: int) -> dict[str, float]:
-    """Milliseconds for one text of so many tokens; in each round each runtime computes it `repeats` times."""
+def latencies(
+    runtimes: Mapping[str, Compute], texts: Sequence[Sequence[int]], rounds: int, repeats: int
+) -> dict[str, float]:
+    """Milliseconds for these texts; in each round each runtime computes them `repeats` times."""
     times: dict[str, list[float]] = {kind: [] for kind in runtimes}
     for _ in range(rounds):
         for kind, compute in runtimes.items():
             for _ in range(repeats):
                 began = time.perf_counter()
-                compute(tokens)
+                compute(texts)
                 times[kind].append((time.perf_counter() - began) * 1e3)
     return {kind: statistics.median(values) for kind, values in times.items()}
 
@@ -119,7 +127,9 @@ def search(data: list[Any], tokenizer: WordPiece, runtimes: Mapping[str, Compute
 def embed(one: Any, tokenizer: WordPiece, compute: Compute) -> tuple[Floats, Floats]:
     turns = [f"{turn['speaker']}: {turn['text']}" for turn in turns_of(one)]
     texts = (turns, [asked["question"] for asked in questions_of(one)])
-    turns_made, questions_made = (np.stack([compute(tokenizer.encode(text)) for text in group]) for group in texts)
+    turns_made, questions_made = (
+        np.concatenate([compute([tokenizer.encode(text)]) for text in group]) for group in texts
+    )
     return turns_made, questions_made
 
 

@@ -1,8 +1,9 @@
-"""The default embedder, with its real weights, in both runtimes."""
+"""The default embedder, with its real weights, in all its runtimes."""
 
 from __future__ import annotations
 
 import importlib.machinery
+import inspect
 import subprocess
 import sys
 import types
@@ -10,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from holdfast.embedders import Installed, MiniLM
+from holdfast.embedders.minilm_int8 import exact_here
 from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
 TEXTS = (
@@ -27,9 +30,15 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module", params=["onnxruntime", "numpy"])
+RUNTIMES = {"onnxruntime-int8": "onnxruntime int8", "onnxruntime": "onnxruntime float32", "numpy": "numpy float32"}
+in_integers = pytest.mark.skipif(not exact_here(), reason="this processor clips sums of 8-bit products")
+
+
+@pytest.fixture(scope="module", params=[pytest.param("onnxruntime-int8", marks=in_integers), "onnxruntime", "numpy"])
 def minilm(request: pytest.FixtureRequest, installed: Installed) -> MiniLM:
-    return MiniLM(installed, runtime=request.param)
+    made = MiniLM(installed, runtime=request.param)
+    assert made.runtime == RUNTIMES[request.param]
+    return made
 
 
 def test_rows_are_of_length_one(minilm: MiniLM) -> None:
@@ -54,6 +63,13 @@ def test_a_text_has_one_vector_whatever_it_comes_with(minilm: MiniLM) -> None:
         assert alone.tobytes() == together[at].tobytes() == together[at + len(TEXTS)].tobytes()
 
 
+def test_texts_of_one_length_do_not_change_each_other(minilm: MiniLM) -> None:
+    names = ("Ada", "Ben", "Eve", "Ida", "Max", "Sam", "Tom", "Ann", "Bob", "Jim", "Kim", "Lee")
+    texts = [f"{name} bought {count} books." for name in names for count in ("two", "ten", "six")]
+    together = minilm.embed(texts)
+    assert [row.tobytes() for row in together] == [minilm.embed([text])[0].tobytes() for text in texts]
+
+
 def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
     expected = minilm.embed(TEXTS)
     with ThreadPoolExecutor(4) as pool:
@@ -61,12 +77,49 @@ def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
             assert rows.tobytes() == expected.tobytes()
 
 
-def test_both_runtimes_agree_and_have_one_identity(installed: Installed) -> None:
-    fast, exact = MiniLM(installed, runtime="onnxruntime"), MiniLM(installed, runtime="numpy")
-    agreement = (fast.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
-    assert agreement.min() >= 0.99999
-    assert fast.identity == exact.identity
+def test_runtimes_agree_and_have_one_identity(minilm: MiniLM, installed: Installed) -> None:
+    exact = MiniLM(installed, runtime="numpy")
+    agreement = (minilm.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
+    assert agreement.min() >= (0.995 if "int8" in minilm.runtime else 0.99999)
+    assert minilm.identity == exact.identity
     assert exact.identity.checksum.startswith("53aa5117")
+
+
+@in_integers
+def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installed: Installed) -> None:
+    fast, exact = MiniLM(installed, runtime="onnxruntime-int8"), MiniLM(installed, runtime="onnxruntime")
+    told = __doc__ or ""
+    texts = [" ".join(inspect.getsource(test).split()[:200]) for test in (minilm, test_rows_are_of_length_one)]
+    texts += [f"{word} {told} {word}" for word in ("Lisbon", "0xff", "!?", "naïve", "ЖЗИ")]
+    agreement = (fast.embed(texts) * exact.embed(texts)).sum(axis=1)
+    assert agreement.min() >= 0.995
+    assert agreement.mean() >= 0.998
+
+
+def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: False)
+    assert MiniLM(installed).runtime == "onnxruntime float32"
+    with pytest.raises(InvalidInput, match="8-bit"):
+        MiniLM(installed, runtime="onnxruntime-int8")
+    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: True)
+    assert MiniLM(installed).runtime == "onnxruntime int8"
+
+
+def test_sums_that_are_clipped_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clipping:
+        """What a processor without instructions for it does with two products: their sum stays below 2**15."""
+
+        def run(self, names: None, given: dict[str, npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.int32]]:
+            pairs = np.minimum(given["given"].astype(np.int32).reshape(64, 32, 2).sum(axis=2) * 127, 2**15 - 1)
+            return [np.repeat(pairs.sum(axis=1, keepdims=True), 64, axis=1)]
+
+    monkeypatch.setattr("holdfast.embedders.minilm_int8.session", lambda graph: Clipping())
+    assert not exact_here()
+
+
+def test_integers_are_for_processors_on_which_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert not exact_here()
 
 
 def test_only_the_first_256_tokens_count(minilm: MiniLM) -> None:
@@ -92,12 +145,13 @@ def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: 
     broken.__spec__ = importlib.machinery.ModuleSpec("onnxruntime", None)
     monkeypatch.setitem(sys.modules, "onnxruntime", broken)
     assert MiniLM(installed).runtime == "numpy float32"
-    with pytest.raises(EmbedderFailed):
-        MiniLM(installed, runtime="onnxruntime")
+    for runtime in ("onnxruntime", "onnxruntime-int8"):
+        with pytest.raises(EmbedderFailed):
+            MiniLM(installed, runtime=runtime)
 
 
 def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
-    for name in ("layers.onnx", "manifest.json", "model.safetensors"):
+    for name in ("layers.onnx", "layers-int8.onnx", "manifest.json", "model.safetensors"):
         (tmp_path / name).symlink_to(installed.folder / name)
     (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
@@ -133,9 +187,10 @@ def test_only_what_is_used_is_imported(installed: Installed) -> None:
 
 
 def test_two_processes_give_the_same_bytes(minilm: MiniLM) -> None:
+    runtime = next(wanted for wanted, name in RUNTIMES.items() if name == minilm.runtime)
     program = (
         "import sys; from holdfast.embedders import MiniLM;"
-        f"sys.stdout.buffer.write(MiniLM.load(runtime={minilm.runtime.split()[0]!r}).embed({list(TEXTS[:3])!r}).tobytes())"
+        f"sys.stdout.buffer.write(MiniLM.load(runtime={runtime!r}).embed({list(TEXTS[:3])!r}).tobytes())"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)
     assert told.stdout == minilm.embed(TEXTS[:3]).tobytes()

@@ -61,6 +61,7 @@ def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: 
     assert found is not None
     found.verify()
     assert found.graph.read_bytes() == installed.graph.read_bytes()
+    assert found.int8_graph.read_bytes() == installed.int8_graph.read_bytes()
 
 
 @pytest.mark.parametrize("stage", ["unpack", "build"])

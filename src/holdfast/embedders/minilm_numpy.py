@@ -1,4 +1,4 @@
-"""The six layers of all-MiniLM-L6-v2 in NumPy, in float32, one text at a time."""
+"""The six layers of all-MiniLM-L6-v2 in NumPy, in float32."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class Embedding:
         self._gain: Floats = np.array(tensors["embeddings.LayerNorm.weight"])
         self._shift: Floats = np.array(tensors["embeddings.LayerNorm.bias"])
 
-    def __call__(self, ids: Sequence[int]) -> Floats:
-        return layer_norm(self._words[ids] + self._places[: len(ids)], self._gain, self._shift)
+    def __call__(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Floats:
+        """Of one text, or of several with the same number of ids."""
+        words = self._words[np.asarray(ids)]
+        return layer_norm(words + self._places[: words.shape[-2]], self._gain, self._shift)
 
 
 class NumpyRuntime:
@@ -45,25 +47,31 @@ class NumpyRuntime:
 
     def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         self._embedding = Embedding(tensors)
-        self._layers = [_Layer(layer_tensors(tensors, number)) for number in range(LAYERS)]
+        self._layers = [Layer(layer_tensors(tensors, number)) for number in range(LAYERS)]
 
-    def __call__(self, ids: Sequence[int]) -> Floats:
-        """The text's vector, of length 1."""
+    def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """A vector of length 1 for each text, which are given as ids, all of the same number."""
+        return np.stack([self._one(ids) for ids in texts])
+
+    def _one(self, ids: Sequence[int]) -> Floats:
         hidden = self._embedding(ids)
         for layer in self._layers:
             hidden = layer(hidden)
         return unit(hidden.mean(axis=0))
 
 
-class _Layer:
+class Layer:
+    """One of the six, on the tokens of one text."""
+
     def __init__(self, tensors: Mapping[str, Floats]) -> None:
         self._t = tensors
 
     def __call__(self, x: Floats) -> Floats:
-        x = self._normed("attend", self._product("attend", self._attention(x)) + x)
-        return self._normed("narrow", self._product("narrow", gelu(self._product("widen", x))) + x)
+        x = self._normed("attend", self.product("attend", self._attention(x)) + x)
+        return self._normed("narrow", self.product("narrow", gelu(self.product("widen", x))) + x)
 
-    def _product(self, part: str, x: Floats) -> Floats:
+    def product(self, part: str, x: Floats) -> Floats:
+        """One of its products of matrices."""
         product: Floats = x @ self._t[f"{part}.weight"].T + self._t[f"{part}.bias"]
         return product
 
@@ -71,7 +79,7 @@ class _Layer:
         return layer_norm(x, self._t[f"{part}.gain"], self._t[f"{part}.shift"])
 
     def _attention(self, x: Floats) -> Floats:
-        heads = self._product("look", x).reshape(len(x), 3, HEADS, -1).transpose(1, 2, 0, 3)
+        heads = self.product("look", x).reshape(len(x), 3, HEADS, -1).transpose(1, 2, 0, 3)
         scores = heads[0] @ heads[1].transpose(0, 2, 1) * _SCALE
         np.exp(scores - scores.max(axis=-1, keepdims=True), out=scores)
         scores /= scores.sum(axis=-1, keepdims=True)
@@ -114,6 +122,8 @@ def gelu(x: Floats) -> Floats:
     return activated
 
 
-def unit(vector: Floats) -> Floats:
-    """The vector with length 1."""
-    return vector / max(float(np.linalg.norm(vector)), EPSILON)
+def unit(vectors: Floats) -> Floats:
+    """A vector, or each of several, with length 1."""
+    lengths = np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), np.float32(EPSILON))
+    units: Floats = vectors / lengths
+    return units

