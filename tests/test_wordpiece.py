@@ -76,6 +76,17 @@ def test_mixtures_give_the_library_s_ids(ours: WordPiece, theirs: Tokenizer) -> 
         assert ours.encode(text) == theirs.encode(text).ids
 
 
+def test_plain_text_with_whatever_marks_and_controls_gives_the_library_s_ids(
+    ours: WordPiece, theirs: Tokenizer
+) -> None:
+    chance = random.Random(6)
+    letters = [chr(code) for code in range(128)]
+    for _ in range(500):
+        text = "".join(chance.choices(letters, k=60))
+        assert ours.encode(text) == theirs.encode(text).ids
+    assert ours.encode("".join(letters)) == theirs.encode("".join(letters)).ids
+
+
 def test_every_letter_of_the_world_s_main_scripts(ours: WordPiece, theirs: Tokenizer) -> None:
     # Marks that Unicode assigned after version 8 differ: the library's tables are that old.
     for code in (*range(0x20, 0x600), *range(0x900, 0x980), *range(0x2000, 0x2E40), *range(0x3000, 0x3200)):

