@@ -1,6 +1,7 @@
 """How well recall finds the turns that answer a question, and how fast, beside Chroma, mem0, words and vectors alone.
 
     python bench/recall.py --data FILE [--json] [--words] [--no-peers] [--peers FOLDER] [--peer-conversations N]
+                           [--spacy-model FOLDER]
 
 FILE is LoCoMo's JSON (not part of the repository). One memory for each turn, with speaker and session date, in a SQLite
 store; a question is searched within its conversation; a figure is the part of its evidence that is among the first ten
@@ -11,8 +12,11 @@ Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdran
 environment of their own, and time themselves. Each is there twice: with the runtime in which its users have the model
 (Chroma's default embedding function, mem0's provider for sentence-transformers), and, as `…_same_runtime`, with
 holdfast's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
-rest of it takes. That the vectors are the same is checked. The rates of taking in are those of the first conversation,
-one text after the other, vectors included. With --words nothing is embedded, and the peers are left out.
+rest of it takes. That the vectors are the same is checked. The peers are asked about the first conversation: mem0 looks
+through all that it holds for each question, so that more of them would only slow it down, and Chroma takes minutes to
+take them in. mem0 uses spaCy's English pipeline, which it downloads; --spacy-model brings it where it cannot. The rates
+of taking in are those of the first conversation, one text after the other, vectors included. With
+--words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from conversations import CATEGORIES, Asked, Conversation, read
 from measuring import Must, arguments, show
 from numpy.typing import NDArray
 from peers.install import RETRIEVERS, Peers
-from peers.line import Peer, PeerFailed
+from peers.line import SPACY_MODEL, Peer, PeerFailed
 
 import holdfast
 from holdfast.embedders import load_embedder
@@ -304,13 +308,14 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE")
     parser.add_argument("--words", action="store_true", help="measure words alone")
-    parser.add_argument(
-        "--peer-conversations", type=int, metavar="N", help="ask the peers about the first N only (all)"
-    )
+    parser.add_argument("--peer-conversations", type=int, default=1, metavar="N", help="ask the peers about N (1)")
+    parser.add_argument("--spacy-model", type=Path, metavar="FOLDER", help="spaCy's en_core_web_sm, for mem0")
     given = parser.parse_args()
+    if given.spacy_model is not None:
+        os.environ[SPACY_MODEL] = str(given.spacy_model.resolve(strict=True))
     loaded = None if given.words else load_embedder("minilm")
     conversations = read(given.data)
-    most = len(conversations) if given.peer_conversations is None else max(given.peer_conversations, 0)
+    most = max(given.peer_conversations, 0)
     rates: dict[str, list[float]] = {name: [] for name in ("holdfast", *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

@@ -8,11 +8,12 @@ import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
-from holdfast.embedders import Installed
+from holdfast.embedders import Installed, MiniLM
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -71,7 +72,8 @@ def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Pa
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
     for runtime in ("onnxruntime", "numpy"):
-        assert set(figures["runtimes"][runtime]) == {"ms_12_tokens", "ms_200_tokens", "load_ms", "memory_mb"}
+        times = {"ms_12_tokens", "ms_12_tokens_of_8", "ms_39_tokens", "ms_39_tokens_of_8", "ms_200_tokens"}
+        assert set(figures["runtimes"][runtime]) == {*times, "load_ms", "memory_mb"}
         assert figures["search"][f"{runtime} / numpy"]["recall_at_10"] == 1
 
 
@@ -84,9 +86,28 @@ def test_a_peer_with_vectors_of_another_model_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, installed: Installed
 ) -> None:
     peers = bench_peers_minilm(monkeypatch)
-    assert peers.likeness(lambda text: peers.embedded([text])[0]) > 0.9999999
+    exact = MiniLM(installed, runtime="numpy")
+    assert peers.likeness(lambda text: exact.embed([text])[0]) > 0.9999999
+    assert peers.likeness(lambda text: peers.embedded([text])[0]) > 0.99
     with pytest.raises(ValueError, match="not those of the same model"):
         peers.likeness(lambda text: peers.embedded([text[::-1]])[0])
+
+
+def test_a_pipeline_of_spacy_in_a_folder_is_given_to_mem0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    models: Any = ModuleType("mem0.utils.spacy_models")
+    spacy: Any = ModuleType("spacy")
+    spacy.load = lambda place, disable=(): SimpleNamespace(meta={"name": f"{place} less {len(disable)}"})
+    for name in ("mem0", "mem0.utils", "mem0.utils.spacy_models"):
+        monkeypatch.setitem(sys.modules, name, models)
+    models.utils = models.spacy_models = models
+    monkeypatch.setitem(sys.modules, "spacy", spacy)
+    monkeypatch.setenv("BENCH_SPACY_MODEL", "english")
+    mem0 = import_module("peers.with_mem0").Mem0()
+    mem0._by_entities()
+    assert models._nlp_full.meta["name"] == "english less 0"
+    assert models._nlp_lemma.meta["name"] == "english less 2"
+    assert mem0.remarks == ["lemmas and entities by english less 0"]
 
 
 def test_what_recall_finds_is_measured_and_without_peers_no_ratio_is_made_up(

@@ -23,6 +23,9 @@ from typing import IO, Any
 LAST_STEP = 20
 """The step in which a run is killed."""
 
+SPACY_MODEL = "BENCH_SPACY_MODEL"
+"""The variable that names the folder of spaCy's English pipeline, for a peer that uses it."""
+
 _PATIENCE = 60.0
 
 

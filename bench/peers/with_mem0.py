@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from .line import SPACY_MODEL
 from .minilm import embedded, folder
 from .retrieving import LIMIT, Retrieval, serve
 
@@ -62,9 +63,17 @@ class Mem0(Retrieval):
         self.remarks.append("search by keywords is on, with spaCy's English stop words")
 
     def _by_entities(self) -> None:
-        """Let it fetch the language model by which it finds lemmas and names; where it cannot, it goes without."""
+        """Give it the language model by which it finds lemmas and names: from a folder, or let it fetch it; where it
+        cannot, it goes without."""
         from mem0.utils import spacy_models  # type: ignore[import-not-found]
 
+        if place := os.environ.get(SPACY_MODEL):
+            import spacy  # type: ignore[import-not-found]
+
+            spacy_models._nlp_full = spacy.load(place)
+            spacy_models._nlp_lemma = spacy.load(place, disable=["ner", "parser"])  # as it does
+            self.remarks.append(f"lemmas and entities by {spacy_models._nlp_full.meta['name']}")
+            return
         with suppress(SystemExit):  # spaCy ends the process when its download fails in pip
             if spacy_models.get_nlp_full() and spacy_models.get_nlp_lemma():
                 return
