@@ -59,11 +59,11 @@ class Folded(NamedTuple):
     """A product with its input shifted by `centre` and divided by `factor`: the weights in integers, a scale for each
     of their rows, and the bias."""
 
-    centre: Floats
-    factor: Floats
+    centre: npt.NDArray[np.float64]
+    factor: npt.NDArray[np.float64]
     weights: npt.NDArray[np.int8]
-    scale: Floats
-    bias: Floats
+    scale: npt.NDArray[np.float64]
+    bias: npt.NDArray[np.float64]
 
 
 def build_int8_graph(tensors: Mapping[str, npt.NDArray[Any]], texts: Iterable[Sequence[int]]) -> bytes:
@@ -75,9 +75,10 @@ def build_int8_graph(tensors: Mapping[str, npt.NDArray[Any]], texts: Iterable[Se
     graph.constant("unsigned.zero", np.array(0, np.uint8))
     graph.constant("last", np.array([-1], np.int64))
     x = graph.input("embedded", "float32", ["texts", "tokens", DIMS])
-    hidden = [Embedding(tensors)(ids) for ids in texts]
+    # In float64, of which only the first half is kept: so all processors build the same file, however they sum.
+    hidden: list[npt.NDArray[Any]] = [Embedding(tensors)(ids).astype(np.float64) for ids in texts]
     for number in range(LAYERS):
-        layer = _Watched(layer_tensors(tensors, number))
+        layer = _Watched({name: one.astype(np.float64) for name, one in layer_tensors(tensors, number).items()})
         hidden = [layer(one) for one in hidden]
         x = _Layer(graph, number, layer.tensors, layer.folded()).applied_to(x)
     graph.output(x, "float32", ["texts", "tokens", DIMS])
@@ -87,10 +88,10 @@ def build_int8_graph(tensors: Mapping[str, npt.NDArray[Any]], texts: Iterable[Se
 class _Watched(Layer):
     """A layer that notes what goes into its products."""
 
-    def __init__(self, tensors: Mapping[str, Floats]) -> None:
+    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         super().__init__(tensors)
         self.tensors = tensors
-        self._seen: dict[str, list[Floats]] = {part: [] for part in _TENDER}
+        self._seen: dict[str, list[npt.NDArray[Any]]] = {part: [] for part in _TENDER}
 
     def product(self, part: str, x: Floats) -> Floats:
         self._seen[part].append(x)
@@ -100,7 +101,7 @@ class _Watched(Layer):
         """Its products, balanced by what was seen."""
         return {part: self._folded(part, np.concatenate(seen)) for part, seen in self._seen.items()}
 
-    def _folded(self, part: str, seen: Floats) -> Folded:
+    def _folded(self, part: str, seen: npt.NDArray[Any]) -> Folded:
         weights, bias = self.tensors[f"{part}.weight"], self.tensors[f"{part}.bias"]
         usual = seen.mean(axis=0)
         if part == "narrow":  # from its lowest value upwards: no bit for a sign
@@ -108,16 +109,16 @@ class _Watched(Layer):
         reach = np.quantile(np.abs(seen - usual), _RARE, axis=0) + 1e-6
         widest = np.abs(weights).max(axis=0) + 1e-6
         factor = reach ** _TENDER[part] / widest ** (1 - _TENDER[part])
-        factor = (factor / np.exp(np.log(factor).mean())).astype(np.float32)
+        factor /= np.exp(np.log(factor).mean())
         scale = np.abs(weights * factor).max(axis=1, keepdims=True) / 127
         whole = np.rint(weights * factor / scale).astype(np.int8)
-        centre = usual + np.float32(_LOWEST_GELU if part == "narrow" else 0)
+        centre = usual + (_LOWEST_GELU if part == "narrow" else 0.0)
         return Folded(centre, factor, whole, scale[:, 0], bias + weights @ centre)
 
 
 class _Layer:
     def __init__(
-        self, graph: GraphWriter, number: int, tensors: Mapping[str, Floats], folded: Mapping[str, Folded]
+        self, graph: GraphWriter, number: int, tensors: Mapping[str, npt.NDArray[Any]], folded: Mapping[str, Folded]
     ) -> None:
         self._graph = graph
         self._at = f"layer{number}"
@@ -173,7 +174,8 @@ class _Layer:
         return self._node("Mul", [product, largest], f"{name}.product")
 
     def _constant(self, name: str, array: npt.NDArray[Any]) -> str:
-        return self._graph.constant(f"{self._at}.{name}", array)
+        kept = array if array.dtype == np.int8 else array.astype(np.float32)
+        return self._graph.constant(f"{self._at}.{name}", kept)
 
     def _node(self, kind: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: int | float) -> str:
         return self._graph.node(kind, inputs, f"{self._at}.{output}", domain, **attributes)
