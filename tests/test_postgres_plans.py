@@ -1,4 +1,4 @@
-"""What row level security costs: every query uses the indexes that it uses without."""
+"""What row level security costs: every query uses the indexes that it uses without. And what the background costs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from programs.tenants import OURS, fill
 
+import holdfast
+from holdfast.runtime import drive
 from holdfast.stores.postgres.memories import M
 from holdfast.stores.postgres.sql import Q
 
@@ -54,7 +56,7 @@ def connections(_new_bound_database: Callable[[], tuple[str, str]]) -> Iterator[
         yield ours, free
 
 
-def _grow(connection: Connection, table: str, columns: list[str]) -> None:
+def _grow(connection: Connection, table: str, columns: list[str], workspace: str = OURS) -> None:
     query = "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = %s::regclass"
     types = dict(connection.execute(query, (table,)).fetchall())
     other = ", ".join(f"'{column}', {VALUES[types[column]]}" for column in columns)
@@ -64,7 +66,7 @@ def _grow(connection: Connection, table: str, columns: list[str]) -> None:
         SELECT (jsonb_populate_record(t, jsonb_build_object({other}))).* FROM {table} t, generate_series(1000, 5000) n
         WHERE t.ctid = (SELECT min(ctid) FROM {table} WHERE workspace = %s)
         """.encode(),
-        (OURS,),
+        (workspace,),
     )
 
 
@@ -103,3 +105,24 @@ def test_a_query_uses_the_same_indexes_under_the_policies(
     assert _scans(bound) == _scans(free), f"{bound}\n\nwithout policies:\n{free}"
     assert "current_setting('holdfast.workspace'" in bound
     assert "current_setting" not in free
+
+
+@pytest.mark.promise("B2")
+def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres_url: str) -> None:
+    scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'holdfast.memories'::regclass"
+    with holdfast.open(postgres_url, embedder="none") as hf, psycopg.connect(postgres_url, autocommit=True) as free:
+        store: Any = hf.memory._core.mind._journal.store
+        hf.memory.remember("one of many")
+        _grow(free, "holdfast.memories", GROWN["memories"], hf.workspace)
+        free.execute("UPDATE holdfast.memories SET traced = 1")
+        free.execute(
+            "INSERT INTO holdfast.traces SELECT workspace, pool, number, 1, '', NULL, '' FROM holdfast.memories"
+        )
+        free.execute("VACUUM ANALYZE holdfast.memories, holdfast.traces")
+        before = free.execute(scans).fetchall()
+        for _ in range(8):
+            assert drive(store.untraced(hf.workspace, 1, 32)) == []
+            assert drive(store.count_untraced(hf.workspace, 1)) == 0
+        with store.pool.connection() as connection:
+            connection.execute("SELECT pg_stat_force_next_flush()")
+        assert free.execute(scans).fetchall() == before

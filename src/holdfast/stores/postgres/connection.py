@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +185,14 @@ def configure(connection: Connection, settings: PostgresSettings) -> None:
     )
     if settings.readonly:
         connection.execute("SET default_transaction_read_only = on")
+
+
+def execute_planned(connection: Connection, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Execute a query whose plan is made for these very values, where what is right for some is wrong for others: that
+    nearly all memories have a trace, or how large a pool is, no plan for any value can know."""
+    with psycopg.ClientCursor(connection) as cursor:
+        planned = cursor.mogrify(query.encode(), values)
+    return connection.execute(planned.encode(), binary=True)
 
 
 def hang_up() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import psycopg
-
 from ...ports import Change, Generation, Kept, MemoryQuery, MemoryRow, Trace
 from ..memoryrows import noted
 from ..rowcheck import checksum
-from .connection import Connection
+from .connection import Connection, execute_planned
 from .memories import (
     M,
     Recall,
@@ -46,11 +44,6 @@ class Remembering:
 
         return await self._do(work)
 
-    async def _rows(self, query: str, values: dict[str, Any]) -> list[MemoryRow]:
-        return await self._do(
-            lambda connection: [read_memory(row) for row in connection.execute(query.encode(), values, binary=True)]
-        )
-
     async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
         def work(connection: Connection) -> dict[bytes, int]:
             if pools is None:
@@ -68,15 +61,18 @@ class Remembering:
         return await self._do(work)
 
     async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
-        return await self._rows(M.read_untraced, {"workspace": workspace, "generation": generation, "limit": limit})
+        values = {"workspace": workspace, "generation": generation, "limit": limit}
+
+        def work(connection: Connection) -> list[MemoryRow]:
+            return [read_memory(row) for row in execute_planned(connection, M.read_untraced, values)]
+
+        return await self._do(work)
 
     async def count_untraced(self, workspace: str, generation: int) -> int:
         values = {"workspace": workspace, "generation": generation}
 
         def work(connection: Connection) -> int:
-            # Planned with its values: nearly all memories have a trace, which a plan for any generation cannot know.
-            with psycopg.ClientCursor(connection) as cursor:
-                row: Any = cursor.execute(M.count_untraced, values).fetchone()
+            row: Any = execute_planned(connection, M.count_untraced, values).fetchone()
             return int(row[0])
 
         return await self._do(work)

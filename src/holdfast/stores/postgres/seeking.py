@@ -17,7 +17,7 @@ import psycopg
 from ...ports import Candidate, Change, Generation, Seek, Sighting, Sought, Survey
 from ...runtime import aside
 from . import searchable
-from .connection import Connection
+from .connection import Connection, execute_planned
 from .memories import M, locked_rows, read_change, read_generations
 from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
 from .tending import Tending
@@ -173,8 +173,7 @@ def _within(query: str, pools: Sequence[bytes] | None) -> str:
 
 
 def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
-    with psycopg.ClientCursor(connection) as cursor:
-        return cursor.execute(query.encode(), values).fetchone()
+    return execute_planned(connection, query, values).fetchone()
 
 
 def _is_more(
@@ -191,9 +190,7 @@ def _surveyed(
     # At least one draw, and all that have an index: what is small is counted, what is large is estimated.
     share = max(1, min(DRAWN, round(DRAWN * most / max(1, drawn))))
     values = asked | {"draw": share, "most": 2 * most}
-    with psycopg.ClientCursor(connection) as cursor:
-        planned = cursor.mogrify(_within(S.read_drawn, pools), values)
-    rows = connection.execute(planned.encode(), binary=True).fetchall()
+    rows = execute_planned(connection, _within(S.read_drawn, pools), values)
     changes = [read_change(asked["generation"], row) for row in rows]
     talks = list(
         dict.fromkeys((one.row.pool, one.row.session) for one in changes if one.row.kind == searchable.EPISODE)
