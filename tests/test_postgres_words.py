@@ -135,12 +135,26 @@ def test_words_are_looked_up_in_their_index(bound: Connection, together: bool, s
     secret = secret_of(bound, OURS)
     assert secret is not None
     asked = _seek(tuple(number_of(term) for term in terms(said[7])), together)
-    query, values = inside._written(OURS, asked, inside.Words(secret, True), None)
+    query, values = inside._written_words(OURS, asked, inside.Words(secret, True))
     say(bound, values["keys"], values["keys"] if together else [])
     with psycopg.ClientCursor(bound) as cursor:
         plan = "\n".join(row[0] for row in cursor.execute(f"EXPLAIN (COSTS OFF) {query}".encode(), values))
     assert "Bitmap Index Scan on searchable_terms" in plan, plan
     assert "Index Cond: ((terms && " in plan
+
+
+@pytest.mark.promise("B2")
+def test_words_of_one_pool_are_looked_up_in_no_other_index(roles: Roles, said: list[str]) -> None:
+    with psycopg.connect(roles["superuser"], autocommit=True) as free:
+        secret = secret_of(free, OURS)
+        assert secret is not None
+        asked = _seek(tuple(number_of(term) for term in terms(said[7])), False)._replace(pools=(b"", b"other"))
+        query, values = inside._written_words(OURS, asked, inside.Words(secret, False))
+        with psycopg.ClientCursor(free) as cursor:
+            free.execute("SET enable_seqscan = off")
+            plan = "\n".join(row[0] for row in cursor.execute(f"EXPLAIN (COSTS OFF) {query}".encode(), values))
+    assert "Bitmap Index Scan on searchable_terms" in plan, plan
+    assert "searchable_pkey" not in plan, plan
 
 
 # -- what is not

@@ -69,8 +69,9 @@ class Survey(NamedTuple):
 class Seeker(Protocol):
     """The part of a store that searches by itself. A store without has None in its place.
 
-    It answers with current memories only, of one workspace, as of one moment; whoever asks must expect that some are
-    gone a moment later. What is sealed is not known to it: of pools that hold such a thing it knows nothing.
+    It answers with current memories only, of one workspace; whoever asks must expect that some are gone a moment later.
+    What gets its trace while it is looked for is found as near, or as late. What is sealed is not known to it: of pools
+    that hold such a thing it knows nothing.
     """
 
     async def survey(
@@ -81,7 +82,9 @@ class Seeker(Protocol):
         ...
 
     async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
-        """Candidates, the best first. None if there are too many for what is at hand here."""
+        """Candidates: the best by words first, the near ones in any order. Without a code none are near, without rare
+        terms none have the words: so both can be asked for at the same time. None if there are too many for what is at
+        hand here."""
         ...
 
     async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:

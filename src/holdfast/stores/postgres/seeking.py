@@ -1,8 +1,8 @@
-"""Searching memories inside PostgreSQL: words and meaning in one statement, with every filter inside.
+"""Searching memories inside PostgreSQL: a statement for words and one for meaning, each with every filter inside.
 
 What is searched is one pool or a few, or everything. Of a few pools every code is looked at: they lie side by side in
-the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. The
-statement is planned with its values: what is right for one pool is wrong for another.
+the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. Both
+are planned with their values: what is right for one pool is wrong for another.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
-
-import psycopg
 
 from ...ports import Candidate, Change, Generation, Seek, Sighting, Sought, Survey
 from ...runtime import aside
@@ -201,30 +200,74 @@ def _surveyed(
 
 
 def _sought(connection: Connection, workspace: str, wanted: Seek, words: Words, schema: str | None) -> Sighting:
-    """Candidates: with a schema by the index of the extension that is in it, else by looking at every code."""
-    query, values = _written(workspace, wanted, words, schema)
-    with psycopg.ClientCursor(connection) as cursor:
-        planned = cursor.mogrify(query, values).encode()
-    with connection.transaction() if words.bound or schema is not None else nullcontext():
-        if words.bound:
+    """Candidates by what is asked for; with a schema the near ones by the index of the extension that is in it. Each
+    statement gives those that have no trace yet, too: between two of them one may have got it."""
+    worded, masks, late = list[Candidate](), dict[int, int](), list[Candidate]()
+    if wanted.rare or wanted.code is None:
+        worded, masks, late = _by_words(connection, *_written_words(workspace, wanted, words), wanted, words.bound)
+    if wanted.code is None:
+        return Sighting([], worded, late, masks)
+    near, more = _by_code(connection, *_written_near(workspace, wanted, schema), wanted, schema)
+    return Sighting(near, worded, list(dict.fromkeys([*late, *more])), masks)
+
+
+def _by_words(
+    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, bound: bool
+) -> tuple[list[Candidate], dict[int, int], list[Candidate]]:
+    with connection.transaction() if bound else nullcontext():
+        if bound:
             asked = "{" + ",".join(map(str, values.get("keys", ()))) + "}"
             connection.execute(S.say_words, (asked, asked if wanted.together else "{}"))
+        row: Any = execute_planned(connection, query, values).fetchone()
+    pools, numbers, vectors, masks, distinct, held, *late = (found or () for found in row)
+    return _candidates(pools, numbers, vectors, masks), dict(zip(distinct, held, strict=True)), _candidates(*late)
+
+
+def _by_code(
+    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, schema: str | None
+) -> tuple[list[Candidate], list[Candidate]]:
+    with connection.transaction() if schema is not None else nullcontext():
         if schema is not None:
             connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
-        rows = connection.execute(planned, binary=True).fetchall()
-    legs: tuple[list[Candidate], ...] = ([], [], [], [])
-    masks: dict[int, int] = {}
-    rows.sort(key=lambda row: (row[0], -row[1], -row[3]))  # joins may give them in any order
-    for leg, _, pool, number, mask, vector in rows:
-        if leg == 2:
-            masks[mask] = number
-        else:
-            legs[leg].append(Candidate(pool, number, vector, mask))
-    return Sighting(legs[0], legs[1], legs[3], masks)
+        row: Any = execute_planned(connection, query, values).fetchone()
+    pools, numbers, vectors, *late = (found or () for found in row)
+    return _candidates(pools, numbers, vectors), _candidates(*late)
 
 
-def _written(workspace: str, wanted: Seek, words: Words, schema: str | None) -> tuple[str, dict[str, Any]]:
-    """The statement with its conditions, and their values."""
+def _candidates(
+    pools: Sequence[bytes],
+    numbers: Sequence[int],
+    vectors: Sequence[bytes | None] | None = None,
+    masks: Sequence[int] | None = None,
+) -> list[Candidate]:
+    return list(map(Candidate, pools, numbers, vectors or repeat(None), masks or repeat(0)))
+
+
+def _written_near(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dict[str, Any]]:
+    """The statement for what is near with its conditions, and their values."""
+    values, parts = _conditions(workspace, wanted)
+    parts["DISTANCE"] = _distance(wanted, schema)
+    return completed(S.seek_near, parts), values
+
+
+def _written_words(workspace: str, wanted: Seek, words: Words) -> tuple[str, dict[str, Any]]:
+    """The same for what has the words."""
+    values, parts = _conditions(workspace, wanted)
+    places = _places(wanted)
+    condition, more = _words(wanted, words, places)
+    if wanted.pools is not None and places != [None]:
+        parts["POOLS"] = S.among_pools
+    parts |= {
+        "WORDED": "holdfast.worded" if words.bound else "holdfast.searchable",
+        "WORDS": condition,
+        "MASK": more.pop("mask"),
+        "SCORE": more.pop("score"),
+    }
+    return completed(S.seek_words, parts), values | more
+
+
+def _conditions(workspace: str, wanted: Seek) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a statement, and its conditions."""
     values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
     values["pools"] = None if wanted.pools is None else list(wanted.pools)
     values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
@@ -239,36 +282,29 @@ def _written(workspace: str, wanted: Seek, words: Words, schema: str | None) -> 
     for at, (name, forms) in enumerate(wanted.metadata):
         values |= {f"name{at}": name, f"forms{at}": list(forms)}
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
-    condition, more = _words(wanted, words)
-    parts = {
-        "POOLS": "true" if wanted.pools is None else S.in_pools,
-        "WORDED": "holdfast.worded" if words.bound else "holdfast.searchable",
-        "WORDS": condition,
-        "FILTERS": " AND ".join(filters),
-        "LATE": " AND ".join(("true", *dated)),
-        "DISTANCE": _distance(wanted, schema),
-        "MASK": more.pop("mask"),
-        "SCORE": more.pop("score"),
-    }
-    return completed(S.seek, parts), values | more
+    pools = "true" if wanted.pools is None else S.in_pools
+    lately = completed(S.lately, {"POOLS": pools, "LATE": " AND ".join(("true", *dated))})
+    return values, {"POOLS": pools, "FILTERS": " AND ".join(filters), "LATELY": lately}
 
 
 def _distance(wanted: Seek, schema: str | None) -> str:
-    if wanted.code is None:
-        return "s.number"  # nothing is near: `near` is 0
     if schema is None:
         return str(S.by_scan)
-    return completed(S.by_index, {"DIMS": str(8 * len(wanted.code)), "SCHEMA": schema})
+    return completed(S.by_index, {"DIMS": str(8 * len(wanted.code or b"")), "SCHEMA": schema})
 
 
-def _words(wanted: Seek, words: Words) -> tuple[str, dict[str, Any]]:
+def _places(wanted: Seek) -> list[bytes | None]:
+    """Under whose keys words are looked up: those of some pools, if that is enough, or (None) the workspace's."""
+    if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
+        return list(wanted.pools)
+    return [None]
+
+
+def _words(wanted: Seek, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
     """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
     if not wanted.rare or not words.secret:
         return "false", {"mask": "0", "score": "0"}
     rare = [wanted.terms[place] for place in wanted.rare]
-    places: list[bytes | None] = [None]
-    if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
-        places = list(wanted.pools)
     values: dict[str, Any] = {
         "keys": [key for place in places for key in keys(words.secret, wanted.generation, place, rare)]
     }

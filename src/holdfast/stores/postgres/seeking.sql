@@ -114,44 +114,58 @@ SELECT workspace, checksum, workspace, words FROM holdfast.secrets;
 -- The words that `worded` shows, until the transaction ends: with one of the first, and all of the second.
 SELECT set_config('holdfast.words', %s, true), set_config('holdfast.together', %s, true);
 
--- name: seek
--- Candidates by meaning and by words in one statement, every filter inside. POOLS, WORDS and FILTERS are conditions,
--- DISTANCE is how far a code is from the question's, MASK has a bit for each of its terms, SCORE is what those count: by the
--- weighting of BM25, in floating point, as exact decimals take several times as long. WORDED is where words are looked up.
--- Legs: 0 the nearest, 1 the best by words, each with its score, 2 how many were looked at for their words, 3 those that have
--- no trace yet.
+-- name: seek_near
+-- Candidates by meaning, every filter inside. POOLS and FILTERS are conditions, DISTANCE is how far a code is from the
+-- question's. All of them are one row: a row for each takes as long again, to send and to read. And those of LATELY.
 WITH near AS MATERIALIZED (
     SELECT s.pool, s.number FROM holdfast.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.code IS NOT NULL AND POOLS AND FILTERS
     ORDER BY DISTANCE LIMIT %(near)s
-), matched AS MATERIALIZED (
+), LATELY
+SELECT array_agg(n.pool ORDER BY n.number DESC), array_agg(n.number ORDER BY n.number DESC),
+       array_agg(t.vector ORDER BY n.number DESC),
+       (SELECT array_agg(pool) FROM late), (SELECT array_agg(number) FROM late)
+FROM near n JOIN holdfast.traces t
+    ON t.workspace = %(workspace)s AND t.pool = n.pool AND t.number = n.number AND t.generation = %(generation)s;
+
+-- name: seek_words
+-- Candidates by words, the best first. WORDS, POOLS and FILTERS are conditions, MASK has a bit for each term of the question,
+-- SCORE is what those count: by the weighting of BM25, in floating point, as exact decimals take several times as long. WORDED
+-- is where words are looked up. And how many were looked at that have these terms and no others; and those of LATELY.
+WITH matched AS MATERIALIZED (
     SELECT s.pool, s.number, s.length, MASK AS mask FROM WORDED s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND WORDS AND POOLS AND FILTERS
     LIMIT %(most)s
 ), worded AS MATERIALIZED (
     SELECT pool, number, mask, (SCORE) / (1.54::float8 + 0.36::float8 * length / %(length)s) AS score
     FROM matched ORDER BY score DESC, number DESC LIMIT %(best)s
-)
-SELECT 0 AS leg, 0 AS score, n.pool, n.number, 0 AS mask, t.vector FROM near n
-JOIN holdfast.traces t
-    ON t.workspace = %(workspace)s AND t.pool = n.pool AND t.number = n.number AND t.generation = %(generation)s
-UNION ALL
-SELECT 1, w.score, w.pool, w.number, w.mask, t.vector FROM worded w
-JOIN holdfast.traces t
-    ON t.workspace = %(workspace)s AND t.pool = w.pool AND t.number = w.number AND t.generation = %(generation)s
-UNION ALL
-SELECT 2, 0, ''::bytea, count(*), mask, NULL FROM matched GROUP BY mask
-UNION ALL
-(SELECT 3, 0, s.pool, s.number, 0, NULL FROM holdfast.memories s
- WHERE s.workspace = %(workspace)s AND s.traced < %(generation)s AND s.closed IS NULL AND POOLS AND LATE
-   AND NOT EXISTS (
-    SELECT 1 FROM holdfast.traces t WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number
-      AND t.generation = %(generation)s)
- ORDER BY s.traced DESC, s.number DESC LIMIT %(late)s);
+), masks AS MATERIALIZED (
+    SELECT mask, count(*) AS held FROM matched GROUP BY mask
+), LATELY
+SELECT array_agg(w.pool ORDER BY w.score DESC, w.number DESC), array_agg(w.number ORDER BY w.score DESC, w.number DESC),
+       array_agg(t.vector ORDER BY w.score DESC, w.number DESC), array_agg(w.mask ORDER BY w.score DESC, w.number DESC),
+       (SELECT array_agg(mask) FROM masks), (SELECT array_agg(held) FROM masks),
+       (SELECT array_agg(pool) FROM late), (SELECT array_agg(number) FROM late)
+FROM worded w JOIN holdfast.traces t
+    ON t.workspace = %(workspace)s AND t.pool = w.pool AND t.number = w.number AND t.generation = %(generation)s;
+
+-- name: lately
+-- Those that have no trace yet, the newest. LATE is a condition.
+late AS MATERIALIZED (
+    SELECT s.pool, s.number FROM holdfast.memories s
+    WHERE s.workspace = %(workspace)s AND s.traced < %(generation)s AND s.closed IS NULL AND POOLS AND LATE
+      AND NOT EXISTS (
+        SELECT 1 FROM holdfast.traces t WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number
+          AND t.generation = %(generation)s)
+    ORDER BY s.traced DESC, s.number DESC LIMIT %(late)s);
 
 -- name: in_pools
 -- In some pools.
 s.pool = ANY(%(pools)s);
+
+-- name: among_pools
+-- The same where the index over terms holds it already, and the one over pools would only be read in vain.
+array_position(%(pools)s::bytea[], s.pool) IS NOT NULL;
 
 -- name: holds_now
 -- What holds now: what is over, or has not begun, is no answer; what happened is.
