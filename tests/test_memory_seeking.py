@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -15,6 +16,7 @@ from programs.children import Nursery, until
 from programs.seeking import Themes, fill, sentence
 
 import holdfast
+from holdfast.errors import UnknownMemory
 from holdfast.memory import seeking
 from holdfast.memory.ranking import Weights
 from holdfast.memory.seeking import Seeking
@@ -207,6 +209,35 @@ def test_a_pool_is_looked_over_while_the_question_is_embedded(
         assert len(surveys) == 1, "what is known is not looked at again"
 
 
+@pytest.mark.promise("B2")
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_near_is_sought_while_words_still_are(
+    hf: holdfast.Holdfast, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    said = fill(hf, 60)
+    words, near = threading.Event(), threading.Event()
+    patient = Patient(words)
+    with opened(postgres_url, embedder=patient) as other:
+        given: Any = source(other, 20)._seeker
+        if known:
+            words.set()
+            other.memory.recall(said[2])
+            words.clear()
+        seek, waited, asked = given.seek, list[bool](), list[Any]()
+
+        async def watching(workspace: str, wanted: Any) -> Any:
+            asked.append(wanted)
+            (words if wanted.code is None else near).set()
+            if wanted.code is None:
+                waited.append(near.wait(20))
+            return await seek(workspace, wanted)
+
+        monkeypatch.setattr(given, "seek", watching)
+        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
+        assert waited == [True]
+        assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
+
+
 # -- what is gone
 
 
@@ -241,7 +272,8 @@ def test_what_is_forgotten_while_it_is_searched_is_not_given(
 
         async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
             found = await do(*asked)
-            await hf.memory._core.forget(id)
+            with suppress(UnknownMemory):  # words and meaning are sought one after the other
+                await hf.memory._core.forget(id)
             return found
 
         monkeypatch.setattr(given, place, between)

@@ -22,7 +22,7 @@ from .holding import Holding
 from .measures import Corpus, Floats, Measures, Spread
 from .pools import Pool
 from .ranking import Chosen, Question, Ranked, rank
-from .selecting import Asked, Selection, Wanted, chosen_of
+from .selecting import Asked, Selection, chosen_of
 from .traces import Vector
 
 CANDIDATES = 800
@@ -60,7 +60,7 @@ class Candidates:
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
 
-    def preparing(self, wanted: Wanted, generation: int) -> None:
+    def ahead(self, asked: Asked) -> None:
         """Nothing: the pools are there."""
 
     def forget(self) -> None:

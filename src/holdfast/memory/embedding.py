@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
 from ..errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ..ports import Embedder, EmbedderIdentity, Store
 from ..runtime import aside, meanwhile
+from .selecting import HeadStart
 from .traces import Vector
 
 Load = Callable[[bool], Embedder | None]
@@ -92,17 +92,26 @@ class Embedding:
         """Search this generation from now on, and drop the others."""
         await self._store.activate(self._workspace, generation)
 
-    async def embed(
-        self, texts: Sequence[str], beside: Callable[[], Coroutine[Any, Any, None]] | None = None
-    ) -> Vector | None:
-        """One row for each text; None if there is no embedder. What is done `beside` takes no time of its own, if it
-        takes no longer. Raises `EmbedderFailed`."""
+    async def embed(self, texts: Sequence[str]) -> Vector | None:
+        """One row for each text; None if there is no embedder. Raises `EmbedderFailed`."""
+        embedder = await aside(self.embedder)
+        return None if embedder is None else await aside(lambda: embedder.embed(texts))
+
+    async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
+        """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
+        takes no longer. Raises `EmbedderFailed`, and what `ahead` raises."""
         embedder = await aside(self.embedder)
         if embedder is None:
             return None
-        if beside is None:
-            return await aside(lambda: embedder.embed(texts))
-        return await meanwhile(lambda: embedder.embed(texts), beside())
+        if ahead is None:
+            return await aside(lambda: embedder.embed([text])[0])
+
+        def work() -> Vector:
+            vector: Vector = embedder.embed([text])[0]
+            ahead.then(vector)
+            return vector
+
+        return await meanwhile(work, ahead.meanwhile())
 
 
 def _shown(identity: bytes) -> str:

@@ -56,30 +56,25 @@ class Searching:
     async def search(self, wanted: Wanted) -> Recalled:
         """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
         now = self._journal.clock.now()
-        missing: tuple[str, ...] = ()
-        generation, vector = 0, None
+        missing: tuple[str, ...] = (_NO_VECTORS,)
+        question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
+        asked = Asked(wanted, question, None, 0, now)
         try:
             generation = await self._embedding.generation()
-            beside = self._sources[0].preparing(wanted, generation) if generation else None
-            found = await self._embedding.embed([wanted.query], beside) if generation else None
-            vector = None if found is None else found[0]
-            missing = () if generation else (_NO_VECTORS,)
+            if generation:
+                asked, missing = asked._replace(generation=generation), ()
+                ahead = self._sources[0].ahead(asked)
+                vector = await self._embedding.embed_question(wanted.query, ahead)
+                asked = asked._replace(vector=vector, ahead=ahead)
         except EmbedderMismatch:
             raise
         except EmbedderFailed as failure:
             missing = (f"meaning: {failure}",)
-        asked = Asked(
-            wanted,
-            Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at)),
-            vector,
-            generation,
-            now,
-        )
         ranked = await self._ranked(asked)
         hits = await self._read(ranked, wanted)
         if wanted.at is None:
-            self._note(hits, generation, now)
-        waiting = await self._indexing.waiting(generation)
+            self._note(hits, asked.generation, now)
+        waiting = await self._indexing.waiting(asked.generation)
         return Recalled(tuple(hit for _, hit in hits), waiting, missing)
 
     def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:

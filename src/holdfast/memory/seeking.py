@@ -1,26 +1,28 @@
 """Candidates from a store that searches by itself, where there is too much to be ranked whole.
 
-The store gives the nearest by their codes and the best by their rarest words, with every filter inside. The nearest are
-measured again by their vectors; the best of both, and what stands beside them, are read and ranked as always, against
-how things stand in all that is searched, which is estimated from some of it drawn by chance.
+The store gives the nearest by their codes and the best by their rarest words, with every filter inside: words while the
+question gets its vector, the nearest as soon as it has it. Those are measured again by their vectors; the best of both,
+and what stands beside them, are read and ranked as always, against how things stand in all that is searched, which is
+estimated from some of it drawn by chance.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..journal.journal import Journal
 from ..ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
+from ..runtime import drive
 from .columns import EPISODE
 from .embedding import Embedding
 from .pools import Entry, Pool
-from .selecting import Asked, Selection, Wanted, chosen_of
+from .selecting import Asked, Selection, chosen_of
 from .surveying import COMMON, Standing, held_by, measures_of, weight
 from .texts import Texts
-from .traces import code_of, json_form
+from .traces import Vector, code_of, json_form
 
 EXACT = 4_000
 """Up to so many memories everything is ranked."""
@@ -29,11 +31,16 @@ _KEPT = 256
 """Pools of which it is kept how things stand."""
 _STALE = 0.25
 """By which part what is searched may change before it is looked at anew."""
+_SCANNED = 60_000
+"""Of more memories only an index finds those that are near."""
 _NEAR, _FAR_NEAR = 300, 800
 """Codes to take: from a pool, and from so many that only an index finds them. They are too coarse for less."""
 _LOOKED_AT = 1_500
 """Memories that are looked at for their words: a common word must not rank every memory that has it."""
 _MOST_TERMS = 24
+_NOTHING = Sighting([], [], [], {})
+Values = tuple[tuple[str, tuple[str, ...]], ...]
+"""What metadata must have: each name, with all forms in JSON that are equal to the value."""
 
 
 class Seeking:
@@ -43,7 +50,7 @@ class Seeking:
         self._journal, self._texts, self._embedding = journal, texts, embedding
         self._seeker = seeker
         self.exact = EXACT
-        self._known: OrderedDict[tuple[Any, ...], tuple[int, Standing]] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], tuple[int, Standing | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def forget(self) -> None:
@@ -51,57 +58,62 @@ class Seeking:
         with self._lock:
             self._known.clear()
 
-    async def candidates(self, asked: Asked) -> Selection | None:
-        """Candidates, for which every filter holds; None if all of it can be ranked, or the store cannot search it."""
+    def ahead(self, asked: Asked) -> Begun | None:
+        """A search that is begun before its question has a vector; None if the store cannot do it."""
         wanted, values = asked.wanted, _values(asked.wanted.metadata)
         if not asked.generation or wanted.at is not None or values is None or len(asked.question.terms) > _MOST_TERMS:
             return None
-        standing = await self._standing(wanted.pools, asked.generation)
-        if standing is None:
-            return None
-        rare, together = _rare(standing, asked.question.terms)
-        seek = _seek(standing, asked, rare, together, values)
-        found = await self._seeker.seek(self._journal.workspace, seek)
+        return Begun(self, asked, values)
+
+    async def candidates(self, asked: Asked) -> Selection | None:
+        """Candidates, for which every filter holds; None if all of it can be ranked, or the store cannot search it."""
+        begun = asked.ahead if isinstance(asked.ahead, Begun) else self.ahead(asked)
+        found = None if begun is None else await begun.found(asked)
         if found is None:
             return None
-        chosen = self._chosen(asked, found)
+        standing, words, near, worded = found
+        chosen = self._chosen(asked, near, worded)
         changes = await self._seeker.beside(self._journal.workspace, asked.generation, sorted(chosen))
         pools = await self._pools(changes, chosen, asked.generation)
         # What stands beside a candidate is one, too: an answer rarely repeats the words of its question.
-        picked = [chosen_of(pool, wanted, asked.now) for pool in pools]
-        counted = _counted(found, rare, together, seek, standing.left(asked))
+        picked = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
+        counted = _counted(worded, words, standing.left(asked))
         held = held_by(standing, asked.question.terms, counted, pools)
         return Selection(pools, picked, measures_of(standing, asked, held, pools))
 
-    def preparing(self, wanted: Wanted, generation: int) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """To look how things stand in what was not searched before."""
+    async def seek(self, seek: Seek) -> Sighting | None:
+        """What the store finds."""
+        return await self._seeker.seek(self._journal.workspace, seek)
+
+    async def changes(self, pools: Sequence[bytes] | None) -> int:
+        """How often what is searched was changed."""
+        return sum((await self._journal.store.pool_changes(self._journal.workspace, pools)).values())
+
+    def size(self, pools: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
+        """About how many memories are searched, as far as that can be said before they are looked at; None if it
+        cannot, or the store could not search them when they last were."""
         with self._lock:
-            if wanted.at is not None or _place(wanted.pools, generation) in self._known:
-                return None
+            known = self._known.get(_place(pools, generation))
+        if known is not None:
+            return None if known[1] is None else known[1].size
+        return changes if self.exact < changes <= _SCANNED else None
 
-        async def prepare() -> None:
-            await self._standing(wanted.pools, generation)
-
-        return prepare
-
-    async def _standing(self, pools: Sequence[bytes] | None, generation: int) -> Standing | None:
-        """How things stand in what is searched; None if it is small, or the store cannot search it."""
-        workspace = self._journal.workspace
-        changes = sum((await self._journal.store.pool_changes(workspace, pools)).values())
+    async def standing(self, pools: Sequence[bytes] | None, generation: int, changes: int) -> Standing | None:
+        """How things stand in what was changed so often; None if it is small, or the store cannot search it."""
         if changes <= self.exact:
             return None
         place = _place(pools, generation)
         with self._lock:
             known = self._known.get(place)
-            if known is not None and abs(changes - known[0]) <= _STALE * known[0]:
+            if known is not None and known[1] is not None and abs(changes - known[0]) <= _STALE * known[0]:
                 self._known.move_to_end(place)
                 return known[1]
         most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
-        survey = await self._seeker.survey(workspace, generation, pools, self.exact, most)
-        if survey is None:
-            return None
-        drawn = await self._drawn(survey.drawn, generation)
-        standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
+        survey = await self._seeker.survey(self._journal.workspace, generation, pools, self.exact, most)
+        standing = None
+        if survey is not None:
+            drawn = await self._drawn(survey.drawn, generation)
+            standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
         with self._lock:
             self._known[place] = (changes, standing)
             while len(self._known) > _KEPT:
@@ -114,16 +126,16 @@ class Seeking:
         pool.put_all(list((await self._texts.opened(sound, pool.dims, generation)).values()))
         return pool
 
-    def _chosen(self, asked: Asked, found: Sighting) -> set[int]:
+    def _chosen(self, asked: Asked, near: Sighting, having: Sighting) -> set[int]:
         """The best by meaning, by words and by both; and what is so new that it has no trace yet."""
         most = max(60, 6 * asked.wanted.limit)
-        cosines = self._cosines(asked, [*found.near, *found.worded])
+        cosines = self._cosines(asked, [*near.near, *having.worded])
         nearest = sorted(cosines, key=lambda number: -cosines[number])
-        worded = [one.number for one in found.worded]
-        places = {number: place for place, number in enumerate(worded)}
+        worded = [one.number for one in having.worded]
+        places = set(worded)
         both = [number for number in nearest if number in places]
         chosen = {*nearest[:most], *worded[:most], *both[:most]}
-        return chosen | {one.number for one in found.late}
+        return chosen.union(one.number for found in (near, having) for one in found.late)
 
     def _cosines(self, asked: Asked, found: Sequence[Candidate]) -> dict[int, float]:
         """How near the vectors of candidates are; without those that have none."""
@@ -176,30 +188,82 @@ def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
     return found
 
 
-def _seek(
-    standing: Standing, asked: Asked, rare: tuple[int, ...], together: bool, values: tuple[tuple[str, Any], ...]
-) -> Seek:
-    wanted, terms = asked.wanted, asked.question.terms
-    near = max(_NEAR, 20 * wanted.limit) if standing.size <= 60_000 else max(_FAR_NEAR, 20 * wanted.limit)
+class Begun:
+    """A search in the store that is under way: how things stand and what words find while the question is embedded, and
+    what is near it as soon as it is: one does not wait for the other."""
+
+    def __init__(self, seeking: Seeking, asked: Asked, values: Values) -> None:
+        self._seeking, self._asked, self._values = seeking, asked, values
+        self._size: int | None = None
+        self._looked = False
+        self._standing: Standing | None = None
+        self._words: Seek | None = None
+        self._worded: Sighting | None = None
+        self._near: Sighting | None = None
+
+    async def meanwhile(self) -> None:
+        """Look how things stand, then for words."""
+        self._looked = True
+        seeking, asked, pools = self._seeking, self._asked, self._asked.wanted.pools
+        changes = await seeking.changes(pools)
+        self._size = seeking.size(pools, asked.generation, changes)
+        self._standing = await seeking.standing(pools, asked.generation, changes)
+        if self._standing is not None:
+            seek = _seek(asked, self._standing.size, self._values)
+            self._words = _for_words(seek, self._standing, asked.question.terms)
+            self._worded = await seeking.seek(self._words)
+
+    def then(self, vector: Vector) -> None:
+        """Look for what is near, on a connection of its own, if it is known by now that there is enough."""
+        if self._size is not None:
+            self._near = drive(self._seek_near(self._size, vector))
+
+    async def _seek_near(self, size: int, vector: Vector) -> Sighting | None:
+        seek = _seek(self._asked, size, self._values)
+        near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
+        return await self._seeking.seek(seek._replace(code=code_of(vector), near=min(near, 5_000)))
+
+    async def found(self, asked: Asked) -> tuple[Standing, Seek, Sighting, Sighting] | None:
+        """How things stand, which words were looked for, what is near and what has the words; None if the store cannot
+        tell. The question has its vector now, if it gets one."""
+        if not self._looked:
+            await self.meanwhile()
+        if self._standing is None or self._words is None or self._worded is None:
+            return None
+        near: Sighting | None = _NOTHING
+        if asked.vector is not None:
+            near = self._near or await self._seek_near(self._standing.size, asked.vector)
+        return None if near is None else (self._standing, self._words, near, self._worded)
+
+
+def _seek(asked: Asked, size: int, values: Values) -> Seek:
+    """What is asked of about so many memories, but for what of them."""
+    wanted = asked.wanted
     return Seek(
         generation=asked.generation,
         pools=wanted.pools,
         now=asked.now,
-        code=None if asked.vector is None else code_of(asked.vector),
-        near=0 if asked.vector is None else min(near, 5_000),
-        terms=terms,
-        weights=tuple(weight(standing.share(term)) for term in terms),
-        rare=rare,
-        together=together,
+        code=None,
+        near=0,
+        terms=(),
+        weights=(),
+        rare=(),
+        together=False,
         most=_LOOKED_AT,
         best=max(150, 12 * wanted.limit),
-        length=standing.length,
-        size=standing.size,
+        length=1.0,
+        size=size,
         kinds=None if wanted.kinds is None else tuple(sorted(wanted.kinds)),
         since=wanted.since,
         until=wanted.until,
         metadata=values,
     )
+
+
+def _for_words(seek: Seek, standing: Standing, terms: tuple[int, ...]) -> Seek:
+    rare, together = _rare(standing, terms)
+    weights = tuple(weight(standing.share(term)) for term in terms)
+    return seek._replace(terms=terms, weights=weights, rare=rare, together=together, length=standing.length)
 
 
 def _rare(standing: Standing, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
@@ -225,23 +289,24 @@ def _rare(standing: Standing, terms: Sequence[int]) -> tuple[tuple[int, ...], bo
     return tuple(taken), True
 
 
-def _counted(found: Sighting, rare: Sequence[int], together: bool, seek: Seek, left: float) -> dict[int, int]:
+def _counted(found: Sighting, asked: Seek, left: float) -> dict[int, int]:
     """How many memories have each term that was looked up, by its place, where filters left this part of all; nothing
     if not all of them were looked at."""
-    if together or sum(found.masks.values()) >= seek.most:
+    if asked.together or sum(found.masks.values()) >= asked.most:
         return {}
-    having = {place: sum(count for mask, count in found.masks.items() if mask >> place & 1) for place in rare}
+    having = {place: sum(count for mask, count in found.masks.items() if mask >> place & 1) for place in asked.rare}
     return {place: round(count / left) for place, count in having.items()}
 
 
-def _values(metadata: Mapping[str, Any] | None) -> tuple[tuple[str, Any], ...] | None:
+def _values(metadata: Mapping[str, Any] | None) -> Values | None:
     """Values to look for, each in all forms in JSON that are equal to it; None if one has none."""
-    found = []
+    found: list[tuple[str, tuple[str, ...]]] = []
     for name, value in (metadata or {}).items():
-        forms = [json_form(value)]
+        form = json_form(value)
+        if form is None or json_form(name) is None:
+            return None
+        forms = [form]
         if isinstance(value, (bool, int, float)) and value in (0, 1):
             forms = [str(int(value)), "true" if value else "false"]
-        if None in forms or json_form(name) is None:
-            return None
         found.append((name, tuple(forms)))
     return tuple(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -31,15 +31,28 @@ class Wanted(NamedTuple):
     weights: Weights = DEFAULT
 
 
+class HeadStart(Protocol):
+    """What a source does of a search before it is asked for candidates, beside the making of the question's vector."""
+
+    async def meanwhile(self) -> None:
+        """What needs no vector, while it is made."""
+        ...
+
+    def then(self, vector: Vector) -> None:
+        """What needs one, on the thread that has made it. Blocks. `meanwhile` may still be under way."""
+        ...
+
+
 class Asked(NamedTuple):
     """A search under way: what is wanted, the question as it is read, its vector of length 1 (None: words alone), the
-    generation of vectors that is searched (0: none), and the time now."""
+    generation of vectors that is searched (0: none), the time now, and what the first source has done ahead."""
 
     wanted: Wanted
     question: Question
     vector: Vector | None
     generation: int
     now: int
+    ahead: HeadStart | None = None
 
 
 class Selection(NamedTuple):
@@ -62,8 +75,8 @@ class Source(Protocol):
         """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
         ...
 
-    def preparing(self, wanted: Wanted, generation: int) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """What can be done before the question has a vector, if it is worth doing beside that."""
+    def ahead(self, asked: Asked) -> HeadStart | None:
+        """What can be done of a search whose question has no vector yet, if there is anything."""
         ...
 
     def forget(self) -> None:
