@@ -18,10 +18,10 @@ from programs.seeking import Themes, fill, sentence
 import holdfast
 from holdfast.errors import UnknownMemory
 from holdfast.memory import seeking
-from holdfast.memory.ranking import Weights
+from holdfast.memory.ranking import Question, Weights
 from holdfast.memory.seeking import Seeking
-from holdfast.memory.selecting import Wanted
-from holdfast.memory.traces import code_bits
+from holdfast.memory.selecting import Asked, Wanted
+from holdfast.memory.traces import code_bits, day_of
 from holdfast.runtime import drive
 from holdfast.stores.postgres import seeking as inside
 from holdfast.stores.postgres import tending
@@ -236,6 +236,50 @@ def test_what_is_near_is_sought_while_words_still_are(
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         assert waited == [True]
         assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
+
+
+def stands(hf: holdfast.Holdfast) -> Any:
+    """How things stand in the one pool that was searched."""
+    ((_, standing),) = source(hf, 20)._known.values()
+    assert standing is not None
+    return standing
+
+
+def test_what_cannot_be_read_does_not_count_for_how_things_stand(hf: holdfast.Holdfast, postgres_url: str) -> None:
+    said = fill(hf, 200)
+    sql(postgres_url, "UPDATE holdfast.traces SET words = '\\x00c1' WHERE number % 3 = 0")
+    sql(postgres_url, "UPDATE holdfast.traces SET vector = '\\x0000' WHERE number % 3 = 1")
+    drawn = [one for (one,) in sql(postgres_url, "SELECT number FROM holdfast.searchable WHERE draw < 128")]
+    assert {number % 3 for number in drawn} == {0, 1, 2}
+    with opened(postgres_url) as other:
+        assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
+        held = stands(other).drawn
+    assert set(held.column("number").tolist()) == {number for number in drawn if number % 3}
+    assert set(held.column("number")[held.column("known")].tolist()) == {number for number in drawn if number % 3 == 2}
+
+
+@pytest.mark.promise("S3")
+def test_what_was_drawn_says_which_part_filters_leave(
+    hf: holdfast.Holdfast, clock: FakeClock, postgres_url: str
+) -> None:
+    fill(hf, 100)
+    begins, ends = clock.now() + 100 * SECOND, clock.now() + 200 * SECOND
+    for number in range(100):
+        hf.memory.remember(f"heron {number}", valid_from=moment(begins), valid_to=moment(ends))
+    fill(hf, 100, seed=2, kind="episode")
+    hf.memory.recall("heron")
+    query = "SELECT count(*), count(opens), count(session) FROM holdfast.searchable WHERE draw < 128"
+    ((drawn, coming, told_in),) = sql(postgres_url, query)
+    assert 0 < coming < told_in + coming < drawn
+    standing, question = stands(hf), Question.read("heron", day_of(clock.now()))
+    for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
+        for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
+            asked = Asked(Wanted("heron", (b"",), kinds=kinds), question, None, 1, now)
+            counted = others + (left if kinds is None else 0)
+            expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
+            assert standing.left(asked) == expected
+    assert standing.talk == 10
+    assert standing.turns() == told_in / drawn
 
 
 # -- what is gone

@@ -13,6 +13,8 @@ Places = NDArray[np.uint32]
 Counts = NDArray[np.uint8]
 _LOOSE = 20_000
 """Entries that may stay loose; more are packed."""
+_FEW = 500
+"""Entries that are not worth packing, even if they are the first."""
 _FULL = 1_000_000
 """Entries that are packed as one at most: to merge them takes many times their memory."""
 
@@ -57,7 +59,7 @@ class Postings:
 
     def add(self, terms: NDArray[np.uint32], counts: Counts, places: Places) -> None:
         """Entries of new memories, each with its place, in the order of the places."""
-        if len(terms) > _LOOSE // 8:
+        if len(terms) > (_LOOSE // 8 if self._packed or self._loose else _FEW):
             self.take(Packed.of(terms, places, counts))
             return
         for term, often, place in zip(terms.tolist(), counts.tolist(), places.tolist(), strict=True):

@@ -112,19 +112,14 @@ class Seeking:
         survey = await self._seeker.survey(self._journal.workspace, generation, pools, self.exact, most)
         standing = None
         if survey is not None:
-            drawn = await self._drawn(survey.drawn, generation)
+            drawn = Pool(self._embedding.dims)
+            drawn.put_all(self._texts.drawn(survey.drawn, drawn.dims))
             standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
         with self._lock:
             self._known[place] = (changes, standing)
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return standing
-
-    async def _drawn(self, changes: Sequence[Change], generation: int) -> Pool:
-        pool = Pool(self._embedding.dims)
-        sound = [change for change in changes if change.row.intact]
-        pool.put_all(list((await self._texts.opened(sound, pool.dims, generation)).values()))
-        return pool
 
     def _chosen(self, asked: Asked, near: Sighting, having: Sighting) -> set[int]:
         """The best by meaning, by words and by both; and what is so new that it has no trace yet."""

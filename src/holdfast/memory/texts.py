@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -14,14 +14,14 @@ from ..errors import JournalDamaged
 from ..journal.events import Event
 from ..journal.journal import Journal
 from ..journal.landmarks import disclose
-from ..journal.owners import Owner
+from ..journal.owners import NOBODY, Owner
 from ..journal.remembered import ADDED
 from ..journal.sealing import Form
-from ..ports import Change, Kept, MemoryRow, Segment, Trace
+from ..ports import Change, Drawn, Kept, MemoryRow, Segment, Trace
 from . import packing
 from .items import Memory, memory_of
 from .pools import Entry
-from .traces import Gist, Vector, has_dims, pack, pack_vector, read_gist, sought, unpack, unpack_vectors
+from .traces import Gist, Vector, has_dims, pack, pack_vector, packed_size, read_gist, sought, unpack, unpack_vectors
 
 _pack = msgspec.msgpack.encode
 _PLAIN = bytes([Form.PLAIN])
@@ -100,6 +100,16 @@ class Texts:
             for change, gist in gists
         }
 
+    @staticmethod
+    def drawn(drawn: Sequence[Drawn], dims: int) -> list[Entry]:
+        """What is searched of memories that are drawn, of which none is sealed; without those that cannot be read."""
+        gists: list[tuple[Drawn, Gist]] = []
+        for one in drawn:
+            with suppress(ValueError, msgspec.DecodeError):
+                gists.append((one, unpack(disclose(one.words, NOBODY, b""))))
+        found = unpacked({one.number: one.vector[1:] for one, _ in gists if _is_plain(one.vector)}, dims)
+        return [Entry(_row_of(one), gist, found.get(one.number), 0) for one, gist in gists]
+
     async def entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
         """What is searched of the current ones among some changes, by number."""
         current = [one for one in changes if _is_current(one.row)]
@@ -164,8 +174,9 @@ class Texts:
     @staticmethod
     def clear_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
         """Vectors that are not sealed, many at once: those that can be read, by their places, and a row for each."""
-        plain = [at for at, body in enumerate(bodies) if body[:1] == _PLAIN and has_dims(body[1:], dims)]
-        return plain, unpack_vectors([bodies[at][1:] for at in plain], dims)
+        size = len(_PLAIN) + packed_size(dims)
+        plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == Form.PLAIN]
+        return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
     @staticmethod
     def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:
@@ -179,6 +190,32 @@ def unpacked(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
     if not numbers:
         return {}
     return dict(zip(numbers, unpack_vectors([packed[number] for number in numbers], dims), strict=True))
+
+
+def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
+    return body is not None and body[:1] == _PLAIN
+
+
+def _row_of(drawn: Drawn) -> MemoryRow:
+    """The row of a memory that was drawn, with nothing in it that does not tell how things stand."""
+    said = drawn.begins if drawn.opens is None else drawn.begins - 1
+    return MemoryRow(
+        pool=drawn.pool,
+        id="",
+        session=drawn.session or "",
+        position=drawn.position or 0,
+        kind=drawn.kind,
+        key=None,
+        owner=None,
+        recorded=said,
+        begins=drawn.begins,
+        ends=drawn.ends,
+        expires=drawn.expires,
+        importance=0.5,
+        confidence=1.0,
+        confirmed=said,
+        number=drawn.number,
+    )
 
 
 def _is_current(row: MemoryRow) -> bool:

@@ -96,9 +96,15 @@ def pack_vector(vector: Vector) -> bytes:
     return np.float32(scale).tobytes() + numbers
 
 
-def unpack_vectors(packed: Sequence[bytes], dims: int) -> Vector:
-    """Vectors as they were stored, of length 1 again. Each must have so many dimensions (`has_dims`)."""
-    rows = np.frombuffer(b"".join(packed), dtype=np.int8).reshape(-1, 4 + dims)[:, 4:].astype(np.float32)
+def packed_size(dims: int) -> int:
+    """How many bytes a packed vector has."""
+    return 4 + dims
+
+
+def unpack_vectors(packed: Sequence[bytes], dims: int, skip: int = 0) -> Vector:
+    """Vectors as they were stored, of length 1 again. Each has so many dimensions (`has_dims`), after `skip` bytes."""
+    head = skip + 4
+    rows = np.frombuffer(b"".join(packed), dtype=np.int8).reshape(-1, head + dims)[:, head:].astype(np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     lengths[lengths == 0] = 1
     rows /= lengths[:, None]
@@ -107,7 +113,7 @@ def unpack_vectors(packed: Sequence[bytes], dims: int) -> Vector:
 
 def has_dims(packed: bytes | None, dims: int) -> bool:
     """Whether there is a vector, and of so many dimensions."""
-    return packed is not None and dims > 0 and len(packed) == 4 + dims
+    return packed is not None and dims > 0 and len(packed) == packed_size(dims)
 
 
 def code_bits(dims: int) -> int:

@@ -112,6 +112,9 @@ from .seeking import (
     Candidate as Candidate,
 )
 from .seeking import (
+    Drawn as Drawn,
+)
+from .seeking import (
     Seek as Seek,
 )
 from .seeking import (

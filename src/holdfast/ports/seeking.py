@@ -58,11 +58,29 @@ class Sighting(NamedTuple):
     masks: dict[int, int]
 
 
+class Drawn(NamedTuple):
+    """A memory that was drawn by chance, as far as it tells how things stand: its trace, what it is and when it holds.
+    It is in a session only if it is an episode. `opens` is when it begins, if that is after it was said."""
+
+    pool: bytes
+    number: int
+    kind: str
+    session: str | None
+    position: int | None
+    begins: int
+    opens: int | None
+    ends: int | None
+    expires: int | None
+    words: bytes
+    vector: bytes | None
+
+
 class Survey(NamedTuple):
-    """How much is searched, about, and some of it, drawn by chance; and how many episodes a session has in the mean."""
+    """How much is searched, about, and some of it, drawn by chance; and how many episodes a session has in the mean.
+    Nothing of it is more than an estimate, so those drawn may be given without being compared with their checksums."""
 
     size: int
-    drawn: list[Change]
+    drawn: list[Drawn]
     talk: float
 
 

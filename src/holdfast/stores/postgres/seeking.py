@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ...ports import Candidate, Change, Generation, Seek, Sighting, Sought, Survey
+from ...ports import Candidate, Change, Drawn, Generation, Seek, Sighting, Sought, Survey
 from ...runtime import aside
 from . import searchable
 from .connection import Connection, execute_planned
@@ -60,16 +60,18 @@ class PostgresSeeker:
     async def survey(
         self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
     ) -> Survey | None:
-        asked: dict[str, Any] = {"workspace": workspace, "generation": generation, "upto": least + 1}
+        asked: dict[str, Any] = {"workspace": workspace, "generation": generation, "upto": least + 1, "most": most}
         asked["pools"] = None if pools is None else list(pools)
 
         def work(connection: Connection) -> Survey | None:
             if not self._is_ready(connection, workspace, generation):
                 return None
-            drawn, hidden = _one(connection, _within(S.look_over, pools), asked)
+            found: Any = connection.execute(_within(S.survey, pools).encode(), asked, binary=True).fetchone()
+            drawn, hidden, *columns = found
             if hidden or not _is_more(connection, asked, drawn, pools, least):
                 return None
-            return _surveyed(connection, asked, pools, drawn, most)
+            some = list(map(Drawn, *(column or () for column in columns)))
+            return Survey(drawn * DRAWS // DRAWN, some, _talk(connection, asked, some))
 
         return await self._do(work)
 
@@ -183,20 +185,13 @@ def _is_more(
     return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, pools), asked)[0] > least)
 
 
-def _surveyed(
-    connection: Connection, asked: dict[str, Any], pools: Sequence[bytes] | None, drawn: int, most: int
-) -> Survey:
-    # At least one draw, and all that have an index: what is small is counted, what is large is estimated.
-    share = max(1, min(DRAWN, round(DRAWN * most / max(1, drawn))))
-    values = asked | {"draw": share, "most": 2 * most}
-    rows = execute_planned(connection, _within(S.read_drawn, pools), values)
-    changes = [read_change(asked["generation"], row) for row in rows]
-    talks = list(
-        dict.fromkeys((one.row.pool, one.row.session) for one in changes if one.row.kind == searchable.EPISODE)
-    )
-    values |= {"pools": [pool for pool, _ in talks[:_TALKS]], "sessions": [name for _, name in talks[:_TALKS]]}
-    held = _one(connection, S.talk_size, values)[0] if talks else 0
-    return Survey(drawn * DRAWS // DRAWN, changes, float(held or 0))
+def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[Drawn]) -> float:
+    """How many episodes a session has in the mean, by the first sessions of those drawn."""
+    talks = list(dict.fromkeys((one.pool, one.session) for one in drawn if one.session is not None))[:_TALKS]
+    if not talks:
+        return 0.0
+    values = asked | {"pools": [pool for pool, _ in talks], "sessions": [name for _, name in talks]}
+    return float(_one(connection, S.talk_size, values)[0] or 0)
 
 
 def _sought(connection: Connection, workspace: str, wanted: Seek, words: Words, schema: str | None) -> Sighting:

@@ -62,29 +62,39 @@ WHERE workspace = %s AND pool = ANY(%s) AND number = ANY(%s) AND generation = %s
 SELECT count(*) FROM holdfast.searchable s
 WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS;
 
--- name: look_over
--- The same, and whether something that is searched is sealed.
-SELECT count(*), EXISTS (
-    SELECT 1 FROM holdfast.searchable s
-    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.hidden AND POOLS)
-FROM holdfast.searchable s
-WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS;
+-- name: survey
+-- How many of what is searched were drawn, whether something of it is sealed, and else some of those drawn: about as many as
+-- are wanted, by chance. It is planned once for all pools, so nothing is left to choose: draws are listed, as PostgreSQL expects
+-- too many below a number that it does not know yet, and traces are looked up one by one. All are one row (see seek_near).
+WITH looked AS MATERIALIZED (
+    SELECT count(*) AS drawn, EXISTS (
+        SELECT 1 FROM holdfast.searchable s
+        WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.hidden AND POOLS) AS hidden
+    FROM holdfast.searchable s
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS
+), chosen AS MATERIALIZED (
+    SELECT s.pool, s.number, s.kind, s.session, s.position, s.begins, s.opens, s.ends, s.expires, t.words, t.vector
+    FROM holdfast.searchable s
+    CROSS JOIN LATERAL (
+        SELECT t.words, t.vector FROM holdfast.traces t
+        WHERE t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number AND t.generation = s.generation
+        OFFSET 0) t
+    WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS
+      AND s.draw = ANY(ARRAY(
+        SELECT generate_series(0, greatest(0, least(127, round(128.0 * %(most)s / greatest(1, drawn)) - 1)))::smallint FROM looked
+        WHERE NOT hidden))
+    LIMIT 2 * %(most)s
+)
+SELECT (SELECT drawn FROM looked), (SELECT hidden FROM looked),
+       array_agg(pool), array_agg(number), array_agg(kind), array_agg(session), array_agg(position),
+       array_agg(begins), array_agg(opens), array_agg(ends), array_agg(expires), array_agg(words), array_agg(vector)
+FROM chosen;
 
 -- name: count_upto
 -- How many are searched, counted up to some number.
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND POOLS LIMIT %(upto)s) AS a_few;
-
--- name: read_drawn
--- Some of what is searched, by chance.
-SELECT t.words, t.vector, t.checksum, 0, 0, m.*
-FROM holdfast.searchable s
-JOIN holdfast.traces t
-    ON t.workspace = s.workspace AND t.pool = s.pool AND t.number = s.number AND t.generation = s.generation
-JOIN holdfast.memories m ON m.workspace = s.workspace AND m.number = s.number
-WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND s.draw < %(draw)s AND POOLS
-LIMIT %(most)s;
 
 -- name: talk_size
 -- How many episodes some sessions have in the mean, each counted up to 500.
