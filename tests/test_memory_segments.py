@@ -100,6 +100,34 @@ def test_a_new_process_finds_the_same_by_segments(
         assert hf.verify().ok
 
 
+def test_where_all_is_packed_a_process_that_begins_reads_no_change(
+    any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_mind(any_address, clock=clock) as hf:
+        indexing: Any = hf.memory._core.mind.indexing
+        indexing.stop()
+        fill(hf, clock)
+        drive(indexing.pack())
+        packed = spans(hf)
+        assert packed
+        store: Any = hf._core._journal.store
+        read, pools = store.changes, list[bytes]()
+
+        async def counting(workspace: str, pool: bytes, *asked: Any) -> Any:
+            pools.append(pool)
+            return await read(workspace, pool, *asked)
+
+        monkeypatch.setattr(store, "changes", counting)
+        indexing._segmenting._looked.clear()  # as in a process that begins
+        drive(indexing.pack())
+        assert (pools, spans(hf)) == ([], packed)
+        indexing._segmenting._looked.clear()
+        fill(hf, clock, 8)
+        drive(indexing.pack())
+        assert pools
+        assert spans(hf) != packed
+
+
 @pytest.mark.promise("G3", "G4")
 def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     address = str(tmp_path / "agent.db")

@@ -37,7 +37,8 @@ class Segmenting:
         for pool, after, upto in await store.segment_spans(workspace, generation):
             spans.setdefault(pool, []).append((after, upto))
         for pool, count in moved.items():
-            await self._pack(pool, generation, spans.get(pool, []))
+            if not _is_packed(spans.get(pool, []), count):
+                await self._pack(pool, generation, spans.get(pool, []))
             self._looked[pool, generation] = count
 
     def _may_have(self, pool: bytes, generation: int, count: int) -> bool:
@@ -77,3 +78,14 @@ class Segmenting:
             reach("memory.packed")
             begin = upto
         return begin
+
+
+def _is_packed(spans: Sequence[Span], count: int) -> bool:
+    """Whether segments leave nothing to pack of so many changes. Mostly so where a process begins: it need not read the
+    changes of each pool to find that out."""
+    begin = 0
+    for after, upto in spans:
+        if after > begin:
+            return False
+        begin = upto
+    return count - begin < LEAST

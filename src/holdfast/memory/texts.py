@@ -106,7 +106,8 @@ class Texts:
         gists: list[tuple[Drawn, Gist]] = []
         for one in drawn:
             with suppress(ValueError, msgspec.DecodeError):
-                gists.append((one, unpack(disclose(one.words, NOBODY, b""))))
+                packed = one.words[1:] if _is_plain(one.words) else disclose(one.words, NOBODY, b"")
+                gists.append((one, unpack(packed)))
         found = unpacked({one.number: one.vector[1:] for one, _ in gists if _is_plain(one.vector)}, dims)
         return [Entry(_row_of(one), gist, found.get(one.number), 0) for one, gist in gists]
 

@@ -126,7 +126,8 @@ SELECT set_config('holdfast.words', %s, true), set_config('holdfast.together', %
 
 -- name: seek_near
 -- Candidates by meaning, every filter inside. POOLS and FILTERS are conditions, DISTANCE is how far a code is from the
--- question's. All of them are one row: a row for each takes as long again, to send and to read. And those of LATELY.
+-- question's. All of them are one row: a row for each takes as long again, to send and to read. Traces are looked up in their
+-- order, in which they lie side by side. And those of LATELY.
 WITH near AS MATERIALIZED (
     SELECT s.pool, s.number FROM holdfast.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.code IS NOT NULL AND POOLS AND FILTERS
@@ -135,7 +136,7 @@ WITH near AS MATERIALIZED (
 SELECT array_agg(n.pool ORDER BY n.number DESC), array_agg(n.number ORDER BY n.number DESC),
        array_agg(t.vector ORDER BY n.number DESC),
        (SELECT array_agg(pool) FROM late), (SELECT array_agg(number) FROM late)
-FROM near n JOIN holdfast.traces t
+FROM (SELECT pool, number FROM near ORDER BY number DESC) n JOIN holdfast.traces t
     ON t.workspace = %(workspace)s AND t.pool = n.pool AND t.number = n.number AND t.generation = %(generation)s;
 
 -- name: seek_words
@@ -156,7 +157,7 @@ SELECT array_agg(w.pool ORDER BY w.score DESC, w.number DESC), array_agg(w.numbe
        array_agg(t.vector ORDER BY w.score DESC, w.number DESC), array_agg(w.mask ORDER BY w.score DESC, w.number DESC),
        (SELECT array_agg(mask) FROM masks), (SELECT array_agg(held) FROM masks),
        (SELECT array_agg(pool) FROM late), (SELECT array_agg(number) FROM late)
-FROM worded w JOIN holdfast.traces t
+FROM (SELECT * FROM worded ORDER BY number DESC) w JOIN holdfast.traces t
     ON t.workspace = %(workspace)s AND t.pool = w.pool AND t.number = w.number AND t.generation = %(generation)s;
 
 -- name: lately
