@@ -236,6 +236,40 @@ def test_what_is_near_is_sought_while_words_still_are(
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         assert waited == [True]
         assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
+        assert {one.late for one in asked} == {0}, "all have a vector"
+
+
+@pytest.mark.promise("B2")
+@pytest.mark.parametrize("kind", ["fact", "episode"])
+def test_the_best_by_words_are_read_while_what_is_near_is_sought(
+    hf: holdfast.Holdfast, postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    said = fill(hf, 600, kind=kind)
+    words, read = threading.Event(), threading.Event()
+    whole = search(hf, said[3], 20)
+    with opened(postgres_url, embedder=Patient(words), clock=clock) as other:
+        given: Any = source(other, 20)._seeker
+        seek, beside, waited, numbers = given.seek, given.beside, list[bool](), list[set[int]]()
+
+        async def seeking_near(workspace: str, wanted: Any) -> Any:
+            words.set()
+            if wanted.code is not None:
+                waited.append(read.wait(20))
+            return await seek(workspace, wanted)
+
+        async def reading(workspace: str, generation: int, some: Any) -> Any:
+            numbers.append(set(some))
+            read.set()
+            return await beside(workspace, generation, some)
+
+        monkeypatch.setattr(given, "seek", seeking_near)
+        monkeypatch.setattr(given, "beside", reading)
+        assert search(other, said[3], 20) == whole
+        assert waited == [True]
+        early, later = numbers
+        assert early
+        assert later
+        assert not early & later
 
 
 def stands(hf: holdfast.Holdfast) -> Any:

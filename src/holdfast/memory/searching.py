@@ -62,7 +62,8 @@ class Searching:
         try:
             generation = await self._embedding.generation()
             if generation:
-                asked, missing = asked._replace(generation=generation), ()
+                waiting = await self._indexing.waiting(generation)
+                asked, missing = asked._replace(generation=generation, waiting=waiting), ()
                 ahead = self._sources[0].ahead(asked)
                 vector = await self._embedding.embed_question(wanted.query, ahead)
                 asked = asked._replace(vector=vector, ahead=ahead)
@@ -74,8 +75,7 @@ class Searching:
         hits = await self._read(ranked, wanted)
         if wanted.at is None:
             self._note(hits, asked.generation, now)
-        waiting = await self._indexing.waiting(asked.generation)
-        return Recalled(tuple(hit for _, hit in hits), waiting, missing)
+        return Recalled(tuple(hit for _, hit in hits), asked.waiting, missing)
 
     def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
         """These were recalled."""

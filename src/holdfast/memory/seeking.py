@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..journal.journal import Journal
 from ..ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
@@ -37,6 +37,8 @@ _NEAR, _FAR_NEAR = 300, 800
 """Codes to take: from a pool, and from so many that only an index finds them. They are too coarse for less."""
 _LOOKED_AT = 1_500
 """Memories that are looked at for their words: a common word must not rank every memory that has it."""
+_LATE = 200
+"""Memories without a vector that are candidates, whatever they say."""
 _MOST_TERMS = 24
 _NOTHING = Sighting([], [], [], {})
 Values = tuple[tuple[str, tuple[str, ...]], ...]
@@ -71,9 +73,9 @@ class Seeking:
         found = None if begun is None else await begun.found(asked)
         if found is None:
             return None
-        standing, words, near, worded = found
+        standing, words, near, worded, early, read = found
         chosen = self._chosen(asked, near, worded)
-        changes = await self._seeker.beside(self._journal.workspace, asked.generation, sorted(chosen))
+        changes = _joined(read, await self.beside(asked.generation, chosen - early))
         pools = await self._pools(changes, chosen, asked.generation)
         # What stands beside a candidate is one, too: an answer rarely repeats the words of its question.
         picked = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
@@ -84,6 +86,10 @@ class Seeking:
     async def seek(self, seek: Seek) -> Sighting | None:
         """What the store finds."""
         return await self._seeker.seek(self._journal.workspace, seek)
+
+    async def beside(self, generation: int, numbers: set[int]) -> list[Change]:
+        """These memories, and what stands beside them."""
+        return await self._seeker.beside(self._journal.workspace, generation, sorted(numbers))
 
     async def changes(self, pools: Sequence[bytes] | None) -> int:
         """How often what is searched was changed."""
@@ -123,9 +129,9 @@ class Seeking:
 
     def _chosen(self, asked: Asked, near: Sighting, having: Sighting) -> set[int]:
         """The best by meaning, by words and by both; and what is so new that it has no trace yet."""
-        most = max(60, 6 * asked.wanted.limit)
+        most = _most(asked)
         cosines = self._cosines(asked, [*near.near, *having.worded])
-        nearest = sorted(cosines, key=lambda number: -cosines[number])
+        nearest = sorted(cosines, key=cosines.__getitem__, reverse=True)
         worded = [one.number for one in having.worded]
         places = set(worded)
         both = [number for number in nearest if number in places]
@@ -134,7 +140,7 @@ class Seeking:
 
     def _cosines(self, asked: Asked, found: Sequence[Candidate]) -> dict[int, float]:
         """How near the vectors of candidates are; without those that have none."""
-        given = {one.number: one.vector for one in found if one.vector is not None}
+        given = {number: vector for _, number, vector, _ in found if vector is not None}
         if asked.vector is None or not given:
             return {}
         at, vectors = self._texts.clear_vectors(list(given.values()), self._embedding.dims)
@@ -165,6 +171,17 @@ def _place(pools: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
     return generation, None if pools is None else tuple(sorted(pools))
 
 
+def _most(asked: Asked) -> int:
+    """How many candidates are chosen by meaning, by words and by both."""
+    return max(60, 6 * asked.wanted.limit)
+
+
+def _joined(some: Sequence[Change], others: Sequence[Change]) -> list[Change]:
+    """Two answers of `Seeker.beside` as one, each memory once, in the same order."""
+    found = {change.row.number: change for change in (*some, *others)}
+    return sorted(found.values(), key=lambda one: (one.row.pool, one.row.session, one.row.position, one.row.number))
+
+
 def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
     """Episodes that do not stand side by side, each under a session of its own (see `real_session`): of two in a row
     one was chosen, and what is right before and after it was read; else there are others between them."""
@@ -183,6 +200,18 @@ def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
     return found
 
 
+class Found(NamedTuple):
+    """What the store found: how things stand, which words were looked for, what is near and what has the words; and of
+    which candidates it was read `early` what stands beside them, and what that is."""
+
+    standing: Standing
+    words: Seek
+    near: Sighting
+    worded: Sighting
+    early: set[int]
+    read: list[Change]
+
+
 class Begun:
     """A search in the store that is under way: how things stand and what words find while the question is embedded, and
     what is near it as soon as it is: one does not wait for the other."""
@@ -195,9 +224,10 @@ class Begun:
         self._words: Seek | None = None
         self._worded: Sighting | None = None
         self._near: Sighting | None = None
+        self._early, self._read = set[int](), list[Change]()
 
     async def meanwhile(self) -> None:
-        """Look how things stand, then for words."""
+        """Look how things stand, then for words; and read the best of those, as long as what is near is not found."""
         self._looked = True
         seeking, asked, pools = self._seeking, self._asked, self._asked.wanted.pools
         changes = await seeking.changes(pools)
@@ -207,6 +237,9 @@ class Begun:
             seek = _seek(asked, self._standing.size, self._values)
             self._words = _for_words(seek, self._standing, asked.question.terms)
             self._worded = await seeking.seek(self._words)
+        if self._worded is not None and self._near is None:
+            self._early = {one.number for one in self._worded.worded[: _most(asked)]}
+            self._read = await seeking.beside(asked.generation, self._early)
 
     def then(self, vector: Vector) -> None:
         """Look for what is near, on a connection of its own, if it is known by now that there is enough."""
@@ -218,9 +251,8 @@ class Begun:
         near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
         return await self._seeking.seek(seek._replace(code=code_of(vector), near=min(near, 5_000)))
 
-    async def found(self, asked: Asked) -> tuple[Standing, Seek, Sighting, Sighting] | None:
-        """How things stand, which words were looked for, what is near and what has the words; None if the store cannot
-        tell. The question has its vector now, if it gets one."""
+    async def found(self, asked: Asked) -> Found | None:
+        """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
         if not self._looked:
             await self.meanwhile()
         if self._standing is None or self._words is None or self._worded is None:
@@ -228,7 +260,9 @@ class Begun:
         near: Sighting | None = _NOTHING
         if asked.vector is not None:
             near = self._near or await self._seek_near(self._standing.size, asked.vector)
-        return None if near is None else (self._standing, self._words, near, self._worded)
+        if near is None:
+            return None
+        return Found(self._standing, self._words, near, self._worded, self._early, self._read)
 
 
 def _seek(asked: Asked, size: int, values: Values) -> Seek:
@@ -252,6 +286,7 @@ def _seek(asked: Asked, size: int, values: Values) -> Seek:
         since=wanted.since,
         until=wanted.until,
         metadata=values,
+        late=_LATE if asked.waiting else 0,
     )
 
 

@@ -45,13 +45,15 @@ class HeadStart(Protocol):
 
 class Asked(NamedTuple):
     """A search under way: what is wanted, the question as it is read, its vector of length 1 (None: words alone), the
-    generation of vectors that is searched (0: none), the time now, and what the first source has done ahead."""
+    generation of vectors that is searched (0: none), the time now, how many memories had no vector when it began, and
+    what the first source has done ahead."""
 
     wanted: Wanted
     question: Question
     vector: Vector | None
     generation: int
     now: int
+    waiting: int = 0
     ahead: HeadStart | None = None
 
 

@@ -200,22 +200,30 @@ def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
 def _row_of(drawn: Drawn) -> MemoryRow:
     """The row of a memory that was drawn, with nothing in it that does not tell how things stand."""
     said = drawn.begins if drawn.opens is None else drawn.begins - 1
-    return MemoryRow(
-        pool=drawn.pool,
-        id="",
-        session=drawn.session or "",
-        position=drawn.position or 0,
-        kind=drawn.kind,
-        key=None,
-        owner=None,
-        recorded=said,
-        begins=drawn.begins,
-        ends=drawn.ends,
-        expires=drawn.expires,
-        importance=0.5,
-        confidence=1.0,
-        confirmed=said,
-        number=drawn.number,
+    held = (said, drawn.begins, drawn.ends, drawn.expires)
+    place = (drawn.session or "", drawn.position or 0)
+    # By place: this is done for hundreds, before a question is answered.
+    return MemoryRow._make(
+        (
+            drawn.pool,
+            "",
+            *place,
+            drawn.kind,
+            None,
+            None,
+            *held,
+            0.5,
+            1.0,
+            said,
+            1,
+            None,
+            None,
+            0,
+            drawn.number,
+            True,
+            0,
+            0,
+        )
     )
 
 

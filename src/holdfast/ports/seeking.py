@@ -36,7 +36,7 @@ class Seek(NamedTuple):
     until: int | None = None
     metadata: tuple[tuple[str, tuple[str, ...]], ...] = ()
     late: int = 200
-    """Of those that have no trace yet so many, the newest, are given as well."""
+    """Of those that have no trace yet so many, the newest, are given as well. 0 where it is known that all have one."""
 
 
 class Candidate(NamedTuple):

@@ -278,7 +278,8 @@ def _conditions(workspace: str, wanted: Seek) -> tuple[dict[str, Any], dict[str,
         values |= {f"name{at}": name, f"forms{at}": list(forms)}
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
     pools = "true" if wanted.pools is None else S.in_pools
-    lately = completed(S.lately, {"POOLS": pools, "LATE": " AND ".join(("true", *dated))})
+    lately = S.lately if wanted.late else S.none_lately
+    lately = completed(lately, {"POOLS": pools, "LATE": " AND ".join(("true", *dated))})
     return values, {"POOLS": pools, "FILTERS": " AND ".join(filters), "LATELY": lately}
 
 

@@ -170,6 +170,10 @@ late AS MATERIALIZED (
           AND t.generation = %(generation)s)
     ORDER BY s.traced DESC, s.number DESC LIMIT %(late)s);
 
+-- name: none_lately
+-- None, where all have one: to plan the search for them takes longer than most of what a pool is searched by.
+late AS MATERIALIZED (SELECT ''::bytea AS pool, 0::bigint AS number WHERE false);
+
 -- name: in_pools
 -- In some pools.
 s.pool = ANY(%(pools)s);
