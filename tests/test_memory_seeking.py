@@ -316,6 +316,17 @@ def test_what_was_drawn_says_which_part_filters_leave(
     assert standing.turns() == told_in / drawn
 
 
+def test_two_answers_are_joined_in_the_order_of_one(hf: holdfast.Holdfast) -> None:
+    fill(hf, 60, kind="episode")
+    given = source(hf, 20)
+    every = drive(given.beside(1, set(range(200))))
+    numbers = [change.row.number for change in every]
+    assert len(numbers) == 60
+    some, others = (drive(given.beside(1, set(numbers[first::4]))) for first in (0, 2))
+    assert {one.row.number for one in some} & {one.row.number for one in others}, "what stands beside both"
+    assert seeking._joined(others, some) == seeking._joined(some, others) == every
+
+
 # -- what is gone
 
 
