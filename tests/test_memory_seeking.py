@@ -16,7 +16,7 @@ from programs.children import Nursery, until
 from programs.seeking import Themes, fill, sentence
 
 import holdfast
-from holdfast.errors import UnknownMemory
+from holdfast.errors import StoreUnavailable, UnknownMemory
 from holdfast.memory import seeking
 from holdfast.memory.ranking import Question, Weights
 from holdfast.memory.seeking import Seeking
@@ -314,6 +314,40 @@ def test_what_was_drawn_says_which_part_filters_leave(
             assert standing.left(asked) == expected
     assert standing.talk == 10
     assert standing.turns() == told_in / drawn
+
+
+def test_where_others_ask_a_search_goes_one_step_after_the_other(
+    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = fill(hf, 60)
+    embedding: Any = hf.memory._core.mind.embedding
+    embedder, room, here = embedding.embedder(), embedding._room, list[bool]()
+    embed = embedder.embed
+
+    def watching(texts: Any) -> Any:
+        here.append(threading.current_thread() is threading.main_thread())
+        return embed(texts)
+
+    monkeypatch.setattr(embedder, "embed", watching)
+    taken = 0
+    while room.acquire(blocking=False):
+        taken += 1
+    assert told(hf.memory.recall(said[3], limit=1)) == [said[3]]
+    assert here == [True]
+    for _ in range(taken):
+        room.release()
+    for _ in range(taken + 1):
+        assert told(hf.memory.recall(said[4], limit=1)) == [said[4]]
+    assert here[1:] == [False] * (taken + 1)
+
+    async def fails(*_: Any) -> Any:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(source(hf, 20), "changes", fails)
+    for _ in range(taken):
+        with pytest.raises(StoreUnavailable):
+            hf.memory.recall(said[3])
+    assert room.acquire(blocking=False), "given back, whatever happened"
 
 
 def test_two_answers_are_joined_in_the_order_of_one(hf: holdfast.Holdfast) -> None:

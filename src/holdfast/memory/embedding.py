@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +33,8 @@ class Embedding:
         self._embedder: Embedder | None = None
         self._failure: EmbedderFailed | None = None
         self._fetched = False
+        self._room = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+        """For questions beside whose embedding something is done."""
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
@@ -99,11 +102,12 @@ class Embedding:
 
     async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
-        takes no longer. Raises `EmbedderFailed`, and what `ahead` raises."""
+        takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
+        and what `ahead` raises."""
         embedder = await aside(self.embedder)
         if embedder is None:
             return None
-        if ahead is None:
+        if ahead is None or not self._room.acquire(blocking=False):
             return await aside(lambda: embedder.embed([text])[0])
 
         def work() -> Vector:
@@ -111,7 +115,10 @@ class Embedding:
             ahead.then(vector)
             return vector
 
-        return await meanwhile(work, ahead.meanwhile())
+        try:
+            return await meanwhile(work, ahead.meanwhile())
+        finally:
+            self._room.release()
 
 
 def _shown(identity: bytes) -> str:

@@ -228,6 +228,12 @@ class Begun:
 
     async def meanwhile(self) -> None:
         """Look how things stand, then for words; and read the best of those, as long as what is near is not found."""
+        await self._look()
+        if self._worded is not None and self._near is None:
+            self._early = {one.number for one in self._worded.worded[: _most(self._asked)]}
+            self._read = await self._seeking.beside(self._asked.generation, self._early)
+
+    async def _look(self) -> None:
         self._looked = True
         seeking, asked, pools = self._seeking, self._asked, self._asked.wanted.pools
         changes = await seeking.changes(pools)
@@ -237,9 +243,6 @@ class Begun:
             seek = _seek(asked, self._standing.size, self._values)
             self._words = _for_words(seek, self._standing, asked.question.terms)
             self._worded = await seeking.seek(self._words)
-        if self._worded is not None and self._near is None:
-            self._early = {one.number for one in self._worded.worded[: _most(asked)]}
-            self._read = await seeking.beside(asked.generation, self._early)
 
     def then(self, vector: Vector) -> None:
         """Look for what is near, on a connection of its own, if it is known by now that there is enough."""
@@ -254,7 +257,7 @@ class Begun:
     async def found(self, asked: Asked) -> Found | None:
         """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
         if not self._looked:
-            await self.meanwhile()
+            await self._look()
         if self._standing is None or self._words is None or self._worded is None:
             return None
         near: Sighting | None = _NOTHING
