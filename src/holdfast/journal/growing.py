@@ -6,7 +6,6 @@ writing what is new, because every item of a copy is counted and touched.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar, overload
@@ -18,23 +17,25 @@ class Growing(Sequence[T], Generic[T]):
     """A list that never changes. `and_more` gives a longer one, in place where nobody went on from here before. Safe to
     share between threads."""
 
-    __slots__ = ("_count", "_lock", "_whole")
+    __slots__ = ("_count", "_rights", "_whole")
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         self._whole = list(items)
         self._count = len(self._whole)
-        self._lock = threading.Lock()
+        self._rights = [True]
+        """The right to go on in place, which is there once: whoever pops it has it, whatever other threads do."""
 
     def and_more(self, more: Sequence[T]) -> Self:
         """This list and some more items."""
         longer = type(self).__new__(type(self))
-        with self._lock:
-            if len(self._whole) == self._count:
-                self._whole += more
-                longer._whole, longer._lock = self._whole, self._lock
-            else:
-                longer._whole, longer._lock = [*self, *more], threading.Lock()
-        longer._count = self._count + len(more)
+        longer._count, longer._rights = self._count + len(more), [True]
+        try:
+            self._rights.pop()
+        except IndexError:
+            longer._whole = [*self, *more]
+        else:
+            self._whole += more
+            longer._whole = self._whole
         return longer
 
     def heads(self, other: Sequence[T]) -> bool:
