@@ -144,3 +144,20 @@ def test_no_change_reaches_a_stand_in() -> None:
     changed = freeze(talk, before, dump)
     kept = [one is other for one, other in zip(before, changed, strict=True)]
     assert [number for number, same in enumerate(kept) if not same] == [0, 3, 4, 5, 7, 8, 9, 20, 32]
+
+
+class Whisper(HumanMessage):
+    """Another class with the same fields."""
+
+
+def test_another_class_with_the_same_fields_is_another_message() -> None:
+    talk = conversation()
+    before = freeze(talk, [], repr_of)
+    talk[10] = Whisper(**talk[10].__dict__)
+    changed = freeze(talk, before, repr_of)
+    assert [number for number, one in enumerate(changed) if one is not before[number]] == [10]
+    assert changed[10][0] is Whisper
+
+
+def repr_of(value: object) -> bytes:
+    return repr(value).encode()
