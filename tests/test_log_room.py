@@ -126,7 +126,7 @@ def test_a_process_that_goes_to_another_folder_touches_no_other_log(
             one.session("s").append("note", number)
         assert log_of(tmp_path / "two" / "agent.db").read_bytes() == before
         assert [event.data for event in one.session("s").events()] == list(range(100))
-        assert Path(one._core._journal.store._settings.path).is_absolute()  # more connections are opened by it
+        assert Path(one._core._journal.store._settings.file).is_absolute()  # more connections are opened by it
 
 
 @pytest.mark.promise("J3")

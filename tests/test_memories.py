@@ -14,6 +14,7 @@ from programs.minds import contents, open_mind
 
 import holdfast
 from holdfast.errors import UnknownMemory
+from holdfast.memory.catalog import Catalog
 from holdfast.memory.items import Memory
 from holdfast.testing.clock import FakeClock
 
@@ -97,6 +98,22 @@ def test_what_is_told_of_something_said_again_is_what_is_stored(
 
 
 @pytest.mark.promise("S4")
+def test_what_is_forgotten_while_it_is_said_again_is_no_error(
+    mind: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = mind.memory.remember("Ada likes tea", kind="fact")
+    stored = Catalog._stored
+
+    async def too_late(self: Catalog, session: str, position: int) -> Memory | None:
+        mind.memory.forget(said.id)  # as another process might in this moment
+        return await stored(self, session, position)
+
+    monkeypatch.setattr(Catalog, "_stored", too_late)
+    again = mind.memory.remember("Ada likes tea", kind="fact")
+    assert (again.id, again.content) == (said.id, said.content)
+    assert list(mind.memory.list()) == []
+
+
 def test_title_and_metadata_of_a_later_saying_count(mind: holdfast.Holdfast, clock: FakeClock) -> None:
     first = mind.memory.remember("The port is 80", metadata={"v": 1}, importance=0.8)
     clock.advance(5)

@@ -128,10 +128,11 @@ def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
 
     keys = master_keys(_key_source(settings.get("file_key"), "HOLDFAST_FILE_KEY"))
     chosen = SqliteSettings(
-        os.path.abspath(path),  # as SQLite has it: the process may go to another folder later
+        path,
         timeout=settings.get("timeout", 30.0),
         readonly=settings.get("readonly", False),
         file_key=keys[0] if keys else None,
+        place=os.path.abspath(path),
     )
     return SqliteStore(chosen, runtime)
 

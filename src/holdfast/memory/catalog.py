@@ -59,9 +59,12 @@ class Catalog:
             except SubjectGone:
                 self._journal.forget_owners()
                 continue
-            if done.repeated or done.touched.met:
-                return await self._stored(session, done.records[0].position)
             event = done.records[0]
+            if done.repeated or done.touched.met:
+                stored = await self._stored(session, event.position)
+                if stored is not None:
+                    return stored
+                # Somebody forgot it in this moment: what was said is given back as it was said.
             placed = row._replace(
                 position=event.position,
                 recorded=event.time,
@@ -82,9 +85,11 @@ class Catalog:
         whole = data | {name: value for name, value in before.items() if value and not data.get(name)}
         return None if all((whole.get(name) or None) == (before[name] or None) for name in before) else whole
 
-    async def _stored(self, session: str, position: int) -> Memory:
-        """The memory of an event."""
+    async def _stored(self, session: str, position: int) -> Memory | None:
+        """The memory of an event; None if it was forgotten by now."""
         (event,) = await self._journal.landmarks.events(session, [position])
+        if not isinstance(event.data, dict):
+            return None
         owner: Owner = await self._journal.owner(event.subject)
         row = memory_row(session, 0, event.data, owner)
         found = await self.current(row.id, row.pool)
@@ -92,8 +97,6 @@ class Catalog:
             rows = [one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
             memories = await self._texts.memories(rows)
             found = memories[-1] if memories else None
-        if found is None:
-            raise UnknownMemory(row.id)
         return found
 
     async def current(self, id: str, pool: bytes | None = None) -> Memory | None:
@@ -235,7 +238,10 @@ class Catalog:
             return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
         beside = Beside(memories=(new,), ended=((row.number, self._journal.clock.now()),))
         done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
-        return await self._stored(HOME, done.records[0].position)
+        stored = await self._stored(HOME, done.records[0].position)
+        if stored is None:
+            raise UnknownMemory(new.id)
+        return stored
 
     async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> str:
         """A memory holds no longer; it stays in the history. `successor` is what holds instead. Returns the event."""

@@ -36,13 +36,20 @@ _STATEMENTS = 200
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
-    """How to open a file. `vfs` serves tests with a file layer of their own."""
+    """How to open a file. `path` is how it is called in messages, `place` where it is, if that is not the same: the
+    process may go to another folder later. `vfs` serves tests with a file layer of their own."""
 
     path: str
     timeout: float = 30.0
     readonly: bool = False
     file_key: bytes | None = None
     vfs: str | None = None
+    place: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The file to open."""
+        return self.place or self.path
 
 
 @contextmanager
@@ -117,7 +124,7 @@ _MEANING: list[tuple[type[apsw.Error], Callable[[str, str], StoreError]]] = [
 def connect(settings: SqliteSettings) -> apsw.Connection:
     """A connection with our pragmas. Raises a named error for whatever is wrong with the file."""
     path = settings.path
-    if os.path.isdir(path):
+    if os.path.isdir(settings.file):
         raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
     with translated(path):
         connection = _open_readonly(settings) if settings.readonly else _open_writable(settings)
@@ -132,13 +139,13 @@ def connect(settings: SqliteSettings) -> apsw.Connection:
 
 def _open_writable(settings: SqliteSettings) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-    return apsw.Connection(settings.path, flags, settings.vfs, _STATEMENTS)
+    return apsw.Connection(settings.file, flags, settings.vfs, _STATEMENTS)
 
 
 def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
-    path = settings.path
+    path = settings.file
     if not os.path.exists(path):
-        raise StoreUnavailable(f"there is no {path}", hint="check the path")
+        raise StoreUnavailable(f"there is no {settings.path}", hint="check the path")
     if os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) or os.path.exists(path + "-wal"):
         return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, vfs=settings.vfs)
     # On a read-only medium SQLite cannot keep its shared index; nothing can change there, so say so.

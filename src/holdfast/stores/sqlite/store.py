@@ -70,7 +70,7 @@ class SqliteStore(Finding, Remembering, Packing):
     seeker = None
 
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
-        refuse_inherited(settings.path)
+        refuse_inherited(settings.file)
         self._settings = settings
         self._runtime = runtime
         self.refusal: StoreError | None = None
@@ -93,7 +93,7 @@ class SqliteStore(Finding, Remembering, Packing):
         """From here on this is a child's copy of its parent's handle."""
         self.refusal = forked()
         self._writing.let_go()
-        inherited.append(self._settings.path)
+        inherited.append(self._settings.file)
 
     def _check(self) -> None:
         if self.refusal is not None:

@@ -56,7 +56,7 @@ class Writing:
             return
         if settings.vfs is None:
             try:
-                self.lock = WriteLock(settings.path + "-lock", settings.timeout)
+                self.lock = WriteLock(settings.file + "-lock", settings.timeout)
             except OSError as error:
                 raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
         with self.lock:
