@@ -12,11 +12,11 @@ Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdran
 environment of their own, and time themselves. Each is there twice: with the runtime in which its users have the model
 (Chroma's default embedding function, mem0's provider for sentence-transformers), and, as `…_same_runtime`, with
 holdfast's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
-rest of it takes. That the vectors are the same is checked. The peers are asked about the first conversation: mem0 looks
-through all that it holds for each question, so that more of them would only slow it down, and Chroma takes minutes to
-take them in. mem0 uses spaCy's English pipeline, which it downloads; --spacy-model brings it where it cannot. The rates
-of taking in are those of the first conversation, one text after the other, vectors included. With
---words nothing is embedded, and the peers are left out.
+rest of it takes. That the vectors are the same is checked. All hold what was said in the conversations before, as a
+subject's, a user's or a collection's; mem0 looks through all of it for each question. Chroma takes minutes to take it
+in: with --peer-conversations 1 the peers are asked about the first conversation only. mem0 uses spaCy's English
+pipeline, which it downloads; --spacy-model brings it where it cannot. The rates of taking in are those of the first
+conversation, one text after the other, vectors included. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
@@ -110,15 +110,15 @@ def timed(search: Search) -> Timed:
 
 
 def ours(embedder: Embedder | None, folder: Path) -> System:
-    """Memories in a store of their own for each conversation, recalled through the public face."""
+    """Memories of all conversations in one store, each conversation's a subject's, recalled through the public face."""
+    clock = FakeClock(0)
+    hf = holdfast.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 
     def take_in(conversation: Conversation) -> Timed:
-        name = f"{conversation.name}-{'words' if embedder is None else 'both'}"
-        clock = FakeClock(int(_noon(conversation.asked_on) * 1e6))
-        hf = holdfast.open(folder / f"{name}.db", clock=clock, embedder=embedder)
+        clock.advance(_noon(conversation.asked_on) - clock.now() / 1e6)
         places: dict[str, int] = {}
         for index, turn in enumerate(conversation.turns):
-            said = hf.session(f"session {turn.session}").remember(
+            said = hf.session(f"{conversation.name} {turn.session}").remember(
                 turn.text,
                 kind="episode",
                 subject=conversation.name,
@@ -308,14 +308,14 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE")
     parser.add_argument("--words", action="store_true", help="measure words alone")
-    parser.add_argument("--peer-conversations", type=int, default=1, metavar="N", help="ask the peers about N (1)")
+    parser.add_argument("--peer-conversations", type=int, default=99, metavar="N", help="ask the peers about N (all)")
     parser.add_argument("--spacy-model", type=Path, metavar="FOLDER", help="spaCy's en_core_web_sm, for mem0")
     given = parser.parse_args()
     if given.spacy_model is not None:
         os.environ[SPACY_MODEL] = str(given.spacy_model.resolve(strict=True))
     loaded = None if given.words else load_embedder("minilm")
     conversations = read(given.data)
-    most = max(given.peer_conversations, 0)
+    most = min(max(given.peer_conversations, 0), len(conversations))
     rates: dict[str, list[float]] = {name: [] for name in ("holdfast", *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)

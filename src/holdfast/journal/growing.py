@@ -67,10 +67,9 @@ class Growing(Sequence[T], Generic[T]):
         return islice(self._whole, self._count)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, list):
-            whole = self._whole if len(self._whole) == self._count else self[:]
-            return len(other) == self._count and whole == other
-        return len(other) == self._count and self.heads(other) if isinstance(other, Growing) else NotImplemented
+        if not isinstance(other, (Growing, list)):
+            return NotImplemented
+        return len(other) == self._count and self.heads(other)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...journal.forms import Fields, Items, Leaf
 from ...journal.growing import Growing
 from .serial import Values
-from .standins import Dump, and_more, freeze
+from .standins import Dump, freeze
 
 Path = tuple[str, ...]
 _NUMBERS = frozenset([int, float, bool, type(None)])
@@ -126,7 +126,10 @@ class _Freezing:
         seen = self._seen
         if seen is not None and seen.heads(items):
             fresh = items[len(seen.items) :]
-            found = and_more(seen.stand_ins, freeze(fresh, [], self._dump)) if fresh else seen.stand_ins
+            more = freeze(fresh, [], self._dump)
+            # Of one kind, or the longer list would say of itself that all are messages.
+            alike = type(more) is type(seen.stand_ins) or not fresh
+            found = seen.stand_ins.and_more(more) if alike else Growing([*seen.stand_ins, *more])
         else:
             found = freeze(items, known, self._dump)
         self._lists[self._path] = Seen(items, found)

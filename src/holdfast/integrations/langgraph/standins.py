@@ -5,18 +5,15 @@ compared with the stand-in that was there, at the speed of `==` on dicts; only w
 does not see, such as 1 to True, is not seen here.
 
 A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
-memory. So the values of all fields lie in one long list, nothing is copied but what is new, and whatever is empty has
-one stand-in. What is not seen either is a field that was deleted from the end of a message's `__dict__` if another one
-of the same value took its place there.
+memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one stand-in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, NamedTuple
+from operator import attrgetter, eq
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -28,63 +25,21 @@ _NO_DICT: dict[Any, Any] = {}
 _NO_LIST: list[Any] = []
 _live_message = attrgetter("__class__", "__dict__", "__pydantic_extra__")
 """All that can change about a message. Its stand-in is the same, copied."""
-_fields = attrgetter("__dict__")
-_extra = attrgetter("__pydantic_extra__")
-
-
-class _Columns(NamedTuple):
-    """Stand-ins of messages once more: their classes, undeclared fields, and the values of all fields in a row."""
-
-    kinds: Growing[type]
-    extras: Growing[Any]
-    values: Growing[Any]
-
-    @classmethod
-    def of(cls, stand_ins: Sequence[Any]) -> _Columns | None:
-        if any(type(one) is not tuple for one in stand_ins):
-            return None  # bytes stand for a message that could not be copied
-        values = chain.from_iterable(fields.values() for _, fields, _ in stand_ins)
-        return cls(Growing(one[0] for one in stand_ins), Growing(one[2] for one in stand_ins), Growing(values))
-
-    def and_more(self, other: _Columns) -> _Columns:
-        return _Columns(*(mine.and_more(more) for mine, more in zip(self, other, strict=True)))
-
-    def stand_for(self, items: Iterable[Any]) -> bool:
-        messages = list(items)
-        return (
-            self.kinds == list(map(type, messages))
-            and self.values == list(chain.from_iterable(map(dict.values, map(_fields, messages))))
-            and self.extras == list(map(_extra, messages))
-        )
 
 
 class Messages(Growing[Any]):
     """The stand-ins of messages, where each item is one."""
 
-    __slots__ = ("_columns",)
-    _columns: _Columns | None
-
-    @classmethod
-    def of(cls, stand_ins: list[Any]) -> Messages:
-        """What stands for messages."""
-        made = cls(stand_ins)
-        made._columns = _Columns.of(stand_ins)
-        return made
+    __slots__ = ()
 
     def stand_for(self, items: Sequence[Any]) -> bool:
         """Whether a list begins with what these stand for."""
-        if self._columns is None or not 0 < len(self) <= len(items):
+        if not 0 < len(self) <= len(items):
             return False
         try:
-            return self._columns.stand_for(islice(items, len(self)))
+            return all(map(eq, self, map(_live_message, items)))
         except (AttributeError, ValueError):  # no message; an array inside, which has no one answer
             return False
-
-    def and_those(self, other: Messages) -> Messages:
-        """These and some others."""
-        joined, mine, more = self.and_more(other), self._columns, other._columns
-        joined._columns = None if mine is None or more is None else mine.and_more(more)
-        return joined
 
 
 def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[Any]:
@@ -94,17 +49,10 @@ def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[An
         if not fresh:
             return known
         if _are_messages(fresh):
-            return known.and_those(Messages.of([_copied(_live_message(item), item, dump) for item in fresh]))
+            return known.and_more([_copied(_live_message(item), item, dump) for item in fresh])
     if _are_messages(items):
-        return Messages.of(_frozen(list(map(_live_message, items)), items, known, dump))
+        return Messages(_frozen(list(map(_live_message, items)), items, known, dump))
     return Growing(_frozen([_live(item, dump) for item in items], items, known, dump))
-
-
-def and_more(stand_ins: Growing[Any], more: Growing[Any]) -> Growing[Any]:
-    """Stand-ins of a list and of what follows it. Only where all are messages it may be said of the longer one."""
-    if isinstance(stand_ins, Messages) and isinstance(more, Messages):
-        return stand_ins.and_those(more)
-    return Growing([*stand_ins, *more])
 
 
 def _are_messages(items: Sequence[Any]) -> bool:
