@@ -105,6 +105,19 @@ def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, m
     assert MiniLM(installed).runtime == "onnxruntime int8"
 
 
+def test_where_integers_do_not_start_onnxruntime_computes_in_float32(
+    installed: Installed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def old(graph: Path, tensors: object) -> None:
+        raise RuntimeError("an operator that it does not know")
+
+    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: True)
+    monkeypatch.setattr("holdfast.embedders.minilm.Int8Runtime", old)
+    assert MiniLM(installed).runtime == "onnxruntime float32"
+    with pytest.raises(EmbedderFailed, match="does not know"):
+        MiniLM(installed, runtime="onnxruntime-int8")
+
+
 def test_sums_that_are_clipped_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Clipping:
         """What a processor without instructions for it does with two products: their sum stays below 2**15."""

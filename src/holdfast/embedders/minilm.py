@@ -136,11 +136,19 @@ def _runtime(
     try:
         if wanted is not Runtime.ONNX and exact_here():
             return Int8Runtime(installed.int8_graph, tensors)
-        if wanted is not Runtime.INT8:
-            return OnnxRuntime(installed.graph, tensors)
     except Exception as error:  # an old or broken onnxruntime fails in ways of its own
+        if wanted is Runtime.INT8:
+            raise _not_started(error) from error
+    if wanted is Runtime.INT8:
+        raise InvalidInput("this processor does not sum products of 8-bit integers exactly", hint='runtime="auto"')
+    try:
+        return OnnxRuntime(installed.graph, tensors)
+    except Exception as error:
         if wanted is Runtime.AUTO:
             return NumpyRuntime(tensors)
-        reason = f"onnxruntime did not start: {error}"
-        raise EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime") from error
-    raise InvalidInput("this processor does not sum products of 8-bit integers exactly", hint='runtime="auto"')
+        raise _not_started(error) from error
+
+
+def _not_started(error: Exception) -> EmbedderFailed:
+    reason = f"onnxruntime did not start: {error}"
+    return EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime")
