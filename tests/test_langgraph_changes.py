@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
 
 import holdfast
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph.standins import freeze
+from holdfast.integrations.langgraph import HoldfastSaver, standins
+from holdfast.integrations.langgraph.standins import Messages, freeze
+from holdfast.integrations.langgraph.watching import CAN_WATCH, Watch
 
 Change = Callable[[list[Any]], Any]
 
@@ -69,6 +71,10 @@ def thread(tmp_path: Path) -> Any:
     thread.close()
 
 
+class Whisper(HumanMessage):
+    """Another class with the same fields."""
+
+
 CHANGES: dict[str, Change] = {
     "text": lambda talk: setattr(talk[0], "content", "another"),
     "text of the last": lambda talk: setattr(talk[-1], "content", "another"),
@@ -79,12 +85,15 @@ CHANGES: dict[str, Change] = {
     "metadata inside metadata": lambda talk: talk[3].response_metadata["usage"].update(tokens=8),
     "metadata that were empty": lambda talk: talk[9].response_metadata.update(model="m"),
     "keywords that were empty": lambda talk: talk[9].additional_kwargs.update(cached=True),
+    "key of metadata": lambda talk: talk[3].response_metadata.update(cost=talk[3].response_metadata.pop("usage")),
     "list in keywords": lambda talk: talk[5].additional_kwargs["seen"].append("y"),
     "block of content": lambda talk: talk[5].content[0].update(text="there is none"),
     "list in an artifact": lambda talk: talk[4].artifact["rows"].append(3),
     "field that nobody declared": lambda talk: setattr(talk[8], "mood", "good"),
     "undeclared field, once more": lambda talk: talk[7].__pydantic_extra__.update(mood="bad"),
     "name": lambda talk: setattr(talk[20], "name", "Ada"),
+    "all fields at once": lambda talk: setattr(talk[21], "__dict__", {**talk[21].__dict__, "content": "another"}),
+    "class": lambda talk: setattr(talk[22], "__class__", Whisper),
     "order": lambda talk: talk.reverse(),
     "one taken out": lambda talk: talk.pop(10),
     "one in another's place": lambda talk: talk.__setitem__(10, HumanMessage("new", id="new")),
@@ -94,10 +103,11 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.promise("C2", "I1")
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("grown", [0, 2])
-def test_a_change_in_place_is_stored(thread: Thread, what: str, grown: int) -> None:
+@pytest.mark.parametrize("puts", [2, 5])
+def test_a_change_in_place_is_stored(thread: Thread, what: str, grown: int, puts: int) -> None:
     talk = conversation()
-    thread.put(messages=talk)
-    thread.put(messages=talk)  # by now it is known, and nothing of it is serialized again
+    for _ in range(puts):  # after two it is known, and nothing of it is serialized again; after more it is watched
+        thread.put(messages=talk)
     CHANGES[what](talk)
     talk += [HumanMessage(f"more {number}", id=f"m{number}") for number in range(grown)]
     thread.put(messages=talk)
@@ -138,16 +148,12 @@ def test_no_change_reaches_a_stand_in() -> None:
     talk = conversation()
     before = freeze(talk, [], dump)
     assert freeze(talk, before, dump) is before
-    for what in list(CHANGES)[:13]:
+    for what in list(CHANGES)[:14]:
         CHANGES[what](talk)
     assert before == freeze(conversation(), [], dump)
     changed = freeze(talk, before, dump)
     kept = [one is other for one, other in zip(before, changed, strict=True)]
     assert [number for number, same in enumerate(kept) if not same] == [0, 3, 4, 5, 7, 8, 9, 20, 32]
-
-
-class Whisper(HumanMessage):
-    """Another class with the same fields."""
 
 
 def test_another_class_with_the_same_fields_is_another_message() -> None:
@@ -161,3 +167,84 @@ def test_another_class_with_the_same_fields_is_another_message() -> None:
 
 def repr_of(value: object) -> bytes:
     return repr(value).encode()
+
+
+def grown(talk: list[Any], known: Messages, number: int) -> Messages:
+    """The stand-ins of a conversation that got one message more."""
+    talk.append(AIMessage("more " * 9, id=f"m{number}", response_metadata={"number": number} if number % 2 else {}))
+    return talked(freeze(talk, known, repr_of))
+
+
+def talked(stand_ins: Any) -> Messages:
+    assert type(stand_ins) is Messages
+    return stand_ins
+
+
+def test_messages_that_come_again_and_again_are_watched() -> None:
+    """Or nothing would be gained. Those of another load are not the same objects: they are compared first."""
+    assert CAN_WATCH
+    talk = conversation()
+    known = talked(freeze(talk, [], repr_of))
+    for number in range(4):
+        known = grown(talk, known, number)
+    assert known._watch is not None
+    assert known._watch.holds(talk)
+    loaded = [type(one)(**one.__dict__) for one in talk]
+    assert freeze(loaded, known, repr_of) is known
+    CHANGES["text"](loaded)
+    assert freeze(loaded, known, repr_of) is not known
+    assert freeze(talk, known, repr_of) is known
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_changes_are_seen_one_by_one(seed: int, watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept from list to list is what a look at the list alone gives, whatever happened to it before."""
+    monkeypatch.setattr(standins, "CAN_WATCH", watched)
+    chance = random.Random(seed)
+    talk = conversation()
+    known: Any = freeze(talk, [], repr_of)
+    for number in range(60):
+        act = chance.choice(["change", "grow", "grow", "nothing", "nothing", "take away"])
+        if act == "change":
+            one = chance.choice(talk)
+            deep = chance.choice([one.additional_kwargs, one.response_metadata, one.__pydantic_extra__])
+            deep.update({f"{number}": [number]}) if number % 3 else deep.clear()
+            one.name = chance.choice([one.name, f"{number}"])
+        elif act == "take away":
+            talk.pop(chance.randrange(len(talk)))
+        elif act == "grow":
+            talk.append(HumanMessage(f"more {number}", id=f"m{number}"))
+        found = freeze(talk, known, repr_of)
+        assert found == freeze(talk, [], repr_of)
+        known = found
+
+
+def test_a_change_while_the_watch_is_set_up_is_seen() -> None:
+    """Another thread may change a message after the watch looked at it and before its copy is made."""
+    for what in ("text", "metadata that were empty", "list in keywords", "name"):
+        talk = conversation()
+        watch = Watch(talk)
+        CHANGES[what](talk)
+        watch.expect(talk, list(freeze(talk, [], repr_of)))
+        calm = Watch(talk)
+        calm.expect(talk, list(freeze(talk, [], repr_of)))
+        assert calm.holds(talk)
+        # What is inside is compared with its copy, which has the change; what is exchanged was seen as it was before.
+        assert watch.holds(talk) == (what in ("metadata that were empty", "list in keywords"))
+        CHANGES["another tool call"](talk)
+        assert not calm.holds(talk)
+
+
+def test_what_cannot_be_copied_is_not_watched() -> None:
+    class Odd:
+        """Nothing that is known here."""
+
+    talk = conversation()
+    known = talked(freeze(talk, [], repr_of))
+    for number in range(3):
+        known = grown(talk, known, number)
+    talk.append(HumanMessage("odd", additional_kwargs={"odd": Odd()}))
+    for _ in range(3):
+        known = talked(freeze(talk, known, repr_of))
+        assert known._watch is None
