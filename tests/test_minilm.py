@@ -80,7 +80,8 @@ def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
 def test_runtimes_agree_and_have_one_identity(minilm: MiniLM, installed: Installed) -> None:
     exact = MiniLM(installed, runtime="numpy")
     agreement = (minilm.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
-    assert agreement.min() >= (0.995 if "int8" in minilm.runtime else 0.99999)
+    assert agreement.min() >= (0.99 if "int8" in minilm.runtime else 0.99999)  # the lowest are of one or two words
+    assert agreement.mean() >= (0.997 if "int8" in minilm.runtime else 0.99999)
     assert minilm.identity == exact.identity
     assert exact.identity.checksum.startswith("53aa5117")
 

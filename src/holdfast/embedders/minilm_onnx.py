@@ -84,15 +84,11 @@ class _Layer:
         return self._node("FusedMatMul", [x, f"{self._at}.{part}.weight"], f"{part}.product", MICROSOFT, transB=1)
 
     def _joined(self, part: str, y: str, x: str) -> str:
-        return joined(self._graph, f"{self._at}.{part}", y, x)
+        """A product with its bias added to what it was made of, and normed."""
+        at = f"{self._at}.{part}"
+        total = self._node("Add", [self._node("Add", [y, f"{at}.bias"], f"{part}.biased"), x], f"{part}.joined")
+        inputs = [total, f"{at}.gain", f"{at}.shift"]
+        return self._node("LayerNormalization", inputs, f"{part}.normed", axis=-1, epsilon=EPSILON)
 
-    def _node(self, kind: str, inputs: Sequence[str], output: str, domain: str, **attributes: int | float) -> str:
+    def _node(self, kind: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: int | float) -> str:
         return self._graph.node(kind, inputs, f"{self._at}.{output}", domain, **attributes)
-
-
-def joined(graph: GraphWriter, at: str, y: str, x: str) -> str:
-    """A product with its bias added to what it was made of, and normed, by the constants that are at `at`."""
-    biased = graph.node("Add", [y, f"{at}.bias"], f"{at}.biased")
-    total = graph.node("Add", [biased, x], f"{at}.joined")
-    inputs = [total, f"{at}.gain", f"{at}.shift"]
-    return graph.node("LayerNormalization", inputs, f"{at}.normed", axis=-1, epsilon=EPSILON)

@@ -34,7 +34,7 @@ SHA256: Mapping[str, str] = {
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 # Raise it when `build_graph` or `build_int8_graph` changes what it writes: the folder's name holds it.
-_BUILD = 4
+_BUILD = 5
 _FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH)
 _PARTIAL = ".partial"
 
