@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .memory.mind import Mind
     from .memory.neighbours import Relation
     from .memory.policies import KindPolicy
+    from .memory.several import Said
     from .syncing.exchange import MemoriesExported, MemoriesImported
 
 ALL = 2**31
@@ -123,6 +124,22 @@ class AsyncMemories:
         """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
         unless it shall be `fresh`: then it is there on return, too."""
         return await self.mind.remember(None, content, kind, details, subject, actor, cause, fresh)
+
+    async def remember_all(
+        self,
+        contents: Iterable[Said],
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> list[Memory]:
+        """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
+        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        else. At most 1,000 in a call."""
+        return await self.mind.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
         """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""

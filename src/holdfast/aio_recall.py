@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_memory import AsyncMemories
@@ -15,6 +16,7 @@ from .journal.remembered import MemoryDetails
 if TYPE_CHECKING:
     from .memory.items import Memory
     from .memory.recalling import Recollection
+    from .memory.several import Said
 
 _RECENT = 10
 _PENDING = 5
@@ -46,6 +48,20 @@ class AsyncRecall:
     ) -> Memory:
         """Remember something beyond this session, as one of its events. See `hf.memory.remember`."""
         return await self._memory.mind.remember(self.id, content, kind, details, subject, actor, cause, fresh)
+
+    async def remember_all(
+        self,
+        contents: Iterable[Said],
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> list[Memory]:
+        """Remember several things beyond this session, as its events. See `hf.memory.remember_all`."""
+        return await self._memory.mind.remember_all(self.id, contents, kind, details, subject, actor, cause, fresh)
 
     async def recall(
         self, query: str, *, budget: int = 2000, subject: str | None = None, limit: int = 20, recent: int = _RECENT

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .memory.extracting import Extracted
     from .memory.items import ForgetReport, Memory, Recalled
     from .memory.neighbours import Relation
+    from .memory.several import Said
     from .syncing.exchange import MemoriesExported, MemoriesImported
 
 
@@ -50,6 +51,25 @@ class Memories:
         return drive(
             self._core.remember(content, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details)
         )
+
+    def remember_all(
+        self,
+        contents: Iterable[Said],
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> list[Memory]:
+        """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
+        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        else. At most 1,000 in a call."""
+        every = self._core.remember_all(
+            contents, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details
+        )
+        return drive(every)
 
     def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
         """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""

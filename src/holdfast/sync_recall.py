@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from .aio_recall import AsyncRecall
@@ -12,6 +13,7 @@ from .runtime import drive
 if TYPE_CHECKING:
     from .memory.items import Memory
     from .memory.recalling import Recollection
+    from .memory.several import Said
 
 
 class Recall:
@@ -35,6 +37,24 @@ class Recall:
         return drive(
             core.remember(content, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details)
         )
+
+    def remember_all(
+        self,
+        contents: Iterable[Said],
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> list[Memory]:
+        """Remember several things beyond this session, as its events. See `hf.memory.remember_all`."""
+        core: AsyncRecall = self._core
+        every = core.remember_all(
+            contents, kind=kind, subject=subject, actor=actor, cause=cause, fresh=fresh, **details
+        )
+        return drive(every)
 
     def recall(
         self, query: str, *, budget: int = 2000, subject: str | None = None, limit: int = 20, recent: int = 10

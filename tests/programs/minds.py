@@ -117,3 +117,11 @@ def recall_again(say: Say, address: str, query: str, gates: list[str]) -> None:
             if gate:
                 pass_gate(gate)
             say(json.dumps(contents(hf.memory.recall(query, everyone=True))))
+
+
+def remember_many(say: Say, *, address: str, count: int) -> None:
+    """Several memories in one go, again and again."""
+    with open_mind(address, embedder="none") as hf:
+        for number in range(count):
+            hf.memory.remember_all([f"part {part} of {number}" for part in range(3)], subject="ada")
+            say(str(number))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..crashpoints import reach
@@ -11,13 +11,17 @@ from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
-from ..ports import Beside, MemoryQuery, MemoryRow, SubjectGone
+from ..journal.writing import Prepared
+from ..ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
 from .items import ForgetReport, Memory, memory_of
+from .several import Said, all_remembered
 from .texts import Texts
 
 HOME = "@memory"
 """The session of what is remembered outside any other."""
 _PAGE = 500
+_MORE = ("title", "metadata", "relations")
+"""What an event may say of a memory that was said without before."""
 
 
 class Catalog:
@@ -41,49 +45,84 @@ class Catalog:
         key: str | None = None,
     ) -> Memory:
         """Store a memory at the end of a session; durable, and found by words, on return."""
+        draft = Draft(ADDED, remembered(content, kind, details, self._journal.clock.now()), actor, cause)
+        (memory,) = await self._add(session, [draft], subject, key)
+        return memory
+
+    async def remember_all(
+        self,
+        session: str,
+        contents: Iterable[Said],
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+    ) -> list[Memory]:
+        """Store several memories in one append: all of them, or none."""
+        every = all_remembered(contents, kind, details, self._journal.clock.now())
+        return await self._add(session, [Draft(ADDED, data, actor, cause) for data in every], subject) if every else []
+
+    async def _add(
+        self, session: str, drafts: Sequence[Draft], subject: str | None, key: str | None = None
+    ) -> list[Memory]:
         if subject is not None:
             check_name("subject", subject)
-        draft = Draft(ADDED, remembered(content, kind, details, self._journal.clock.now()), actor, cause)
         while True:
             owner = await self._journal.owner(subject)
-            prepared = self._journal.prepare(draft, owner)
-            row = memory_row(session, 0, prepared.data, owner)
-            beside = Beside(memories=(row,))
-            if tells_more(prepared.data):
-                whole = await self._completed(row, prepared.data)
-                if whole is not None:
-                    beside = beside._replace(renewing=(0,))
-                    prepared = self._journal.prepare(Draft(ADDED, whole, actor, cause), owner)
+            prepared, beside = await self._prepared(session, drafts, owner)
             try:
-                done = await self._journal.append_prepared(session, [prepared], owner, key=key, beside=beside)
+                done = await self._journal.append_prepared(session, prepared, owner, key=key, beside=beside)
             except SubjectGone:
                 self._journal.forget_owners()
                 continue
-            event = done.records[0]
-            if done.repeated or done.touched.met:
-                stored = await self._stored(session, event.position)
-                if stored is not None:
-                    return stored
-                # Somebody forgot it in this moment: what was said is given back as it was said.
-            placed = row._replace(
-                position=event.position,
-                recorded=event.time,
-                confirmed=event.time,
-                begins=row.begins or event.time,
-                expires=None if row.expires is None else event.time + row.expires,
-            )
-            return memory_of(placed, prepared.data, subject)
+            known = done.repeated or done.touched.met
+            return [
+                (await self._stored(session, event.position) if known else None)
+                # If it is not there by now, somebody forgot it in this moment: it is given back as it was said.
+                or memory_of(_placed(row, event), one.data, subject)
+                for event, row, one in zip(done.records, beside.memories, prepared, strict=True)
+            ]
 
-    async def _completed(self, row: MemoryRow, data: dict[str, Any]) -> dict[str, Any] | None:
+    async def _prepared(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
+        """Events for the memories, each with what was said before of the same one, and their rows."""
+        prepared: list[Prepared] = []
+        rows: list[MemoryRow] = []
+        renewing: list[int] = []
+        here: dict[tuple[str, bytes], dict[str, Any]] = {}
+        for place, draft in enumerate(drafts):
+            one = self._journal.prepare(draft, owner)
+            row = memory_row(session, place, one.data, owner)
+            same = (row.id, row.pool)
+            if tells_more(one.data):
+                whole = await self._completed(row, one.data, here.get(same))
+                if whole is not None:
+                    renewing.append(place)
+                    one = self._journal.prepare(Draft(ADDED, whole, draft.actor, draft.cause), owner)
+                here[same] = one.data
+            else:
+                here.setdefault(same, one.data)
+            prepared.append(one)
+            rows.append(row)
+        return prepared, Beside(memories=tuple(rows), renewing=tuple(renewing))
+
+    async def _completed(
+        self, row: MemoryRow, data: dict[str, Any], here: Mapping[str, Any] | None
+    ) -> dict[str, Any] | None:
         """What an event says of a memory, with the title, metadata and relations that were said before where it has
-        none; None if that is no news: then the memory is only confirmed, and its vector is not made again."""
+        none; None if that is no news: then the memory is only confirmed, and its vector is not made again. `here` is
+        what the same append said of it."""
         known = await self.current(row.id, row.pool)
-        if known is None:
+        if known is None and here is None:
             return None
-        related = [list(one) for one in known.relations]
-        before = {"title": known.title, "metadata": dict(known.metadata), "relations": related}
-        whole = data | {name: value for name, value in before.items() if value and not data.get(name)}
-        return None if all((whole.get(name) or None) == (before[name] or None) for name in before) else whole
+        before: dict[str, Any] = {}
+        if known is not None:
+            related = [list(one) for one in known.relations]
+            before = {"title": known.title, "metadata": dict(known.metadata), "relations": related}
+        before |= {name: here[name] for name in _MORE if here and here.get(name)}
+        whole = data | {name: before[name] for name in _MORE if before.get(name) and not data.get(name)}
+        return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _MORE) else whole
 
     async def _stored(self, session: str, position: int) -> Memory | None:
         """The memory of an event; None if it was forgotten by now."""
@@ -311,3 +350,14 @@ _NOTHING = ForgetReport(0, 0, 0, 0, 0, 0)
 
 def _added(one: ForgetReport, other: ForgetReport) -> ForgetReport:
     return ForgetReport(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _placed(row: MemoryRow, event: Record) -> MemoryRow:
+    """A new row at the position and time of its event."""
+    return row._replace(
+        position=event.position,
+        recorded=event.time,
+        confirmed=event.time,
+        begins=row.begins or event.time,
+        expires=None if row.expires is None else event.time + row.expires,
+    )

@@ -26,6 +26,7 @@ from .resolving import Decisions, Resolving
 from .searching import Searching
 from .seeking import Seeking
 from .selecting import Wanted
+from .several import Said
 from .texts import Texts
 from .writeback import WriteBack
 
@@ -71,11 +72,32 @@ class Mind:
         memory = await self.catalog.remember(
             session or HOME, content, kind, details, subject=subject, actor=actor, cause=cause
         )
+        await self._index(fresh)
+        return memory
+
+    async def remember_all(
+        self,
+        session: str | None,
+        contents: Iterable[Said],
+        kind: str,
+        details: Mapping[str, Any],
+        subject: str | None,
+        actor: str | None,
+        cause: int | str | None,
+        fresh: bool,
+    ) -> list[Memory]:
+        """Remember several things at once."""
+        memories = await self.catalog.remember_all(
+            session or HOME, contents, kind, details, subject=subject, actor=actor, cause=cause
+        )
+        await self._index(fresh)
+        return memories
+
+    async def _index(self, fresh: bool) -> None:
         if fresh:
             await self._caught_up()
         else:
             self.indexing.wake()
-        return memory
 
     async def _caught_up(self) -> None:
         try:

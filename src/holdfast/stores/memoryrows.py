@@ -229,14 +229,12 @@ class Ledger:
                 self._put_under.setdefault(row.key, {})[number] = row
 
     def numbered(self, number: Callable[[], int]) -> list[MemoryRow]:
-        """The rows to write, in the order in which to write them; new ones get their numbers now."""
-        there, new = [], []
-        for row in self.changed.values():
-            if row.number < 0:
-                new.append(row._replace(number=number()))
-            else:
-                there.append(row)
-        return there + new
+        """The rows to write, in the order in which to write them; new ones get their numbers now, in the order in which
+        they were said."""
+        there = [row for row in self.changed.values() if row.number >= 0]
+        new = [row for row in self.changed.values() if row.number < 0]
+        numbers = {said: number() for said in sorted((row.number for row in new), reverse=True)}
+        return there + [row._replace(number=numbers[row.number]) for row in new]
 
     def _current(self, id: str) -> MemoryRow | None:
         if id not in self._ids:

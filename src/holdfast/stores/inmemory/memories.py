@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from operator import attrgetter
 from typing import TypeVar
 
 from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Segment, Touched, Trace
@@ -161,7 +162,7 @@ class _Ledgers(dict[bytes, Ledger]):
         """Store all changes; new rows are of this session. Gives the traces that went with what was forgotten."""
         kept, dropped = self._memories, []
         for pool, ledger in self.items():
-            for row in ledger.numbered(lambda: next(kept.numbers)):
+            for row in sorted(ledger.numbered(lambda: next(kept.numbers)), key=attrgetter("number")):
                 kept.rows[row.number] = row if row.number in kept.rows else row._replace(session=session)
             for number in ledger.forgotten:
                 kept.recalls.pop(number, None)

@@ -1,0 +1,154 @@
+"""Several memories in one go: as one by one, but all or none, on every store and from both faces."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from programs.children import Nursery
+from programs.minds import EMBEDDER, contents, open_mind
+
+import holdfast
+from holdfast.errors import InvalidInput
+from holdfast.testing.clock import FakeClock
+
+
+@pytest.fixture
+def mind(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+    """A handle on each store in turn, with a clock that stands."""
+    with open_mind(any_address, clock=clock) as hf:
+        yield hf
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("S10", "J5")
+def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: holdfast.Holdfast) -> None:
+    every = mind.memory.remember_all(
+        ["Ada likes tea", {"content": "Ada lives in Porto", "key": "home", "importance": 0.9}],
+        kind="observation",
+        subject="ada",
+        importance=0.2,
+        fresh=True,
+    )
+    assert [(one.content, one.kind, one.subject, one.key, one.importance) for one in every] == [
+        ("Ada likes tea", "observation", "ada", None, 0.2),
+        ("Ada lives in Porto", "observation", "ada", "home", 0.9),
+    ]
+    assert [mind.memory.get(one.id) for one in every] == every
+    assert [one.source for one in every] == ["@memory#1", "@memory#2"]
+    assert mind.memory.waiting() == 0
+    assert contents(mind.memory.recall("Where is her residence? Porto", subject="ada", limit=1)) == [
+        "Ada lives in Porto"
+    ]
+    assert mind.memory.remember_all([]) == []
+
+
+@pytest.mark.promise("S4")
+def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it(mind: holdfast.Holdfast) -> None:
+    mind.memory.remember("The sky is blue", relations=[("sky", "is", "blue")])
+    sky: list[Any] = [
+        "The sky is blue",
+        {"content": "The sky is blue", "title": "Sky"},
+        {"content": "The sky is blue", "metadata": {"seen": 1}},
+        "The sky is blue",
+        {"content": "The sky is grey", "key": "sky"},
+        {"content": "The sky is red", "key": "sky"},
+    ]
+    first, *_, grey, red = mind.memory.remember_all(sky)
+    assert (first.title, first.metadata, first.times, first.relations) == (
+        "Sky", {"seen": 1}, 5, (("sky", "is", "blue"),),
+    )  # fmt: skip
+    assert (grey.successor, red.successor) == (red.id, None)
+    assert sorted(contents(mind.memory.list())) == ["The sky is blue", "The sky is red"]
+
+
+def test_a_session_remembers_several_as_its_own_events(mind: holdfast.Holdfast) -> None:
+    session = mind.session("talk")
+    every = session.remember_all(["one", "two"], scope="session")
+    assert [one.source for one in every] == ["talk#1", "talk#2"]
+    assert [event.data["content"] for event in session.events()] == ["one", "two"]
+
+
+def test_the_async_face_does_the_same() -> None:
+    async def whole() -> None:
+        async with await holdfast.aopen("memory:", embedder=EMBEDDER) as hf:
+            every = await hf.memory.remember_all(["one", {"content": "two", "kind": "reference"}])
+            assert [one.kind for one in every] == ["fact", "reference"]
+            (said,) = await hf.session("talk").remember_all(["three"])
+            assert said.source == "talk#1"
+
+    asyncio.run(whole())
+
+
+SAYINGS = st.lists(
+    st.fixed_dictionaries(
+        {"content": st.sampled_from(["a", "b", "c"])},
+        optional={
+            "key": st.sampled_from(["k", "l"]),
+            "title": st.sampled_from(["T", "U"]),
+            "metadata": st.sampled_from([{"x": 1}, {"y": 2}]),
+            "valid_from": st.sampled_from([dt.datetime.fromtimestamp(1_700_000_000 + n, dt.UTC) for n in (-30, 0, 25)]),
+        },
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.promise("S4", "S5")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=80)
+@given(SAYINGS, st.integers(0, 8))
+def test_in_one_go_leaves_what_one_by_one_leaves(sayings: list[Any], before: int) -> None:
+    left = []
+    for together in (True, False):
+        with open_mind("memory:", clock=FakeClock(), embedder="none") as hf:
+            for said in sayings[:before] if together else sayings:
+                hf.memory.remember(**said)
+            if together:
+                hf.memory.remember_all(sayings[before:])
+            current = list(hf.memory.list(everyone=True))
+            left.append([current, [hf.memory.history(one.id) for one in current]])
+    assert left[0] == left[1]
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "a text": ("one", "str is not several"),
+    "a dict": ({"content": "one"}, "dict is not several"),
+    "a number": (7, "int is not several"),
+    "no content": (["one", {"kind": "fact"}], "at place 1: there is no content"),
+    "neither text nor dict": (["one", 7], "at place 1: there is no content"),
+    "nothing to remember": (["one", "two", " "], "at place 2: there is nothing to remember"),
+    "what no memory has": (["one", {"content": "two", "colour": "red"}], "at place 1: 'colour' is nothing"),
+    "too many": (["one"] * 1001, "1,001 memories are too many"),
+}
+
+
+@pytest.mark.promise("J5")
+@pytest.mark.parametrize("what", BAD)
+def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(what: str) -> None:
+    contents, complaint = BAD[what]
+    with open_mind("memory:", embedder="none") as hf:
+        with pytest.raises(InvalidInput, match=complaint) as refused:
+            hf.memory.remember_all(contents)
+        assert refused.value.hint
+        assert list(hf.memory.list(everyone=True)) == []
+
+
+@pytest.mark.promise("J5", "J2")
+@pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
+def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, nursery: Nursery, point: str) -> None:
+    address = str(tmp_path / "agent.db")
+    for visit in (1, 2):
+        child = nursery.start("minds:remember_many", crash=(point, visit), address=address, count=3)
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        with open_mind(address, embedder="none") as hf:
+            assert hf.verify().ok
+            known = contents(hf.memory.list(subject="ada"))
+            assert len(known) % 3 == 0
+            assert len(known) // 3 >= visit - 1
+            assert len(known) == 3 * len({text.rpartition(" ")[2] for text in known})
