@@ -16,9 +16,9 @@ rest of it takes. That the vectors are the same is checked. All hold what was sa
 subject's, a user's or a collection's; mem0 looks through all of it for each question. Chroma takes minutes to take it
 in: with --peer-conversations 1 the peers are asked about the first conversation only. mem0 uses spaCy's English
 pipeline, which it downloads; --spacy-model brings it where it cannot. The rates of taking in are those of the first
-conversation, vectors included: all texts in one call (`remember_all`, at most 1,000) beside mem0 and Chroma, which are given one after
-the other, as mem0 goes through a list that way itself; `one_by_one` is with `remember`, each durable before the next.
-With --words nothing is embedded, and the peers are left out.
+conversation, vectors included: all texts in one call (`remember_all`, a thousand at most) beside mem0 and Chroma, which
+are given one after the other, as mem0 goes through a list that way itself; `one_by_one` is with `remember`, each
+durable before the next. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
