@@ -1,4 +1,5 @@
-"""Sentences of all sorts, made up: what goes through the layers when they are run on these says what is usual there."""
+"""Sentences of all sorts, made up: what goes through the layers when they are run on these says what is usual there. At
+the end rows of one thing, as in tables and logs: they reach further than any sentence."""
 
 SENTENCES: tuple[str, ...] = tuple(
     """
@@ -62,5 +63,11 @@ Rust has no garbage collector: who owns a value is known when the program is com
 The landlord raised the rent by eight percent, which is more than the law allows.
 How long has she been sober, and who helped her the most?
 Our team lost the final two to one, although we had the better chances in the second half.
+, , , , , , , , , , , , , , , , , , , ,
+!!!!!!!!!!!!!!!!!!!!!!!!!!!!
+nan nan nan nan nan nan nan nan nan nan
+no no no no no no no no no no no no no
+- - - - - - - - - - - - - - - - -
+[PAD] [PAD] [PAD] hello [PAD]
 """.strip().splitlines()
 )

@@ -48,7 +48,7 @@ class MiniLM:
 
     Only texts of the same number of tokens are computed together, so that a text has the same vector whatever it comes
     with; many are spread over threads. `runtime` says what computes. All runtimes have one identity: in float32 they
-    differ in the last bits, in 8-bit integers by a cosine of 0.999 for a usual text and of 0.99 for whatever was tried,
+    differ in the last bits, in 8-bit integers by a cosine of 0.999 for a usual text and of 0.98 for whatever was tried,
     and vectors of the one may be searched with a question of the other.
     """
 

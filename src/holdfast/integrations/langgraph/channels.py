@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...journal.forms import Fields, Items, Leaf
 from ...journal.growing import Growing
 from .serial import Values
-from .standins import Dump, freeze
+from .standins import Dump, freeze, spoken_for
 
 Path = tuple[str, ...]
 _NUMBERS = frozenset([int, float, bool, type(None)])
@@ -110,17 +110,44 @@ class Shaping:
 
     def _items(self, items: list[Any], path: Path) -> Items:
         seen = self._before.get(path) if self._untouched else None
-        return Items(items.copy(), self._dump, _Freezing(self._dump, seen, self.lists, path))
+        fresh = _Encoding(self._dump)
+        return Items(items.copy(), fresh, _Freezing(self._dump, seen, self.lists, path, fresh))
+
+
+class _Encoding:
+    """Gives the bytes of items: of what stands for them, where that is known. A node may go on, and change a message,
+    while it is saved. All of one serializer's are equal."""
+
+    def __init__(self, dump: Dump) -> None:
+        self._dump = dump
+        self._stand_ins: dict[int, Any] = {}
+
+    def note(self, items: Sequence[Any], stand_ins: Sequence[Any]) -> None:
+        """What stands for items that are to be encoded. They must be kept as long as this is used."""
+        self._stand_ins = dict(zip(map(id, items), stand_ins, strict=True))
+
+    def __call__(self, item: Any) -> bytes:
+        stand_in = self._stand_ins.get(id(item), item)
+        if stand_in is item:
+            return self._dump(item)
+        return stand_in if type(stand_in) is bytes else self._dump(spoken_for(stand_in, item))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Encoding) and other._dump == self._dump
+
+    def __hash__(self) -> int:
+        return hash(self._dump)
 
 
 class _Freezing:
     """Gives the stand-ins of a list, and notes them. All of one serializer's are equal: so are their stand-ins."""
 
-    def __init__(self, dump: Dump, seen: Seen | None, lists: Lists, path: Path) -> None:
+    def __init__(self, dump: Dump, seen: Seen | None, lists: Lists, path: Path, encoding: _Encoding) -> None:
         self._dump = dump
         self._seen = seen
         self._lists = lists
         self._path = path
+        self._encoding = encoding
 
     def __call__(self, items: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         seen = self._seen
@@ -132,6 +159,8 @@ class _Freezing:
             found = seen.stand_ins.and_more(more) if alike else Growing([*seen.stand_ins, *more])
         else:
             found = freeze(items, known, self._dump)
+        count = len(known) if isinstance(known, Growing) and known.heads(found) else 0
+        self._encoding.note(items[count:], found[count:])
         self._lists[self._path] = Seen(items, found)
         return found
 

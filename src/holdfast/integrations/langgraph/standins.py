@@ -19,7 +19,7 @@ from typing import Any, Self
 from pydantic import BaseModel
 
 from ...journal.growing import Growing
-from .watching import ATOMS, CAN_WATCH, Watch
+from .watching import ATOMS, CAN_WATCH, Watch, look_at
 
 Dump = Callable[[Any], bytes]
 _NO_DICT: dict[Any, Any] = {}
@@ -50,32 +50,41 @@ class Messages(Growing[Any]):
         if not 0 < len(self) <= len(items):
             return False
         items = items[: len(self)]
-        watch = self._watch
         try:
-            if watch is not None and watch.first is items[0] and watch.holds(items):
-                return True
-            # Watching pays where the same messages come often: not for those that were loaded for one more step.
-            watch = Watch(items) if CAN_WATCH and self._compared is items[0] else None
-            self._compared = items[0]
-            if not all(map(eq, self, map(_live_message, items))):
-                return False
-        except (AttributeError, ValueError):  # no message; an array inside, which has no one answer
+            return self._holds(items) or self._equals(items)
+        except Exception:  # noqa: BLE001 - no message; or whatever a value raises that is compared: it is another one
+            self._watch = None
             return False
-        if watch is not None:
-            watch.expect(items, self)
-            self._watch = watch
+
+    def _holds(self, items: Sequence[Any]) -> bool:
+        watch = self._watch
+        if watch is None or watch.first is not items[0]:
+            return False
+        if watch.holds(items):
+            return True
+        self._watch = None  # something changed: what it holds on to is of no more use
+        return False
+
+    def _equals(self, items: Sequence[Any]) -> bool:
+        # Watching pays where the same messages come often: not for those that were loaded for one more step.
+        often = CAN_WATCH and self._compared is items[0]
+        self._compared = items[0]
+        if not often:
+            return all(map(eq, self, map(_live_message, items)))
+        looks, watch = [look_at(item) for item in items], Watch(items[0])
+        if not all(map(eq, self, (look.said for look in looks))):
+            return False
+        self._watch = watch if watch.add(items, looks, self) else None
         return True
 
     def followed_by(self, items: Sequence[Any], dump: Dump) -> Messages:
         """These and the stand-ins of further messages, which are watched along if these are."""
-        watch, self._watch = self._watch, None  # it goes along, or is set up anew
-        if watch is not None:
-            watch.look_at(items)
-        stand_ins = [_copied(_live_message(item), item, dump) for item in items]
+        watch, self._watch = self._watch, None  # it goes along
+        looks = [look_at(item) for item in items]
+        stand_ins = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
         longer = self.and_more(stand_ins)
         longer._compared = self._compared
-        if watch is not None and all(type(one) is tuple for one in stand_ins):
-            watch.expect(items, stand_ins)
+        if watch is not None and all(type(one) is tuple for one in stand_ins) and watch.add(items, looks, stand_ins):
             longer._watch = watch
         return longer
 
@@ -91,6 +100,19 @@ def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[An
     if _are_messages(items):
         return Messages(_frozen(list(map(_live_message, items)), items, known, dump))
     return Growing(_frozen([_live(item, dump) for item in items], items, known, dump))
+
+
+def spoken_for(stand_in: Any, item: Any) -> Any:
+    """What is to be serialized of an item: what its stand-in says, whatever became of the item since that was made."""
+    if type(stand_in) is not tuple:
+        return stand_in
+    kind, fields, undeclared = stand_in
+    message = kind.__new__(kind)
+    of_pydantic = {"fields_set__": item.__pydantic_fields_set__, "extra__": undeclared, "private__": None}
+    for name, value in of_pydantic.items():
+        object.__setattr__(message, f"__pydantic_{name}", value)
+    object.__setattr__(message, "__dict__", fields.copy())
+    return message
 
 
 def _are_messages(items: Sequence[Any]) -> bool:
@@ -110,7 +132,7 @@ def _frozen(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: D
 def _equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
-    except ValueError:  # an array inside, which has no one answer
+    except Exception:  # noqa: BLE001 - an array inside, which has no one answer; or whatever else a value raises
         return False
 
 
@@ -135,7 +157,10 @@ def _copied(live: Any, item: Any, dump: Dump) -> Any:
 @lru_cache(1024)
 def _is_transparent(kind: type[object]) -> bool:
     """Whether the fields of a class's objects say all that is serialized."""
-    return issubclass(kind, BaseModel) and not kind.__private_attributes__
+    if not issubclass(kind, BaseModel) or kind.__private_attributes__:
+        return False
+    own = [one for one in kind.__mro__ if one is not BaseModel and vars(one).get("__slots__")]
+    return not own and not kind.__pydantic_decorators__.model_serializers
 
 
 def _copy(value: Any) -> Any:
@@ -146,9 +171,12 @@ def _copy(value: Any) -> Any:
     if kind is dict:
         if not value:
             return _NO_DICT
-        return {name: inner if type(inner) in ATOMS else _copy(inner) for name, inner in value.items()}
+        # Of a copy that is made at once: another thread may be about to change it.
+        return {name: inner if type(inner) in ATOMS else _copy(inner) for name, inner in value.copy().items()}
     if kind is list:
-        return [inner if type(inner) in ATOMS else _copy(inner) for inner in value] if value else _NO_LIST
-    if kind is tuple or kind is set or kind is frozenset:
+        return [inner if type(inner) in ATOMS else _copy(inner) for inner in value.copy()] if value else _NO_LIST
+    if kind is tuple or kind is frozenset:
         return kind(map(_copy, value))
+    if kind is set:
+        return set(map(_copy, value.copy()))
     raise ValueError(f"{kind.__name__} is no plain data")

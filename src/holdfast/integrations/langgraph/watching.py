@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from gc import get_referents
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -19,14 +19,29 @@ ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 """What can be exchanged, but not changed."""
 
 
+class Look(NamedTuple):
+    """A message as it was at one moment: where its fields lie, and all that can change about it, which is its class,
+    its fields and its undeclared fields. The fields are copied, what is in them is not."""
+
+    own: dict[str, Any]
+    said: tuple[type[Any], dict[str, Any], dict[str, Any] | None]
+
+
+def look_at(item: Any) -> Look:
+    """A message as it is now. AttributeError if it is none."""
+    own: dict[str, Any] = item.__dict__
+    return Look(own, (item.__class__, own.copy(), item.__pydantic_extra__))
+
+
 class Watch:
-    """The objects that some messages were made of. It is set up before the copies are made with which the messages will
-    be compared: whatever changes in between is seen as a change."""
+    """The objects that some messages were made of when they were looked at, from which their stand-ins come. Other
+    threads may change a message at any time: what it is watched by and what stands for it must be of one moment, or it
+    would count as unchanged once it is again as it was at the other."""
 
     __slots__ = ("_copies", "_empty", "_fields", "_full", "_holders", "_parts", "first")
 
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.first = items[0]
+    def __init__(self, first: Any) -> None:
+        self.first = first
         self._parts: list[Any] = []
         """What the messages refer to: their fields, undeclared fields, and class."""
         self._fields: list[dict[str, Any]] = []
@@ -35,25 +50,26 @@ class Watch:
         self._empty: list[Any] = []
         self._full: list[Any] = []
         self._copies: list[Any] = []
-        self.look_at(items)
 
-    def look_at(self, items: Sequence[Any]) -> None:
-        """Watch these as well. Their copies are to be given by `expect`, in the same order."""
+    def add(self, items: Sequence[Any], looks: Sequence[Look], stand_ins: Sequence[Any]) -> bool:
+        """Watch these, too, as they were when they were looked at; the stand-ins are what was copied from that. False
+        if one was exchanged as a whole since then: then the watch is good for nothing."""
         self._parts += get_referents(*items)
-        fields = [item.__dict__ for item in items]
-        self._fields += fields
-        self._holders += get_referents(*fields)
-
-    def expect(self, items: Sequence[Any], stand_ins: Sequence[Any]) -> None:
-        """Compare what can change inside the messages with these copies."""
-        for item, (_, fields, undeclared) in zip(items, stand_ins, strict=True):
-            for name, value in item.__dict__.items():
+        for item, look, (_, copied, copied_more) in zip(items, looks, stand_ins, strict=True):
+            kind, fields, undeclared = look.said
+            if item.__dict__ is not look.own or item.__class__ is not kind or item.__pydantic_extra__ is not undeclared:
+                return False
+            self._fields.append(look.own)
+            self._holders += fields.values()
+            for name, value in fields.items():
                 if type(value) not in ATOMS:
-                    self._expect(value, fields.get(name))
-            if item.__pydantic_extra__ is not None:
-                self._expect(item.__pydantic_extra__, undeclared)
+                    self._expect(value, copied.get(name))
+            if undeclared is not None:
+                self._expect(undeclared, copied_more)
+        return True
 
     def _expect(self, value: Any, copy: Any) -> None:
+        """Compare what can change inside a message with a copy."""
         if type(value) in (dict, list) and not value and not copy:
             self._empty.append(value)
         else:
@@ -82,10 +98,10 @@ def _refers_to_all() -> bool:
     probe = _Probe(name="name", other="other")  # type: ignore[call-arg]
     parts, values = get_referents(probe), [object() for _ in range(9)]
     wanted = (probe.__dict__, probe.__pydantic_extra__, _Probe)
+    named = {str(number): value for number, value in enumerate(values)}
     return (
         all(any(part is one for part in parts) for one in wanted)
-        and get_referents({str(number): value for number, value in enumerate(values)}, probe.__dict__)
-        == [*values, "name"]
+        and get_referents(named, probe.__dict__) == [*values, "name"]
         and not get_referents({}, [])
         and len(get_referents({"1": 1}, [1])) == 2
     )
