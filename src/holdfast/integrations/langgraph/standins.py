@@ -107,7 +107,7 @@ def spoken_for(stand_in: Any, item: Any) -> Any:
     if type(stand_in) is not tuple:
         return stand_in
     kind, fields, undeclared = stand_in
-    message = kind.__new__(kind)
+    message = object.__new__(kind)
     of_pydantic = {"fields_set__": item.__pydantic_fields_set__, "extra__": undeclared, "private__": None}
     for name, value in of_pydantic.items():
         object.__setattr__(message, f"__pydantic_{name}", value)
