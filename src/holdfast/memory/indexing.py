@@ -18,7 +18,7 @@ from .segmenting import Segmenting
 from .texts import Texts
 from .traces import Vector, code_bits, said, sought
 
-BATCH = 64
+BATCH = 32
 """Memories that are embedded together, at first. While there are more it is doubled, as long as that is quick: a
 transaction for each few would take longer than the rest."""
 _LARGEST_BATCH = 2_048
