@@ -110,8 +110,8 @@ class Shaping:
 
     def _items(self, items: list[Any], path: Path) -> Items:
         seen = self._before.get(path) if self._untouched else None
-        fresh = _Encoding(self._dump)
-        return Items(items.copy(), fresh, _Freezing(self._dump, seen, self.lists, path, fresh))
+        encoding = _Encoding(self._dump)
+        return Items(items.copy(), encoding, _Freezing(self._dump, seen, self.lists, path, encoding))
 
 
 class _Encoding:
