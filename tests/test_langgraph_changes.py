@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
 
 import holdfast
-from holdfast.integrations.langgraph import HoldfastSaver, standins
+from holdfast.integrations.langgraph import HoldfastSaver, standins, watching
 from holdfast.integrations.langgraph.standins import Messages, freeze
 from holdfast.integrations.langgraph.watching import CAN_WATCH, Watch, look_at
 
@@ -196,11 +196,13 @@ def test_messages_that_come_again_and_again_are_watched() -> None:
     assert freeze(talk, known, repr_of) is known
 
 
-@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("watched", ["compiled", "in Python", ""])
 @pytest.mark.parametrize("seed", range(20))
-def test_random_changes_are_seen_one_by_one(seed: int, watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_changes_are_seen_one_by_one(seed: int, watched: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept from list to list is what a look at the list alone gives, whatever happened to it before."""
-    monkeypatch.setattr(standins, "CAN_WATCH", watched)
+    monkeypatch.setattr(standins, "CAN_WATCH", bool(watched))
+    if watched == "in Python":
+        monkeypatch.setattr(watching, "refers_to", watching.seem_to_refer_to)
     chance = random.Random(seed)
     talk = conversation()
     known: Any = freeze(talk, [], repr_of)

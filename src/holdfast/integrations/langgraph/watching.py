@@ -15,6 +15,17 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+
+def seem_to_refer_to(objects: Sequence[Any], expected: Sequence[Any], /) -> bool:
+    """Whether these objects refer to those, or to some that are equal, in that order."""
+    return get_referents(*objects) == expected
+
+
+try:
+    from ._referring import refers_to
+except ImportError:  # there was no compiler when this was installed
+    refers_to = seem_to_refer_to
+
 ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 """What can be exchanged, but not changed."""
 
@@ -80,9 +91,9 @@ class Watch:
         """Whether nothing changed about the messages, which are all that it was given. Raises whatever a comparison of
         what is in them raises."""
         return (
-            get_referents(*items) == self._parts
-            and get_referents(*self._fields) == self._holders
-            and not get_referents(*self._empty)
+            refers_to(items, self._parts)
+            and refers_to(self._fields, self._holders)
+            and refers_to(self._empty, [])
             and self._full == self._copies
         )
 

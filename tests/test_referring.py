@@ -1,0 +1,98 @@
+"""The compiled look at what objects refer to says what `gc.get_referents` says."""
+
+from __future__ import annotations
+
+import gc
+import random
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from holdfast.integrations.langgraph import watching
+
+HAS_COMPILER = bool(shutil.which("cc")) and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+class Message(BaseModel, extra="allow"):
+    text: str
+    parts: list[Any] = []
+    more: dict[str, Any] = {}
+
+
+def some_objects(chance: random.Random) -> list[Any]:
+    """Many kinds, those included that refer to nothing, or are not known to the collector at all."""
+    kinds: list[Any] = [
+        lambda: Message(text=f"{chance.random()}", more={"a": [1]}, other=object()),
+        lambda: Message(text="x", parts=[1, "two", None]),
+        lambda: {f"{number}": object() for number in range(chance.randrange(40))},
+        lambda: {object(): number for number in range(3)},
+        lambda: [object() for _ in range(chance.randrange(40))],
+        lambda: (object(), [], {}),
+        lambda: {chance.random()},
+        lambda: chance.choice([7, "text", None, b"bytes", 1.5, object(), Message, len, gc, {}, [], ()]),
+    ]
+    return [chance.choice(kinds)() for _ in range(chance.randrange(100))]
+
+
+def change(one: Any) -> None:
+    """Let it refer to something else, or to one thing more or less."""
+    if isinstance(one, Message):
+        one.__dict__ = {**one.__dict__}
+    elif isinstance(one, dict):
+        one.popitem() if len(one) % 2 else one.update(new=object())
+    elif isinstance(one, list):
+        one.pop() if len(one) % 2 else one.append(object())
+    else:
+        one.clear()
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+@pytest.mark.parametrize("seed", range(50))
+def test_what_objects_refer_to_is_compared_one_by_one(seed: int) -> None:
+    from holdfast.integrations.langgraph._referring import refers_to
+
+    chance = random.Random(seed)
+    objects = some_objects(chance)
+    found = gc.get_referents(*objects)
+    assert refers_to(objects, found)
+    assert refers_to(tuple(objects), tuple(found))
+    assert not refers_to(objects, [*found, None])
+    for _ in range(5):
+        if found:
+            place = chance.randrange(len(found))
+            assert not refers_to(objects, [*found[:place], object(), *found[place + 1 :]])
+            assert not refers_to(objects, found[:place])
+    changing = [one for one in objects if isinstance(one, (Message, dict, list, set))]
+    if changing:
+        change(chance.choice(changing))
+        assert not refers_to(objects, found)
+        assert refers_to(objects, gc.get_referents(*objects))
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def test_equal_objects_are_not_the_same() -> None:
+    from holdfast.integrations.langgraph._referring import refers_to
+
+    one, other = "a text" * 2, "".join(["a text"] * 2)
+    assert refers_to([[one]], [one])
+    assert not refers_to([[one]], [other])
+    assert watching.seem_to_refer_to([[one]], [other])
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+@pytest.mark.parametrize("given", [(), ([],), ([], None), ({}, []), ([], [], []), (iter([]), [])])
+def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
+    from holdfast.integrations.langgraph._referring import refers_to
+
+    with pytest.raises(TypeError, match="two lists or tuples"):
+        refers_to(*given)
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def test_it_is_used_where_it_could_be_compiled() -> None:
+    """Or a build that fails would only be seen by its slowness."""
+    assert watching.refers_to is not watching.seem_to_refer_to
