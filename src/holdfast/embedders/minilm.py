@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
+from .minilm_compiled import CompiledRuntime, compiled_here
 from .minilm_int8 import Int8Runtime, exact_here
 from .minilm_numpy import DIMS, LONGEST, Floats, NumpyRuntime
 from .minilm_onnx import OnnxRuntime
@@ -38,6 +41,7 @@ class Runtime(StrEnum):
     """What computes. The vectors are nearly the same: see docs/embedders.md."""
 
     AUTO = "auto"  # the quickest that can be used here
+    COMPILED = "compiled-int8"  # holdfast's own, where it was compiled and the processor has AVX-512 VNNI
     INT8 = "onnxruntime-int8"  # where the processor sums 8-bit products exactly
     ONNX = "onnxruntime"  # in float32, about twice as fast as NumPy
     NUMPY = "numpy"  # needs nothing else
@@ -46,10 +50,9 @@ class Runtime(StrEnum):
 class MiniLM:
     """English sentences to 384 dimensions; of a longer text the first 256 tokens count.
 
-    Only texts of the same number of tokens are computed together, so that a text has the same vector whatever it comes
-    with; many are spread over threads. `runtime` says what computes. All runtimes have one identity: in float32 they
-    differ in the last bits, in 8-bit integers by a cosine of 0.999 for a usual text and of 0.98 for whatever was tried,
-    and vectors of the one may be searched with a question of the other.
+    A text has the same vector whatever it comes with; many are spread over threads. `runtime` says what computes. All
+    runtimes have one identity: in float32 they differ in the last bits, in 8-bit integers by a cosine of 0.999 for a
+    usual text and of 0.98 for whatever was tried, and vectors of the one may be searched with a question of the other.
     """
 
     name = weights.MODEL
@@ -62,9 +65,7 @@ class MiniLM:
             self._tokenizer = WordPiece.load(installed.tokenizer)
             tensors = read_safetensors(installed.weights)
         except (OSError, ValueError, KeyError, InvalidInput) as error:
-            with suppress(OSError, ValueError, KeyError):
-                installed.verify()  # says which file it is
-            raise EmbedderFailed(self.name, f"its files cannot be read: {error}", hint=_INSTALL) from error
+            raise _unreadable(installed, error) from error
         self._compute = _runtime(wanted, installed, tensors)
         self.runtime = self._compute.name
         self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
@@ -82,7 +83,7 @@ class MiniLM:
         check_texts(texts)
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
         encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
-        groups = _groups(encoded)
+        groups = self._groups(encoded)
 
         def embed_group(group: list[int]) -> None:
             rows[group] = self._embed([encoded[at] for at in group])
@@ -94,6 +95,12 @@ class MiniLM:
             for group in groups:
                 embed_group(group)
         return rows
+
+    def _groups(self, encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The places of texts that are computed together."""
+        if isinstance(self._compute, CompiledRuntime):
+            return _even_groups(encoded, self._threads)
+        return _groups_of_equals(encoded)
 
     def _embed(self, texts: list[list[int]]) -> Floats:
         try:
@@ -112,9 +119,19 @@ def _wanted(runtime: Runtime | str) -> Runtime:
         raise InvalidInput(f"no runtime {runtime!r}", hint=f"one of {', '.join(Runtime)}") from None
 
 
-def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of texts that are computed together: of the same length, so that nothing is padded. Long ones come
-    first: a thread that is left with one at the end would keep all waiting."""
+def _even_groups(encoded: Sequence[Sequence[int]], threads: int) -> list[list[int]]:
+    """Groups of about the same number of tokens, as many for each thread."""
+    ends = list(accumulate(map(len, encoded)))
+    count = threads * math.ceil(ends[-1] / _TOGETHER / threads) if ends else 0
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for at, end in enumerate(ends):
+        groups[(end - len(encoded[at]) // 2) * count // (ends[-1] + 1)].append(at)
+    return [group for group in groups if group]
+
+
+def _groups_of_equals(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Groups of texts of the same length, so that nothing is padded. Long ones come first: a thread that is left with
+    one at the end would keep all waiting."""
     by_length: dict[int, list[int]] = {}
     for at, ids in enumerate(encoded):
         by_length.setdefault(len(ids), []).append(at)
@@ -127,7 +144,17 @@ def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def _runtime(
     wanted: Runtime, installed: weights.Installed, tensors: Mapping[str, npt.NDArray[Any]]
-) -> Int8Runtime | OnnxRuntime | NumpyRuntime:
+) -> CompiledRuntime | Int8Runtime | OnnxRuntime | NumpyRuntime:
+    if wanted in (Runtime.AUTO, Runtime.COMPILED) and compiled_here():
+        try:
+            return CompiledRuntime(installed.layers, tensors)
+        except (OSError, ValueError) as error:
+            raise _unreadable(installed, error) from error
+    if wanted is Runtime.COMPILED:
+        raise InvalidInput(
+            "holdfast was installed without its compiled parts, or this processor has no AVX-512 VNNI",
+            hint='runtime="auto"',
+        )
     present = importlib.util.find_spec("onnxruntime") is not None
     if wanted is Runtime.NUMPY or (wanted is Runtime.AUTO and not present):
         return NumpyRuntime(tensors)
@@ -147,6 +174,13 @@ def _runtime(
         if wanted is Runtime.AUTO:
             return NumpyRuntime(tensors)
         raise _not_started(error) from error
+
+
+def _unreadable(installed: weights.Installed, error: Exception) -> EmbedderFailed:
+    """What is wrong with the files. Raises `WeightsDamaged` if it is known which one it is."""
+    with suppress(OSError, ValueError, KeyError):
+        installed.verify()
+    return EmbedderFailed(weights.MODEL, f"its files cannot be read: {error}", hint=_INSTALL)
 
 
 def _not_started(error: Exception) -> EmbedderFailed:

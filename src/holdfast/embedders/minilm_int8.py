@@ -1,13 +1,5 @@
-"""The six layers of all-MiniLM-L6-v2 in onnxruntime, with their products of matrices in 8-bit integers.
-
-Every product has one scale for what goes into it, whatever the text is, so that a text gives the same whatever it comes
-with, and nothing has to be measured on the way. Eight bits lose less where all numbers are of one size. So the channels
-of an input are shifted by their usual value, which the bias takes in, and divided by a factor by which the weights are
-multiplied: neither changes the product, and both are read from what the sentences of `calibration` put into it. What
-comes from GELU is taken as it is, up to a limit; the few channels that go far beyond it, nearly always for the token
-that begins a text, have copies of themselves for what is above. Only for processors that sum such products exactly: see
-`exact_here`.
-"""
+"""The six layers of all-MiniLM-L6-v2 in onnxruntime, with their products of matrices in 8-bit integers: see
+`minilm_folding`. Only for processors that sum such products exactly: see `exact_here`."""
 
 from __future__ import annotations
 
@@ -19,17 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .minilm_numpy import DIMS, EPSILON, HEADS, LAYERS, Embedding, Floats, Layer, layer_tensors, unit
+from .minilm_folding import Folded, FoldedLayer
+from .minilm_numpy import DIMS, EPSILON, HEADS, Embedding, Floats, unit
 from .minilm_onnx import MICROSOFT, session
 from .onnxfile import GraphWriter
-
-_TENDER: Mapping[str, float] = {"look": 0.75, "attend": 0.5, "widen": 0.75}
-"""How much of its range an input hands over to the weights; found by trying, over all layers."""
-_RARE = 0.999
-_LOWEST, _HIGHEST = -0.17, 5.0
-"""What comes from GELU lies above the one, and rarely above the other."""
-_ROW = 16
-"""Numbers of channels are multiples of this, as products are computed in such pieces."""
 
 
 class Int8Runtime:
@@ -61,92 +46,15 @@ def exact_here() -> bool:
     return bool((product == 255 * 127 * size).all())
 
 
-class Folded(NamedTuple):
-    """A product with its input shifted by `centre` and divided by `factor`, and by `step` to give integers counted from
-    `zero`: the weights in integers, a scale for each of their rows, and the bias."""
-
-    centre: npt.NDArray[np.float64]
-    factor: npt.NDArray[np.float64]
-    step: float
-    zero: int
-    weights: npt.NDArray[np.int8]
-    scale: npt.NDArray[np.float64]
-    bias: npt.NDArray[np.float64]
-
-    def rows(self, chosen: npt.NDArray[np.intp] | slice) -> Folded:
-        """Only some of its outputs."""
-        return self._replace(weights=self.weights[chosen], scale=self.scale[chosen], bias=self.bias[chosen])
-
-
-def build_int8_graph(tensors: Mapping[str, npt.NDArray[Any]], texts: Iterable[Sequence[int]]) -> bytes:
-    """The bytes of an ONNX file with all layers, balanced by what these texts, given as ids, put into them."""
+def build_int8_graph(layers: Iterable[FoldedLayer]) -> bytes:
+    """The bytes of an ONNX file with all layers."""
     graph = GraphWriter(opset=20)
     x = graph.input("embedded", "float32", ["texts", "tokens", DIMS])
-    # In float64, of which only the first half is kept: so all processors build the same file, however they sum.
-    hidden: list[npt.NDArray[Any]] = [Embedding(tensors)(ids).astype(np.float64) for ids in texts]
     before: _Summed | None = None
-    for number in range(LAYERS):
-        layer = _Watched({name: one.astype(np.float64) for name, one in layer_tensors(tensors, number).items()})
-        hidden = [layer(one) for one in hidden]
-        x, before = _Layer(graph, number, layer.tensors, layer.folded()).applied_to(x, before)
+    for number, folded in enumerate(layers):
+        x, before = _Layer(graph, number, folded).applied_to(x, before)
     graph.output(x, "float32", ["texts", "tokens", DIMS])
     return graph.save()
-
-
-class _Watched(Layer):
-    """A layer that notes what goes into its products."""
-
-    def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-        super().__init__(tensors)
-        self.tensors = tensors
-        self._seen: dict[str, list[npt.NDArray[Any]]] = {part: [] for part in (*_TENDER, "narrow")}
-
-    def product(self, part: str, x: Floats) -> Floats:
-        self._seen[part].append(x)
-        return super().product(part, x)
-
-    def folded(self) -> dict[str, Folded]:
-        """Its products, balanced by what was seen."""
-        folded = {part: self._balanced(part, np.concatenate(self._seen[part])) for part in _TENDER}
-        chosen, above = _copies(np.concatenate(self._seen["narrow"]).max(axis=0))
-        widen = folded["widen"].rows(chosen)
-        return folded | {"widen": widen._replace(bias=widen.bias - above), "narrow": self._narrow(chosen)}
-
-    def _balanced(self, part: str, seen: npt.NDArray[Any]) -> Folded:
-        weights, tender = self.tensors[f"{part}.weight"], _TENDER[part]
-        usual = seen.mean(axis=0)
-        reach = np.quantile(np.abs(seen - usual), _RARE, axis=0) + 1e-6
-        widest = np.abs(weights).max(axis=0) + 1e-6
-        factor = reach**tender / widest ** (1 - tender)
-        factor /= np.exp(np.log(factor).mean())
-        step = float(np.abs((seen - usual) / factor).max()) / 127
-        bias = self.tensors[f"{part}.bias"] + weights @ usual
-        return Folded(usual, factor, step, 128, *_whole(weights * factor), bias)
-
-    def _narrow(self, chosen: npt.NDArray[np.intp]) -> Folded:
-        weights = self.tensors["narrow.weight"][:, chosen]
-        step = (_HIGHEST - _LOWEST) / 255
-        centre, factor = np.zeros(len(chosen)), np.ones(len(chosen))
-        return Folded(centre, factor, step, round(-_LOWEST / step), *_whole(weights), self.tensors["narrow.bias"])
-
-
-def _whole(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64]]:
-    """Weights in integers, and a scale for each row."""
-    scale = np.abs(weights).max(axis=1) / 127
-    return np.rint(weights / scale[:, None]).astype(np.int8), scale
-
-
-def _copies(highest: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
-    """The channels of GELU and their copies, and above which value each of them counts. With a limit of 5, one that
-    reaches 12 has two copies, for what is above 5 and above 10: GELU leaves large values as they are, and an integer
-    cannot stand for more than the limit. The last row is filled up with copies that never count."""
-    chosen, above = list(range(len(highest))), [0.0] * len(highest)
-    for channel in np.flatnonzero(highest > _HIGHEST).tolist():
-        more = np.arange(_HIGHEST, highest[channel], _HIGHEST).tolist()
-        chosen += [channel] * len(more)
-        above += more
-    spare = -len(chosen) % _ROW
-    return np.array(chosen + [0] * spare), np.array(above + [1e3] * spare)
 
 
 class _Summed(NamedTuple):
@@ -159,22 +67,10 @@ class _Summed(NamedTuple):
 
 
 class _Layer:
-    def __init__(
-        self, graph: GraphWriter, number: int, tensors: Mapping[str, npt.NDArray[Any]], folded: Mapping[str, Folded]
-    ) -> None:
+    def __init__(self, graph: GraphWriter, number: int, layer: FoldedLayer) -> None:
         self._graph = graph
         self._at = f"layer{number}"
-        self._tensors = tensors
-        self._folded = dict(folded)
-        self._fold_attention()
-
-    def _fold_attention(self) -> None:
-        """Let the values come out as the next product wants them: attention is a mean of them."""
-        look, attend = self._folded["look"], self._folded["attend"]
-        scale, bias = look.scale.copy(), look.bias.copy()
-        scale[-DIMS:] /= attend.factor
-        bias[-DIMS:] = (bias[-DIMS:] - attend.centre) / attend.factor
-        self._folded["look"] = look._replace(scale=scale, bias=bias)
+        self._folded, self._norms = layer
 
     def applied_to(self, x: str, before: _Summed | None) -> tuple[str, _Summed]:
         """Its output, and the sum that was normed to it; `before` is that of its input."""
@@ -207,7 +103,7 @@ class _Layer:
 
     def _summed(self, part: str, product: str, x: str) -> _Summed:
         total = self._node("Add", [product, x], f"{part}.summed")
-        return _Summed(part, total, self._tensors[f"{part}.gain"], self._tensors[f"{part}.shift"])
+        return _Summed(part, total, self._norms[f"{part}.gain"], self._norms[f"{part}.shift"])
 
     def _normed(self, summed: _Summed, part: str = "") -> str:
         """A sum, normed; and balanced for a product: to norm twice takes no longer than to balance."""

@@ -30,14 +30,14 @@ class Embedding:
     def __init__(self, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
         self._words: Floats = tensors["embeddings.word_embeddings.weight"]
         kinds = tensors["embeddings.token_type_embeddings.weight"]
-        self._places: Floats = tensors["embeddings.position_embeddings.weight"][:LONGEST] + kinds[0]
-        self._gain: Floats = np.array(tensors["embeddings.LayerNorm.weight"])
-        self._shift: Floats = np.array(tensors["embeddings.LayerNorm.bias"])
+        self.places: Floats = tensors["embeddings.position_embeddings.weight"][:LONGEST] + kinds[0]
+        self.gain: Floats = np.array(tensors["embeddings.LayerNorm.weight"])
+        self.shift: Floats = np.array(tensors["embeddings.LayerNorm.bias"])
 
     def __call__(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> Floats:
         """Of one text, or of several with the same number of ids."""
         words = self._words[np.asarray(ids)]
-        return layer_norm(words + self._places[: words.shape[-2]], self._gain, self._shift)
+        return layer_norm(words + self.places[: words.shape[-2]], self.gain, self.shift)
 
 
 class NumpyRuntime:
@@ -109,7 +109,7 @@ def layer_norm(x: Floats, gain: Floats, shift: Floats) -> Floats:
     return normed
 
 
-def gelu(x: Floats) -> Floats:
+def gelu(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """x times the chance that a normal variable is below it; the error function as in Abramowitz and Stegun 7.1.26,
     which is exact to 1.5e-7, about what float32 holds."""
     z = np.abs(x) * np.float32(0.5**0.5)
@@ -118,7 +118,7 @@ def gelu(x: Floats) -> Floats:
     for factor in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592):
         tail = (tail + np.float32(factor)) * t
     tail *= np.exp(-z * z) * np.float32(0.5)
-    activated: Floats = x * np.where(x > 0, 1 - tail, tail)
+    activated: npt.NDArray[Any] = x * np.where(x > 0, 1 - tail, tail)
     return activated
 
 

@@ -1,0 +1,153 @@
+"""The compiled layers: texts of all lengths, alone and together, and what they refuse."""
+
+from __future__ import annotations
+
+import shutil
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from holdfast.embedders import Installed, MiniLM, minilm_compiled
+from holdfast.embedders.minilm import _even_groups
+from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
+from holdfast.embedders.minilm_numpy import NumpyRuntime, gelu
+from holdfast.embedders.safetensors import read_safetensors
+from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
+
+HAS_COMPILER = bool(shutil.which("cc")) and Path(sysconfig.get_path("include"), "Python.h").exists()
+compiled = pytest.mark.skipif(not compiled_here(), reason="there was no compiler, or this processor has no VNNI")
+LENGTHS = (1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 255, 256)
+"""Around the sizes of what is computed together: 6 and 8 rows, 16 keys."""
+
+
+@pytest.fixture(scope="module")
+def runtime(installed: Installed) -> CompiledRuntime:
+    return CompiledRuntime(installed.layers, read_safetensors(installed.weights))
+
+
+def some_ids(length: int, seed: int = 0) -> list[int]:
+    chance = np.random.default_rng([length, seed])
+    return [101, *chance.integers(1000, 28_000, length).tolist(), 102][:length]
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def test_it_is_there_where_it_could_be_compiled() -> None:
+    """Or a build that fails would only be seen by its slowness."""
+    assert minilm_compiled._layers is not None
+
+
+@compiled
+def test_it_is_what_computes_if_nothing_else_is_asked_for(installed: Installed) -> None:
+    assert MiniLM(installed).runtime == "compiled int8"
+
+
+@compiled
+@pytest.mark.parametrize("length", LENGTHS)
+def test_texts_of_all_lengths_are_near_to_float32(runtime: CompiledRuntime, installed: Installed, length: int) -> None:
+    exact = NumpyRuntime(read_safetensors(installed.weights))
+    texts = [some_ids(length, seed) for seed in range(3)]
+    assert (runtime(texts) * exact(texts)).sum(axis=1).min() >= 0.98
+
+
+@compiled
+def test_a_text_gives_the_same_whatever_it_comes_with(runtime: CompiledRuntime) -> None:
+    texts = [some_ids(length) for length in LENGTHS]
+    alone = [runtime([text])[0].tobytes() for text in texts]
+    assert [row.tobytes() for row in runtime(texts)] == alone
+    assert [row.tobytes() for row in runtime(texts[::-1])] == alone[::-1]
+    assert [row.tobytes() for row in runtime(texts[3:9])] == alone[3:9]
+
+
+def test_the_pieces_of_the_curve_are_gelu() -> None:
+    square, slope, rest = minilm_compiled._curve()
+    x = np.linspace(0, 3.999, 4000)
+    at, part = np.divmod(x * 8, 1)
+    piece = at.astype(int)
+    curve = (square[piece] * part + slope[piece]) * part + rest[piece]
+    made = (curve - minilm_compiled.GELU_ZERO) * minilm_compiled.GELU_STEP
+    assert np.abs(made - gelu(-x)).max() < 3e-5
+    assert np.abs(made + x - gelu(x)).max() < 3e-5
+
+
+def embed(runtime: CompiledRuntime, texts: Sequence[Sequence[int]], **other: Any) -> npt.NDArray[np.float32]:
+    given: dict[str, Any] = {
+        "layers": runtime._layers,
+        "words": runtime._words,
+        "ids": np.array([id for text in texts for id in text], np.int32),
+        "lengths": np.array([len(text) for text in texts], np.int32),
+        "out": np.zeros((len(texts), 384), np.float32),
+    }
+    given |= other
+    minilm_compiled._layers.embed(*given.values())
+    out: npt.NDArray[np.float32] = given["out"]
+    return out
+
+
+@compiled
+def test_what_does_not_fit_is_refused(runtime: CompiledRuntime) -> None:
+    """Rather than read or written beyond an end."""
+    texts = [some_ids(9), some_ids(4)]
+    whole = np.array(runtime._layers)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"lengths": np.array([9, 5], np.int32)}, "add up"),
+        ({"lengths": np.array([9, 3], np.int32)}, "add up"),
+        ({"lengths": np.array([13, 0], np.int32)}, "1 to 256"),
+        ({"lengths": np.array([14, -1], np.int32)}, "1 to 256"),
+        ({"ids": np.full(13, 30_522, np.int32)}, "vocabulary"),
+        ({"ids": np.full(13, -1, np.int32)}, "vocabulary"),
+        ({"words": np.zeros((100, 384), np.float32)}, "vocabulary"),
+        ({"out": np.zeros((1, 384), np.float32)}, "another size"),
+        ({"layers": whole[:-64]}, "no file of layers"),
+        ({"layers": whole[:32]}, "no file of layers"),
+        ({"layers": b""}, "no file of layers"),
+        ({"layers": bytes(len(whole))}, "no file of layers"),
+        ({"layers": np.concatenate([whole, np.zeros(64, np.uint8)])}, "no file of layers"),
+    ]
+    for other, reason in wrong:
+        with pytest.raises(ValueError, match=reason):
+            embed(runtime, texts, **other)
+    with pytest.raises(TypeError):
+        embed(runtime, texts, ids=[1, 2, 3])
+    with pytest.raises(ValueError, match="1 to 256"):
+        runtime([some_ids(257)])
+    assert embed(runtime, texts).tobytes() == runtime(texts).tobytes()
+    assert runtime([]).shape == (0, 384)
+
+
+@compiled
+def test_a_damaged_file_of_layers_is_named(installed: Installed, tmp_path: Path) -> None:
+    for file in installed.folder.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "layers-int8.bin").unlink()
+    with pytest.raises(EmbedderFailed, match="layers-int8") as gone:
+        MiniLM(Installed(tmp_path))
+    assert "holdfast model install" in gone.value.hint
+    (tmp_path / "layers-int8.bin").write_bytes(installed.layers.read_bytes()[:-1])
+    with pytest.raises(WeightsDamaged, match=r"layers-int8\.bin"):
+        MiniLM(Installed(tmp_path))
+
+
+def test_where_it_was_not_compiled_it_is_refused_by_name(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm_compiled, "_layers", None)
+    assert MiniLM(installed).runtime != "compiled int8"
+    with pytest.raises(InvalidInput, match="compiled parts"):
+        MiniLM(installed, runtime="compiled-int8")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_texts_are_spread_evenly(threads: int) -> None:
+    chance = np.random.default_rng(threads)
+    for count in (0, 1, 2, 5, 32, 300):
+        encoded = [[0] * int(length) for length in chance.integers(2, 257, count)]
+        groups = _even_groups(encoded, threads)
+        assert sorted(at for group in groups for at in group) == list(range(count))
+        assert all(groups)
+        sizes = [sum(len(encoded[at]) for at in group) for group in groups]
+        if count >= 32:
+            assert len(groups) % threads == 0
+            assert max(sizes) < sum(sizes) / len(sizes) + 256
