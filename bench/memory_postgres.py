@@ -35,6 +35,7 @@ from memory import SUBJECTS, Quick, Speech
 import holdfast
 from holdfast.embedders import load_embedder
 from holdfast.journal.remembered import remembered
+from holdfast.memory.traces import pack_vectors
 from holdfast.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
 from holdfast.runtime import drive
 from holdfast.stores.memoryrows import entering
@@ -108,7 +109,7 @@ class Bulk:
             (workspace, pool, 2 * count, checksum(workspace, pool, 2 * count)),
         )
         owner = drive(self._journal.landmarks.owner_of(self._rows[0].owner))
-        vectors = self._embedder.embed([""] * count) if count > 1 else self._embedder.embed(["", ""])
+        vectors = pack_vectors(self._embedder.embed([""] * count) if count > 1 else self._embedder.embed(["", ""]))
         memories, traces, sought = list[Any](), list[Any](), list[Any]()
         secret = searchable.made_secret(self._connection, workspace)
         for at, (given, number) in enumerate(zip(self._rows, numbers, strict=True)):

@@ -141,21 +141,25 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
     return take_in
 
 
-def taking_in(embedder: Embedder, conversation: Conversation, path: Path, *, together: bool) -> float:
-    """Memories a second, durable, with their vectors: all in one call, or each durable before the next."""
-    turns = conversation.turns
+def taking_in(
+    embedder: Embedder, conversations: Sequence[Conversation], path: Path, *, together: bool
+) -> Iterator[float]:
+    """Memories a second of each conversation, durable, with their vectors: all in one call, or each durable before the
+    next. They are in one store, as a peer's are."""
     with holdfast.open(path, embedder=embedder) as hf:
         hf.memory.remember("warm", fresh=True)
-        began = time.perf_counter()
-        if together:
-            said = [{"content": turn.text, "speaker": turn.speaker} for turn in turns]
-            for start in range(0, len(said), 1000):
-                hf.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
-        else:
-            for turn in turns:
-                hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
-        hf.memory.catch_up()
-        return len(turns) / (time.perf_counter() - began)
+        for conversation in conversations:
+            turns = conversation.turns
+            began = time.perf_counter()
+            if together:
+                said = [{"content": turn.text, "speaker": turn.speaker} for turn in turns]
+                for start in range(0, len(said), 1000):
+                    hf.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
+            else:
+                for turn in turns:
+                    hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
+            hf.memory.catch_up()
+            yield len(turns) / (time.perf_counter() - began)
 
 
 def theirs(child: Peer, rates: list[float], most: int) -> System:
@@ -280,9 +284,10 @@ def compared(took: Mapping[str, Took], rates: Mapping[str, Sequence[float]]) -> 
             both = [(took["holdfast"][asked], seconds) for asked, seconds in took[peer].items()]
             mine, other = map(statistics.median, zip(*both, strict=True))
             figures[f"recall_p50_vs_{peer}"] = mine / other
-            figures[f"ingest_vs_{peer}"] = rates["holdfast"][0] / rates[peer][0]
+            rate = {name: statistics.median(of_each) for name, of_each in rates.items() if of_each}
+            figures[f"ingest_vs_{peer}"] = rate["holdfast"] / rate[peer]
             if peer == "mem0":
-                figures["ingest_one_by_one_vs_mem0"] = rates[ONE_BY_ONE][0] / rates[peer][0]
+                figures["ingest_one_by_one_vs_mem0"] = rate[ONE_BY_ONE] / rate[peer]
     return figures
 
 
@@ -336,7 +341,7 @@ def main() -> None:
         peers = Peers.install(given.peers, folder, RETRIEVERS) if wanted else Peers.none(folder, RETRIEVERS)
         if loaded is not None:
             for name, together in (("holdfast", True), (ONE_BY_ONE, False)):
-                rates[name].append(taking_in(loaded, conversations[0], folder / f"{name}.db", together=together))
+                rates[name] += taking_in(loaded, conversations, folder / f"{name}.db", together=together)
             embedder = Remembered(loaded)
             systems = {"holdfast": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
         others, notes = with_peers(peers, folder, rates, most, stack)
@@ -352,7 +357,7 @@ def main() -> None:
     if crowded := _crowded():
         notes.append(crowded)
     waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("holdfast", *PEERS)}
-    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": {n: r[:1] for n, r in rates.items()}}
+    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": rates}
     show("Speed", speed, SPEED, behind, notes)
     if given.json:
         beside = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}

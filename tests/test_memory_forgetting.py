@@ -16,7 +16,7 @@ from programs.minds import contents, open_mind, vectors_of
 
 import holdfast
 from holdfast.errors import StoreBusy, UnknownMemory
-from holdfast.memory.traces import pack_vector, read_gist
+from holdfast.memory.traces import pack_vectors, read_gist
 from holdfast.testing.clock import FakeClock
 
 PLANTED = "a-secret-to-forget"
@@ -146,7 +146,7 @@ def test_a_sealed_store_never_held_the_words_or_the_vectors(address: str, tmp_pa
         plant(hf, subject)
         data = {"content": f"{PLANTED} from a task"}
         vector = vectors_of([data["content"]])[0]
-        packed = pack_vector((vector / np.linalg.norm(vector)).astype(np.float32))
+        packed = pack_vectors((vector / np.linalg.norm(vector)).astype(np.float32)[None])[0].body
         terms = read_gist(data, 0).terms
         for secret in (PLANTED.encode(), packed, packed[4:], terms[:8], terms[-8:]):
             assert planted_in(address, tmp_path, secret) == []

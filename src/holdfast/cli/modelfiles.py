@@ -120,7 +120,7 @@ def _facts() -> Facts:
         except WeightsDamaged as error:
             missing.append(f"sound weights: {error.message}; run `holdfast model install`")
     sound = not missing
-    if importlib.util.find_spec("onnxruntime") is None:
+    if _without_weights() == "numpy float32":
         missing.append("onnxruntime, which is quicker: pip install 'holdfast[onnx]'")
     return Facts(
         name=weights.MODEL,
@@ -141,12 +141,21 @@ def _runtime(found: weights.Installed | None) -> str:
 
         name = MiniLM(found).runtime
     else:
-        name = "numpy float32" if importlib.util.find_spec("onnxruntime") is None else "onnxruntime float32"
+        name = _without_weights()
     package, _, numerics = name.partition(" ")
     try:
         return f"{package} {version(package)}, {numerics}"
     except PackageNotFoundError:  # onnxruntime-gpu and its like
         return f"{package}, {numerics}"
+
+
+def _without_weights() -> str:
+    """What would compute, as far as that can be said without weights."""
+    from ..embedders.minilm_compiled import compiled_here
+
+    if compiled_here():
+        return "compiled int8"
+    return "numpy float32" if importlib.util.find_spec("onnxruntime") is None else "onnxruntime float32"
 
 
 def _megabytes(size: int) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,10 @@ _MOST_THREADS = 4
 _TOGETHER = 256
 """Tokens that are computed together at most: with more, what is between two products no longer fits beside them in a
 core's own cache."""
+_MANY_TOGETHER = 448
+"""The same for the compiled layers, which leave less between products, and want their weights to be of more use."""
+_CHARACTERS = 4
+"""Of a token, in the mean."""
 _INSTALL = "run `holdfast model install`"
 
 
@@ -82,11 +86,10 @@ class MiniLM:
         """One row of length 1 for each text. Raises `InvalidInput` for what is not text."""
         check_texts(texts)
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
-        encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
-        groups = self._groups(encoded)
+        groups, ids_of = self._grouped(texts)
 
         def embed_group(group: list[int]) -> None:
-            rows[group] = self._embed([encoded[at] for at in group])
+            rows[group] = self._embed([ids_of(at) for at in group])
 
         if len(texts) >= _MANY and self._threads > 1 and not isinstance(self._compute, NumpyRuntime):
             with ThreadPoolExecutor(self._threads) as pool:
@@ -96,11 +99,16 @@ class MiniLM:
                 embed_group(group)
         return rows
 
-    def _groups(self, encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The places of texts that are computed together."""
+    def _grouped(self, texts: Sequence[str]) -> tuple[list[list[int]], Callable[[int], list[int]]]:
+        """The places of texts that are computed together, and what gives the ids of each."""
         if isinstance(self._compute, CompiledRuntime):
-            return _even_groups(encoded, self._threads)
-        return _groups_of_equals(encoded)
+            # Their ids are worked out on the threads, while others compute.
+            return _even_groups(list(map(len, texts)), self._threads), lambda at: self._encode(texts[at])
+        encoded = list(map(self._encode, texts))
+        return _groups_of_equals(encoded), encoded.__getitem__
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, LONGEST)
 
     def _embed(self, texts: list[list[int]]) -> Floats:
         try:
@@ -119,13 +127,13 @@ def _wanted(runtime: Runtime | str) -> Runtime:
         raise InvalidInput(f"no runtime {runtime!r}", hint=f"one of {', '.join(Runtime)}") from None
 
 
-def _even_groups(encoded: Sequence[Sequence[int]], threads: int) -> list[list[int]]:
-    """Groups of about the same number of tokens, as many for each thread."""
-    ends = list(accumulate(map(len, encoded)))
-    count = threads * math.ceil(ends[-1] / _TOGETHER / threads) if ends else 0
+def _even_groups(lengths: Sequence[int], threads: int) -> list[list[int]]:
+    """Groups of texts of so many characters: of about the same number of tokens, as many for each thread."""
+    ends = list(accumulate(2 + min(length // _CHARACTERS, LONGEST) for length in lengths))
+    count = threads * math.ceil(ends[-1] / _MANY_TOGETHER / threads) if ends else 0
     groups: list[list[int]] = [[] for _ in range(count)]
-    for at, end in enumerate(ends):
-        groups[(end - len(encoded[at]) // 2) * count // (ends[-1] + 1)].append(at)
+    for at, (start, end) in enumerate(pairwise([0, *ends])):
+        groups[(start + end) // 2 * count // ends[-1]].append(at)
     return [group for group in groups if group]
 
 

@@ -59,7 +59,7 @@ def build_layers(embedding: Embedding, layers: Sequence[FoldedLayer]) -> bytes:
     """The bytes of the file of all layers."""
     header = np.zeros(_ALIGNMENT // 4, np.int32)
     header[:2] = _MAGIC, len(layers)
-    header[2] = np.float32(1 / GELU_STEP).view(np.int32)
+    header[2] = np.float32(_BEND / _STEPS / GELU_STEP).view(np.int32)
     header[3 : 3 + len(layers)] = [len(layer.products["widen"].weights) for layer in layers]
     looks = [layer.products["look"] for layer in layers]
     arrays: list[npt.NDArray[Any]] = [
@@ -73,7 +73,7 @@ def build_layers(embedding: Embedding, layers: Sequence[FoldedLayer]) -> bytes:
         arrays += _product(_interleaved(products["look"], products["attend"]))
         arrays += _product(products["attend"])
         arrays += _norm(norms["attend.gain"], norms["attend.shift"], products["widen"])
-        arrays += [*_product(products["widen"]), *_product(products["narrow"])]
+        arrays += [*_product(_in_steps(products["widen"])), *_product(products["narrow"])]
         arrays += _norm(norms["narrow.gain"], norms["narrow.shift"], following)
     return b"".join(_section(array) for array in arrays)
 
@@ -112,6 +112,11 @@ def _interleaved(look: Folded, attend: Folded) -> Folded:
     bias[-DIMS:] = bias[-DIMS:] / attend.step + attend.zero
     order = np.arange(3 * DIMS).reshape(3, -1, _PANEL).transpose(1, 0, 2).ravel()
     return look._replace(scale=scale, bias=bias).rows(order)
+
+
+def _in_steps(widen: Folded) -> Folded:
+    """With what goes into GELU in steps of its curve."""
+    return widen._replace(scale=widen.scale * _STEPS / _BEND, bias=widen.bias * _STEPS / _BEND)
 
 
 def _product(folded: Folded) -> list[npt.NDArray[Any]]:

@@ -95,10 +95,10 @@ class Embedding:
         """Search this generation from now on, and drop the others."""
         await self._store.activate(self._workspace, generation)
 
-    async def embed(self, texts: Sequence[str]) -> Vector | None:
-        """One row for each text; None if there is no embedder. Raises `EmbedderFailed`."""
-        embedder = await aside(self.embedder)
-        return None if embedder is None else await aside(lambda: embedder.embed(texts))
+    def embed_now(self, texts: Sequence[str]) -> Vector | None:
+        """One row for each text; None if there is no embedder. Blocks. Raises `EmbedderFailed`."""
+        embedder = self.embedder()
+        return None if embedder is None else embedder.embed(texts)
 
     async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it

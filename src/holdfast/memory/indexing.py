@@ -12,15 +12,15 @@ from ..crashpoints import reach
 from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ..journal.journal import Journal
 from ..ports import Seeker, Sought
-from ..runtime import Turn, drive
+from ..runtime import Turn, aside, drive
 from .embedding import Embedding
 from .segmenting import Segmenting
 from .texts import Texts
-from .traces import Vector, code_bits, said, sought
+from .traces import PackedVector, code_bits, code_of, pack_vectors, said, sought
 
 BATCH = 32
-"""Memories that are embedded together, at first. While there are more it is doubled, as long as that is quick: a
-transaction for each few would take longer than the rest."""
+"""Memories that are embedded together, at first. While there are more there will be four times as many, as long as that
+is quick: a transaction for each few would take longer than the rest."""
 _LARGEST_BATCH = 2_048
 _QUICK = 0.5
 """Seconds that a batch may take before the next is not larger; after four times as long it is half of that."""
@@ -115,7 +115,11 @@ class Indexing:
         for change in changes:
             owner, entry = await self._journal.landmarks.owner_of(change.row.owner), opened.get(change.row.number)
             sealed = owner is None or owner.data_key is not None
-            ready.append((change.row.number, None if sealed or entry is None else sought(entry.gist, entry.vector)))
+            if sealed or entry is None:
+                ready.append((change.row.number, None))
+            else:
+                code = None if entry.vector is None else code_of(entry.vector)
+                ready.append((change.row.number, sought(entry.gist, code)))
         reach("memory.readying")
         await seeker.make_ready(workspace, generation, ready)
         return len(changes)
@@ -167,7 +171,7 @@ class Indexing:
         known = [row for row in rows if row.number in texts and row.intact]
         # What is damaged must not stand in the way of what comes after it.
         self._unreadable |= {row.number for row in rows} - {row.number for row in known}
-        vectors = await self._vectors({row.number: said(texts[row.number]) for row in known})
+        vectors = await aside(lambda: self._vectors({row.number: said(texts[row.number]) for row in known}))
         reach("memory.embedded")
         traces = []
         for row in known:
@@ -180,27 +184,27 @@ class Indexing:
         self._batch_size = _next_size(size, len(rows), time.monotonic() - began)
         return len(rows)
 
-    async def _vectors(self, texts: dict[int, str]) -> dict[int, Vector]:
+    def _vectors(self, texts: dict[int, str]) -> dict[int, PackedVector]:
         """The vectors of some texts. One that the embedder refuses, as too long for it or otherwise, waits; it must not
-        keep all others waiting. Raises `EmbedderFailed` if it gives none at all."""
+        keep all others waiting. Blocks. Raises `EmbedderFailed` if it gives none at all."""
         try:
-            return await self._embedded(texts)
+            return self._embed(texts)
         except EmbedderFailed:
             if len(texts) < 2:
                 raise
-        newest, found = max(texts), dict[int, Vector]()
+        newest, found = max(texts), dict[int, PackedVector]()
         for number in sorted(texts, reverse=True):
             try:
-                found |= await self._embedded({number: texts[number]})
+                found |= self._embed({number: texts[number]})
             except EmbedderFailed:
                 if number == newest:
                     raise  # it is down: each of them would take its time to fail
                 self._unreadable.add(number)
         return found
 
-    async def _embedded(self, texts: dict[int, str]) -> dict[int, Vector]:
-        vectors = await self._embedding.embed(list(texts.values()))
-        return {} if vectors is None else dict(zip(texts, vectors, strict=True))
+    def _embed(self, texts: dict[int, str]) -> dict[int, PackedVector]:
+        vectors = self._embedding.embed_now(list(texts.values()))
+        return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
 
     async def catch_up(self) -> None:
         """Make all traces that are missing, now."""
@@ -266,4 +270,4 @@ def _next_size(size: int, had: int, took: float) -> int:
         return BATCH
     if took > 4 * _QUICK:
         return max(BATCH, size // 2)
-    return min(_LARGEST_BATCH, size * 2) if took < _QUICK else size
+    return min(_LARGEST_BATCH, size * 4) if took < _QUICK else size

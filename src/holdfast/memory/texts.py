@@ -21,7 +21,18 @@ from ..ports import Change, Drawn, Kept, MemoryRow, Segment, Trace
 from . import packing
 from .items import Memory, memory_of
 from .pools import Entry
-from .traces import Gist, Vector, has_dims, pack, pack_vector, packed_size, read_gist, sought, unpack, unpack_vectors
+from .traces import (
+    Gist,
+    PackedVector,
+    Vector,
+    has_dims,
+    pack,
+    packed_size,
+    read_gist,
+    sought,
+    unpack,
+    unpack_vectors,
+)
 
 _pack = msgspec.msgpack.encode
 _PLAIN = bytes([Form.PLAIN])
@@ -66,12 +77,12 @@ class Texts:
                 found.append(memory_of(row, texts[row.number], owner.name))
         return found
 
-    def trace(self, row: MemoryRow, gist: Gist, vector: Vector | None, owner: Owner, generation: int) -> Trace:
+    def trace(self, row: MemoryRow, gist: Gist, vector: PackedVector, owner: Owner, generation: int) -> Trace:
         """What is searched of a memory, as it is stored."""
         where = self._where(row.pool, row.id, generation)
         enclose = self._journal.landmarks.enclose
-        body = None if vector is None else enclose(pack_vector(vector), owner, where + b"v")
-        clear = None if owner.data_key else sought(gist, vector)
+        body = enclose(vector.body, owner, where + b"v")
+        clear = None if owner.data_key else sought(gist, vector.code)
         return Trace(row.pool, row.number, enclose(pack(gist), owner, where), body, clear)
 
     def _where(self, pool: bytes, id: str, generation: int) -> bytes:

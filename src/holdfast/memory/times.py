@@ -275,17 +275,27 @@ _MARKED = re.compile(
 )
 
 
-_HINT = re.compile(
-    r"\d\d|day|week|month|year|night|morning|afternoon|evening|ago\b|tomorrow|new year|valentine|halloween|christmas"
-    r"|" + "|".join(_SEASONS) + r"|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b",
-    re.IGNORECASE,
+_HINTS = (
+    *("day", "week", "month", "year", "night", "morning", "afternoon", "evening", "tomorrow"),
+    *("valentine", "halloween", "christmas", *_SEASONS),
 )
-"""Without one of these no reader finds anything: most texts name no time, and are done with here."""
+_FAINT_HINTS = ("ago", *sorted({name[:3] for name in _MONTHS}))
+_FAINT_HINT = re.compile(r"ago\b|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b")
+_TWO_DIGITS = re.compile(r"\d\d")
+
+
+def _may_name_a_time(text: str) -> bool:
+    """Without one of the hints no reader finds anything: most texts name no time, and are done with here. To look for
+    each hint apart is several times as quick as for all of them at once."""
+    plain = text.casefold()
+    if _TWO_DIGITS.search(plain) or any(hint in plain for hint in _HINTS):
+        return True
+    return any(hint in plain for hint in _FAINT_HINTS) and _FAINT_HINT.search(plain) is not None
 
 
 def spans(text: str, on: date) -> tuple[Span, ...]:
     """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
-    if _HINT.search(text) is None:
+    if not _may_name_a_time(text):
         return ()
     found: list[tuple[int, Span]] = []
     rest = text

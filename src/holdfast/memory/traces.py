@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import shake_256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,11 +89,20 @@ def said(data: Mapping[str, Any]) -> str:
     return f"{data['speaker']}: {text}" if data.get("speaker") else text
 
 
-def pack_vector(vector: Vector) -> bytes:
-    """A vector of length 1 in a byte for each number, with the scale in front."""
-    scale = float(np.abs(vector).max()) / 127 or 1.0
-    numbers: bytes = np.rint(vector / scale).astype(np.int8).tobytes()
-    return np.float32(scale).tobytes() + numbers
+class PackedVector(NamedTuple):
+    """A vector as it is stored, and its code."""
+
+    body: bytes
+    code: bytes
+
+
+def pack_vectors(vectors: Vector) -> list[PackedVector]:
+    """Vectors of length 1, the rows of `vectors`, in a byte for each number, with the scale in front."""
+    scales = (np.abs(vectors).max(axis=1).astype(np.float64) / 127).astype(np.float32)
+    scales[scales == 0] = 1
+    numbers = np.rint(vectors / scales[:, None]).astype(np.int8)
+    bodies = (scale.tobytes() + row.tobytes() for scale, row in zip(scales, numbers, strict=True))
+    return list(map(PackedVector, bodies, codes_of(vectors)))
 
 
 def packed_size(dims: int) -> int:
@@ -122,17 +131,22 @@ def code_bits(dims: int) -> int:
 
 
 def code_of(vector: Vector) -> bytes:
-    """A vector in a bit for each of many directions, all as far from each other as can be: whether it points there. Two
-    vectors differ in as many bits as the angle between them is wide, whatever the embedder; the signs of the numbers
-    themselves say that only where those are as often below zero as above."""
-    size = code_bits(len(vector))
-    turned = np.zeros(size, dtype=np.float32)
-    turned[: len(vector)] = vector * _signs(size)[: len(vector)]
+    """The code of one vector."""
+    return codes_of(vector[None])[0]
+
+
+def codes_of(vectors: Vector) -> list[bytes]:
+    """Vectors, the rows of `vectors`, in a bit for each of many directions, all as far from each other as can be:
+    whether it points there. Two vectors differ in as many bits as the angle between them is wide, whatever the
+    embedder; the signs of the numbers themselves say that only where those are as often below zero as above."""
+    count, dims = vectors.shape
+    size = code_bits(dims)
+    turned = np.zeros((count, size), dtype=np.float32)
+    turned[:, :dims] = vectors * _signs(size)[:dims]
     rows = 1 << (size.bit_length() - 1) // 2
     # The Walsh-Hadamard transform, as the product of two small ones.
-    mixed = (_hadamard(rows) @ turned.reshape(rows, -1) @ _hadamard(size // rows)).reshape(size)
-    code: bytes = np.packbits(mixed > 0).tobytes()
-    return code
+    mixed = _hadamard(rows) @ turned.reshape(count, rows, size // rows) @ _hadamard(size // rows)
+    return [row.tobytes() for row in np.packbits(mixed.reshape(count, size) > 0, axis=1)]
 
 
 @lru_cache(maxsize=16)
@@ -150,10 +164,9 @@ def _signs(size: int) -> Vector:
     return (np.unpackbits(chance).astype(np.float32) * 2) - 1
 
 
-def sought(gist: Gist, vector: Vector | None) -> Sought:
+def sought(gist: Gist, code: bytes | None) -> Sought:
     """What a store may search by itself, of a memory that is not sealed."""
-    noted = _json(gist.metadata) if gist.metadata else None
-    return Sought(gist.terms, gist.length, None if vector is None else code_of(vector), noted)
+    return Sought(gist.terms, gist.length, code, _json(gist.metadata) if gist.metadata else None)
 
 
 def _json(metadata: Mapping[str, Any]) -> str:

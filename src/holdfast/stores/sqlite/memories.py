@@ -91,8 +91,11 @@ class Pool:
         check = checksum(generation, self.pid, row.number, trace.words, trace.vector)
         values = (generation, self.pid, row.number, trace.words, trace.vector, check)
         self._connection.execute(M.put_trace, values)
-        rows: Any = self._connection.execute(M.generations_traced, (self.pid, row.number, self._workspace))
-        upto = traced_upto(generations, {there for (there,) in rows})
+        traced = {generation}
+        if len(generations) > 1:
+            rows: Any = self._connection.execute(M.generations_traced, (self.pid, row.number, self._workspace))
+            traced = {there for (there,) in rows}
+        upto = traced_upto(generations, traced)
         self._inner[row.number] = (self._inner[row.number][0], upto)
         self.ledger.put(self.ledger.changed.get(row.number, row))
 
