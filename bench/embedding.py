@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.embedders import Installed, install
+from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
 from holdfast.embedders.minilm_int8 import Int8Runtime, exact_here
 from holdfast.embedders.minilm_numpy import Floats, NumpyRuntime
 from holdfast.embedders.minilm_onnx import OnnxRuntime
@@ -37,7 +38,11 @@ from holdfast.embedders.safetensors import read_safetensors
 from holdfast.embedders.wordpiece import WordPiece
 
 Compute = Callable[[Sequence[Sequence[int]]], Floats]
-KINDS = (*(["onnxruntime-int8"] if exact_here() else []), "onnxruntime", "numpy")
+KINDS = (
+    *(["compiled-int8"] if compiled_here() else []),
+    *(["onnxruntime-int8"] if exact_here() else []),
+    *("onnxruntime", "numpy"),
+)
 SHORT = "She moved to Lisbon last May with her dog."
 LONG = "We talked about the budget of the project, and then about her garden, her two sons and the long way home. " * 9
 LOADING = """
@@ -81,6 +86,8 @@ def main() -> None:
 def load_all(installed: Installed) -> dict[str, Compute]:
     tensors = read_safetensors(installed.weights)
     made: dict[str, Compute] = {"onnxruntime": OnnxRuntime(installed.graph, tensors), "numpy": NumpyRuntime(tensors)}
+    if "compiled-int8" in KINDS:
+        made["compiled-int8"] = CompiledRuntime(installed.layers, tensors)
     if "onnxruntime-int8" in KINDS:
         made["onnxruntime-int8"] = Int8Runtime(installed.int8_graph, tensors)
     return {kind: made[kind] for kind in KINDS}

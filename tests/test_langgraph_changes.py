@@ -25,7 +25,10 @@ def conversation() -> list[Any]:
     talk: list[Any] = [HumanMessage(f"question {number} " * 9, id=f"h{number}") for number in range(30)]
     talk.insert(3, AIMessage("", id="a", tool_calls=[call], response_metadata={"usage": {"tokens": 7}}))
     talk.insert(4, ToolMessage("found", tool_call_id="1", id="t", artifact={"rows": [1, 2]}))
-    talk.insert(5, AIMessage([{"type": "text", "text": "there is one"}], id="b", additional_kwargs={"seen": ["x"]}))
+    talk.insert(
+        5,
+        AIMessage([{"type": "text", "text": "there is one"}], id="b", additional_kwargs={"seen": ["x"], "then": ["z"]}),
+    )
     return talk
 
 
@@ -87,6 +90,9 @@ CHANGES: dict[str, Change] = {
     "keywords that were empty": lambda talk: talk[9].additional_kwargs.update(cached=True),
     "key of metadata": lambda talk: talk[3].response_metadata.update(cost=talk[3].response_metadata.pop("usage")),
     "list in keywords": lambda talk: talk[5].additional_kwargs["seen"].append("y"),
+    "one list to the next": lambda talk: (
+        talk[5].additional_kwargs["then"].insert(0, talk[5].additional_kwargs["seen"].pop())
+    ),
     "block of content": lambda talk: talk[5].content[0].update(text="there is none"),
     "list in an artifact": lambda talk: talk[4].artifact["rows"].append(3),
     "field that nobody declared": lambda talk: setattr(talk[8], "mood", "good"),
@@ -148,7 +154,7 @@ def test_no_change_reaches_a_stand_in() -> None:
     talk = conversation()
     before = freeze(talk, [], dump)
     assert freeze(talk, before, dump) is before
-    for what in list(CHANGES)[:14]:
+    for what in list(CHANGES)[:15]:
         CHANGES[what](talk)
     assert before == freeze(conversation(), [], dump)
     changed = freeze(talk, before, dump)
@@ -203,6 +209,8 @@ def test_random_changes_are_seen_one_by_one(seed: int, watched: str, monkeypatch
     monkeypatch.setattr(standins, "CAN_WATCH", bool(watched))
     if watched == "in Python":
         monkeypatch.setattr(watching, "refers_to", watching.seem_to_refer_to)
+        monkeypatch.setattr(watching, "holds", watching.are_empty)
+        monkeypatch.setattr(watching, "CAN_LOOK_INSIDE", False)
     chance = random.Random(seed)
     talk = conversation()
     known: Any = freeze(talk, [], repr_of)

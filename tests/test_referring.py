@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from holdfast.integrations.langgraph import watching
 
 HAS_COMPILER = bool(shutil.which("cc")) and Path(sysconfig.get_path("include"), "Python.h").exists()
+compiled = pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
 
 
 class Message(BaseModel, extra="allow"):
@@ -50,7 +51,7 @@ def change(one: Any) -> None:
         one.clear()
 
 
-@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+@compiled
 @pytest.mark.parametrize("seed", range(50))
 def test_what_objects_refer_to_is_compared_one_by_one(seed: int) -> None:
     from holdfast.integrations.langgraph._referring import refers_to
@@ -73,7 +74,58 @@ def test_what_objects_refer_to_is_compared_one_by_one(seed: int) -> None:
         assert refers_to(objects, gc.get_referents(*objects))
 
 
-@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+def some_containers(chance: random.Random) -> list[Any]:
+    kinds: list[Any] = [
+        lambda: {f"{number}": object() for number in range(chance.randrange(30))},
+        lambda: dict.fromkeys(range(chance.randrange(3))),
+        lambda: [object() for _ in range(chance.randrange(30))],
+        dict,
+        list,
+    ]
+    return [chance.choice(kinds)() for _ in range(1 + chance.randrange(60))]
+
+
+def held_by(containers: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for one in containers:
+        found += (part for pair in one.items() for part in pair) if isinstance(one, dict) else one
+        found.append(one)
+    return found
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(50))
+def test_what_dicts_and_lists_hold_is_compared_one_by_one(seed: int) -> None:
+    from holdfast.integrations.langgraph._referring import holds
+
+    chance = random.Random(seed)
+    containers = some_containers(chance)
+    held = held_by(containers)
+    assert holds(containers, held)
+    assert not holds(containers, [*held, None])
+    assert not holds(containers, held[:-1])
+    place = chance.randrange(len(held))
+    assert not holds(containers, [*held[:place], object(), *held[place + 1 :]])
+    one = chance.choice(containers)
+    if isinstance(one, dict) and one:
+        one[f"renamed {seed}"] = one.pop(next(iter(one)))
+    else:
+        change(one)
+    assert not holds(containers, held)
+    assert holds(containers, held_by(containers))
+
+
+@compiled
+def test_nothing_moves_from_one_list_to_the_next_unnoticed() -> None:
+    from holdfast.integrations.langgraph._referring import holds
+
+    first, second = ["a", "b"], ["c"]
+    held = held_by([first, second])
+    second.insert(0, first.pop())
+    assert not holds([first, second], held)
+
+
+@compiled
 def test_equal_objects_are_not_the_same() -> None:
     from holdfast.integrations.langgraph._referring import refers_to
 
@@ -83,16 +135,19 @@ def test_equal_objects_are_not_the_same() -> None:
     assert watching.seem_to_refer_to([[one]], [other])
 
 
-@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+@compiled
 @pytest.mark.parametrize("given", [(), ([],), ([], None), ({}, []), ([], [], []), (iter([]), [])])
 def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
-    from holdfast.integrations.langgraph._referring import refers_to
+    from holdfast.integrations.langgraph._referring import holds, refers_to
 
-    with pytest.raises(TypeError, match="two lists or tuples"):
-        refers_to(*given)
+    for function in (holds, refers_to):
+        with pytest.raises(TypeError, match="two lists or tuples"):
+            function(*given)
+    with pytest.raises(TypeError, match="dicts and lists only"):
+        holds([set()], [])
 
 
-@pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
+@compiled
 def test_it_is_used_where_it_could_be_compiled() -> None:
     """Or a build that fails would only be seen by its slowness."""
     assert watching.refers_to is not watching.seem_to_refer_to

@@ -2,8 +2,8 @@
 
 Most of what a message holds can be exchanged, but not changed: texts, numbers, None. As long as it refers to the same
 objects it says the same, and to see that neither their text nor a copy of it has to be fetched from memory, which is
-what comparing a long conversation waits for. What can be changed inside is looked into: what was empty must still be
-empty, and the rest, which is little, is compared with copies.
+what comparing a long conversation waits for. Dicts and lists in it must hold the same objects, too, as far as compiled
+code looks into them; otherwise what was empty must still be empty. What else there is, is compared with copies.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from gc import get_referents
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -21,10 +22,18 @@ def seem_to_refer_to(objects: Sequence[Any], expected: Sequence[Any], /) -> bool
     return get_referents(*objects) == expected
 
 
+def are_empty(containers: Sequence[Any], _: Sequence[Any], /) -> bool:
+    """Whether these dicts and lists hold nothing."""
+    return not get_referents(*containers)
+
+
 try:
-    from ._referring import refers_to
+    from ._referring import holds, refers_to
+
+    CAN_LOOK_INSIDE = True
 except ImportError:  # there was no compiler when this was installed
-    refers_to = seem_to_refer_to
+    holds, refers_to = are_empty, seem_to_refer_to
+    CAN_LOOK_INSIDE = False
 
 ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 """What can be exchanged, but not changed."""
@@ -49,7 +58,7 @@ class Watch:
     threads may change a message at any time: what it is watched by and what stands for it must be of one moment, or it
     would count as unchanged once it is again as it was at the other."""
 
-    __slots__ = ("_copies", "_empty", "_fields", "_full", "_holders", "_parts", "first")
+    __slots__ = ("_containers", "_contents", "_copies", "_fields", "_full", "_holders", "_parts", "first")
 
     def __init__(self, first: Any) -> None:
         self.first = first
@@ -58,7 +67,9 @@ class Watch:
         self._fields: list[dict[str, Any]] = []
         self._holders: list[Any] = []
         """What the fields refer to."""
-        self._empty: list[Any] = []
+        self._containers: list[Any] = []
+        self._contents: list[Any] = []
+        """What the dicts and lists in the fields hold, and those in them; after each comes itself."""
         self._full: list[Any] = []
         self._copies: list[Any] = []
 
@@ -80,9 +91,12 @@ class Watch:
         return True
 
     def _expect(self, value: Any, copy: Any) -> None:
-        """Compare what can change inside a message with a copy."""
-        if type(value) in (dict, list) and not value and not copy:
-            self._empty.append(value)
+        """Watch what can change inside a message, or compare it with its copy."""
+        containers: list[Any] = []
+        contents: list[Any] = []
+        if _note(value, copy, containers, contents):
+            self._containers += containers
+            self._contents += contents
         else:
             self._full.append(value)
             self._copies.append(copy)
@@ -93,9 +107,30 @@ class Watch:
         return (
             refers_to(items, self._parts)
             and refers_to(self._fields, self._holders)
-            and refers_to(self._empty, [])
+            and holds(self._containers, self._contents)
             and self._full == self._copies
         )
+
+
+def _note(value: Any, copy: Any, containers: list[Any], contents: list[Any]) -> bool:
+    """Note which objects a dict or list holds, and those in it. False if it cannot be watched by that, or if that is
+    not what its copy says."""
+    if type(value) is dict and type(copy) is dict:
+        held, told = [*chain.from_iterable(value.copy().items())], [*chain.from_iterable(copy.items())]
+    elif type(value) is list and type(copy) is list:
+        held, told = value.copy(), copy
+    else:
+        return False
+    if len(held) != len(told) or (held and not CAN_LOOK_INSIDE):
+        return False
+    containers.append(value)
+    contents += held
+    contents.append(value)
+    return all(
+        (type(one) in ATOMS and type(one) is type(other) and (one is other or one == other))
+        or _note(one, other, containers, contents)
+        for one, other in zip(held, told, strict=True)
+    )
 
 
 class _Probe(BaseModel, extra="allow"):
