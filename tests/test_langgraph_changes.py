@@ -121,6 +121,33 @@ def test_a_change_in_place_is_stored(thread: Thread, what: str, grown: int, puts
     assert [type(one) for one in thread.read()["messages"]] == [type(one) for one in talk]
 
 
+RENAMINGS: dict[str, Change] = {
+    "the last one": lambda talk: talk[0].__dict__.update(other=talk[0].__dict__.pop(list(talk[0].__dict__)[-1])),
+    "one among others": lambda talk: talk[0].__dict__.update(
+        {f"{name} " if name == "name" else name: talk[0].__dict__.pop(name) for name in list(talk[0].__dict__)}
+    ),
+    "one that goes to the next message": lambda talk: talk[1].__dict__.update(
+        dict([talk[0].__dict__.popitem()]) | {name: talk[1].__dict__.pop(name) for name in list(talk[1].__dict__)}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RENAMINGS)
+@pytest.mark.parametrize("held", [watching.HELD, watching.HeldInPython])
+def test_a_field_under_another_name_is_another_field(what: str, held: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if it is at the same place, and the same object."""
+    monkeypatch.setattr(watching, "HELD", held)
+    talk = [HumanMessage("hello", id="1"), HumanMessage("there", id="2")]
+    del talk[1].__dict__[list(talk[1].__dict__)[-1]]
+    known = talked(freeze(talk, [], repr_of))
+    for _ in range(3):
+        assert freeze(talk, known, repr_of) is known
+    assert known._watch is not None
+    assert known._watch.holds(talk)
+    RENAMINGS[what](talk)
+    assert freeze(talk, known, repr_of) is not known
+
+
 @pytest.mark.promise("C2", "I1")
 def test_a_list_that_two_channels_share_changes_in_both(thread: Thread) -> None:
     talk = conversation()
@@ -202,15 +229,36 @@ def test_messages_that_come_again_and_again_are_watched() -> None:
     assert freeze(talk, known, repr_of) is known
 
 
+def test_what_a_message_refers_to_is_of_the_moment_of_its_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread exchanges all fields and sets them back in between."""
+    message = HumanMessage("one")
+    fields, others = message.__dict__, {**message.__dict__, "content": "other"}
+    real = watching.get_referents
+
+    def meanwhile(*items: Any) -> list[Any]:
+        object.__setattr__(message, "__dict__", others)
+        found = real(*items)
+        object.__setattr__(message, "__dict__", fields)
+        return found
+
+    known = talked(freeze([message], [], repr_of))
+    known = talked(freeze([message], known, repr_of))
+    monkeypatch.setattr(watching, "get_referents", meanwhile)
+    known = talked(freeze([message], known, repr_of))
+    monkeypatch.undo()
+    object.__setattr__(message, "__dict__", others)
+    changed = freeze([message], known, repr_of)
+    assert changed is not known
+    assert changed[0][1]["content"] == "other"
+
+
 @pytest.mark.parametrize("watched", ["compiled", "in Python", ""])
 @pytest.mark.parametrize("seed", range(20))
 def test_random_changes_are_seen_one_by_one(seed: int, watched: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept from list to list is what a look at the list alone gives, whatever happened to it before."""
     monkeypatch.setattr(standins, "CAN_WATCH", bool(watched))
     if watched == "in Python":
-        monkeypatch.setattr(watching, "refers_to", watching.seem_to_refer_to)
-        monkeypatch.setattr(watching, "holds", watching.are_empty)
-        monkeypatch.setattr(watching, "CAN_LOOK_INSIDE", False)
+        monkeypatch.setattr(watching, "HELD", watching.HeldInPython)
     chance = random.Random(seed)
     talk = conversation()
     known: Any = freeze(talk, [], repr_of)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import sysconfig
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +124,45 @@ def test_what_does_not_fit_is_refused(runtime: CompiledRuntime) -> None:
 
 
 @compiled
+def test_what_changes_meanwhile_changes_nothing(runtime: CompiledRuntime) -> None:
+    """Ids and lengths were checked: no others are used, though `out` lies over them, or another thread is at them."""
+    count = 40
+    buffer = np.zeros(count * 384 * 4 + 64, np.uint8)
+    lengths = buffer[: count * 4].view(np.int32)
+    lengths[:] = 3
+    texts = [some_ids(3, seed) for seed in range(count)]
+    out = buffer[8 : 8 + count * 384 * 4]
+    embed(runtime, texts, lengths=lengths, out=out)
+    assert out.tobytes() == runtime(texts).tobytes()
+    ids, end = np.full(256 * 4, 2000, np.int32), threading.Event()
+
+    def flip() -> None:
+        while not end.is_set():
+            ids[-1] = 2**31 - 1
+            ids[-1] = 2000
+
+    expected = embed(runtime, [[2000] * 256] * 4).tobytes()
+    thread = threading.Thread(target=flip)
+    thread.start()
+    try:
+        for _ in range(20):
+            with suppress(ValueError):
+                assert embed(runtime, [[2000] * 256] * 4, ids=ids).tobytes() == expected
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_at_the_end_of_a_process_there_are_still_vectors(installed: Installed) -> None:
+    program = (
+        "import atexit; from holdfast.embedders import MiniLM; minilm = MiniLM.load(fetch=False);"
+        "atexit.register(lambda: print(minilm.embed(['a text'] * 20).shape))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert (told.stdout.strip(), told.stderr) == ("(20, 384)", "")
+
+
+@compiled
 def test_a_damaged_file_of_layers_is_named(installed: Installed, tmp_path: Path) -> None:
     for file in installed.folder.iterdir():
         (tmp_path / file.name).symlink_to(file)
@@ -127,9 +170,15 @@ def test_a_damaged_file_of_layers_is_named(installed: Installed, tmp_path: Path)
     with pytest.raises(EmbedderFailed, match="layers-int8") as gone:
         MiniLM(Installed(tmp_path))
     assert "holdfast model install" in gone.value.hint
-    (tmp_path / "layers-int8.bin").write_bytes(installed.layers.read_bytes()[:-1])
-    with pytest.raises(WeightsDamaged, match=r"layers-int8\.bin"):
-        MiniLM(Installed(tmp_path))
+    whole = installed.layers.read_bytes()
+    for damaged in (
+        whole[:-1],
+        whole[:5_000_000] + bytes(4096) + whole[5_004_096:],
+        whole[:64] + b"\xff" * (len(whole) - 64),
+    ):
+        (tmp_path / "layers-int8.bin").write_bytes(damaged)
+        with pytest.raises(WeightsDamaged, match=r"layers-int8\.bin"):
+            MiniLM(Installed(tmp_path))
 
 
 def test_where_it_was_not_compiled_it_is_refused_by_name(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:

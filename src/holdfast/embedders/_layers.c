@@ -135,15 +135,17 @@ typedef struct {
     uint8_t *wide;                         /* rows of a layer's width */
     float *queries, *keys, *values;        /* rows of PANEL */
     float *across, *scores;                /* keys of one text, and the scores of some of its queries */
+    int32_t *ids, *lengths;                /* of the texts, which nobody can change meanwhile */
 } Room;
 
 static Py_ssize_t
-lay_out(Room *room, char *memory, Py_ssize_t rows, int widest)
+lay_out(Room *room, char *memory, Py_ssize_t rows, Py_ssize_t texts, int widest)
 {
+    uintptr_t start = (uintptr_t)memory;
     Py_ssize_t used = 0;
     rows += VECTOR; /* the last rows of attention are computed whole */
 #define SHARE(field, size)                                            \
-    room->field = (void *)(memory + used);                            \
+    room->field = (void *)(start + used);                             \
     used += ((size) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     SHARE(hidden, rows * DIMS * 4)
     SHARE(whole, rows * DIMS)
@@ -154,6 +156,8 @@ lay_out(Room *room, char *memory, Py_ssize_t rows, int widest)
     SHARE(values, rows * PANEL * 4)
     SHARE(across, HEAD * LONGEST * 4)
     SHARE(scores, QUERIES * LONGEST * 4)
+    SHARE(ids, rows * 4)
+    SHARE(lengths, texts * 4)
 #undef SHARE
     return used;
 }
@@ -316,7 +320,7 @@ panel(const Product *product, const uint8_t *in, Py_ssize_t rows, int column, Ta
     for (Py_ssize_t row = 0; row < rows; row += TILE) {
         int count = rows - row < TILE ? (int)(rows - row) : TILE;
         /* What comes next is on its way from memory meanwhile, each time a part of it. */
-        for (; ahead < next + size * (row + TILE) / rows; ahead += ALIGNMENT) {
+        for (; ahead < next + size * (row + count) / rows; ahead += ALIGNMENT) {
             _mm_prefetch(ahead, _MM_HINT_T1);
         }
         sums_of[cols - 1][count - 1](product->start + column, in + row * product->depth, weights, product->depth, sums);
@@ -634,16 +638,9 @@ compute(const Model *model, const Job *job, const Room *room)
 /* Python's side. */
 
 static const char *
-check(Job *job, const Py_buffer *words, const Py_buffer *ids, const Py_buffer *lengths, const Py_buffer *out)
+check(const Job *job, const Py_buffer *words, const Py_buffer *out)
 {
-    Py_ssize_t vocabulary = words->len / (DIMS * 4);
-    job->words = words->buf;
-    job->ids = ids->buf;
-    job->lengths = lengths->buf;
-    job->out = out->buf;
-    job->rows = ids->len / 4;
-    job->texts = lengths->len / 4;
-    Py_ssize_t total = 0;
+    Py_ssize_t vocabulary = words->len / (DIMS * 4), total = 0;
     for (Py_ssize_t text = 0; text < job->texts; text++) {
         if (job->lengths[text] < 1 || job->lengths[text] > LONGEST) {
             return "a text has 1 to 256 ids";
@@ -660,6 +657,9 @@ check(Job *job, const Py_buffer *words, const Py_buffer *ids, const Py_buffer *l
     }
     if (out->len != job->texts * DIMS * 4) {
         return "out has another size";
+    }
+    if ((uintptr_t)words->buf % 4 || (uintptr_t)out->buf % 4) {
+        return "words and out must be aligned";
     }
     return NULL;
 }
@@ -717,12 +717,12 @@ embed(PyObject *module, PyObject *arguments)
         return NULL;
     }
     Model model;
-    Job job;
     Room room;
     int widest;
     const char *wrong = NULL;
     char *memory = NULL;
     Py_ssize_t size = 0;
+    Job job = {.words = words.buf, .rows = ids.len / 4, .texts = lengths.len / 4, .out = out.buf};
     if (!can_compute()) {
         wrong = "this processor has no AVX-512 VNNI";
     }
@@ -730,16 +730,22 @@ embed(PyObject *module, PyObject *arguments)
         wrong = "this is no file of layers";
     }
     else {
-        wrong = check(&job, &words, &ids, &lengths, &out);
+        size = lay_out(&room, NULL, job.rows, job.texts, widest) + ALIGNMENT;
+        memory = take_memory(&size);
+    }
+    if (memory != NULL) {
+        lay_out(&room, memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT, job.rows, job.texts, widest);
+        job.ids = memcpy(room.ids, ids.buf, job.rows * 4);
+        job.lengths = memcpy(room.lengths, lengths.buf, job.texts * 4);
+        wrong = check(&job, &words, &out);
     }
     if (wrong != NULL) {
         PyErr_SetString(PyExc_ValueError, wrong);
     }
-    else if (size = lay_out(&room, NULL, job.rows, widest) + ALIGNMENT, (memory = take_memory(&size)) == NULL) {
+    else if (memory == NULL) {
         PyErr_NoMemory();
     }
     else {
-        lay_out(&room, memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT, job.rows, widest);
         Py_BEGIN_ALLOW_THREADS
         compute(&model, &job, &room);
         Py_END_ALLOW_THREADS

@@ -92,11 +92,13 @@ class MiniLM:
             rows[group] = self._embed([ids_of(at) for at in group])
 
         if len(texts) >= _MANY and self._threads > 1 and not isinstance(self._compute, NumpyRuntime):
-            with ThreadPoolExecutor(self._threads) as pool:
-                list(pool.map(embed_group, groups))
+            try:
+                with ThreadPoolExecutor(self._threads) as pool:
+                    list(pool.map(embed_group, groups))
+            except RuntimeError:  # no new threads: the interpreter is about to end
+                list(map(embed_group, groups))
         else:
-            for group in groups:
-                embed_group(group)
+            list(map(embed_group, groups))
         return rows
 
     def _grouped(self, texts: Sequence[str]) -> tuple[list[list[int]], Callable[[int], list[int]]]:

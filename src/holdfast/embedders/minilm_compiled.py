@@ -7,6 +7,7 @@ weights lie as the instructions want them, four numbers of a channel side by sid
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -37,9 +38,12 @@ class CompiledRuntime:
     name = "compiled int8"
 
     def __init__(self, layers: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Raises OSError or ValueError if the file of the layers is not what was built."""
         self._layers = np.memmap(layers, dtype=np.uint8, mode="r")
         self._words = np.ascontiguousarray(tensors["embeddings.word_embeddings.weight"], dtype=np.float32)
-        self([[0]])  # a file that is not what it should be says so now
+        self([[0]])
+        if zlib.crc32(self._layers[_ALIGNMENT:].data) != self._layers[:_ALIGNMENT].view(np.uint32)[-1]:
+            raise ValueError(f"{layers.name} is damaged")
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
         """A vector of length 1 for each text, which are given as ids."""
@@ -62,12 +66,7 @@ def build_layers(embedding: Embedding, layers: Sequence[FoldedLayer]) -> bytes:
     header[2] = np.float32(_BEND / _STEPS / GELU_STEP).view(np.int32)
     header[3 : 3 + len(layers)] = [len(layer.products["widen"].weights) for layer in layers]
     looks = [layer.products["look"] for layer in layers]
-    arrays: list[npt.NDArray[Any]] = [
-        header,
-        _curve(),
-        embedding.places,
-        *_norm(embedding.gain, embedding.shift, looks[0]),
-    ]
+    arrays: list[npt.NDArray[Any]] = [_curve(), embedding.places, *_norm(embedding.gain, embedding.shift, looks[0])]
     for layer, following in zip(layers, [*looks[1:], None], strict=True):
         products, norms = layer
         arrays += _product(_interleaved(products["look"], products["attend"]))
@@ -75,7 +74,9 @@ def build_layers(embedding: Embedding, layers: Sequence[FoldedLayer]) -> bytes:
         arrays += _norm(norms["attend.gain"], norms["attend.shift"], products["widen"])
         arrays += [*_product(_in_steps(products["widen"])), *_product(products["narrow"])]
         arrays += _norm(norms["narrow.gain"], norms["narrow.shift"], following)
-    return b"".join(_section(array) for array in arrays)
+    sections = b"".join(_section(array) for array in arrays)
+    header[-1] = np.uint32(zlib.crc32(sections)).view(np.int32)
+    return _section(header) + sections
 
 
 def _section(array: npt.NDArray[Any]) -> bytes:

@@ -19,13 +19,15 @@ enum { FAR = 24, NEAR = 12, LINE = 64, LINES_OF_KEYS = 5 };
 typedef struct {
     PyObject **expected;
     Py_ssize_t left;
+    int failed; /* some types go on although they are told to stop */
 } Expectation;
 
 static int
 compare(PyObject *found, void *argument)
 {
     Expectation *expectation = argument;
-    if (expectation->left == 0 || *expectation->expected != found) {
+    if (expectation->failed || expectation->left == 0 || *expectation->expected != found) {
+        expectation->failed = 1;
         return 1;
     }
     expectation->expected++;
@@ -69,12 +71,15 @@ refers_to(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     }
     PyObject **objects = PySequence_Fast_ITEMS(arguments[0]);
     Py_ssize_t count = PySequence_Fast_GET_SIZE(arguments[0]);
-    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1])};
+    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1]), 0};
     for (Py_ssize_t at = 0; at < count; at++) {
         fetch_ahead(objects, at, count);
         traverseproc traverse = Py_TYPE(objects[at])->tp_traverse;
         /* A static type has none, and refers to nothing, as in `gc`. */
-        if (traverse != NULL && PyObject_IS_GC(objects[at]) && traverse(objects[at], compare, &expectation)) {
+        if (traverse != NULL && PyObject_IS_GC(objects[at])) {
+            traverse(objects[at], compare, &expectation);
+        }
+        if (expectation.failed) {
             Py_RETURN_FALSE;
         }
     }
@@ -95,7 +100,7 @@ holds(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
     }
     PyObject **containers = PySequence_Fast_ITEMS(arguments[0]);
     Py_ssize_t count = PySequence_Fast_GET_SIZE(arguments[0]);
-    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1])};
+    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1]), 0};
     for (Py_ssize_t at = 0; at < count; at++) {
         PyObject *container = containers[at];
         fetch_ahead(containers, at, count);

@@ -16,24 +16,10 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-
-def seem_to_refer_to(objects: Sequence[Any], expected: Sequence[Any], /) -> bool:
-    """Whether these objects refer to those, or to some that are equal, in that order."""
-    return get_referents(*objects) == expected
-
-
-def are_empty(containers: Sequence[Any], _: Sequence[Any], /) -> bool:
-    """Whether these dicts and lists hold nothing."""
-    return not get_referents(*containers)
-
-
 try:
-    from ._referring import holds, refers_to
-
-    CAN_LOOK_INSIDE = True
+    from . import _referring
 except ImportError:  # there was no compiler when this was installed
-    holds, refers_to = are_empty, seem_to_refer_to
-    CAN_LOOK_INSIDE = False
+    _referring = None  # type: ignore[assignment]
 
 ATOMS = frozenset([str, int, float, bool, bytes, type(None)])
 """What can be exchanged, but not changed."""
@@ -53,36 +39,96 @@ def look_at(item: Any) -> Look:
     return Look(own, (item.__class__, own.copy(), item.__pydantic_extra__))
 
 
+class Held:
+    """What some dicts and lists held when they were looked at: which objects, in which order."""
+
+    __slots__ = ("_containers", "_contents")
+
+    looks_inside = True
+    """Whether it can hold more than the fields of messages, and what is empty, at no great cost."""
+
+    def __init__(self) -> None:
+        self._containers: list[Any] = []
+        self._contents: list[Any] = []
+        """After what is in each container comes the container: so nothing moves to the next one unnoticed."""
+
+    def add(self, container: Any, contents: Sequence[Any]) -> None:
+        """Note that a list held these items, or a dict these keys and values in turn."""
+        self._containers.append(container)
+        self._contents += contents
+        self._contents.append(container)
+
+    def still(self) -> bool:
+        """Whether they all hold that now."""
+        return _referring.holds(self._containers, self._contents)
+
+    @staticmethod
+    def refers(items: Sequence[Any], parts: Sequence[Any]) -> bool:
+        """Whether these items refer to these objects, in that order."""
+        return _referring.refers_to(items, parts)
+
+
+class HeldInPython(Held):
+    """The same, in Python."""
+
+    __slots__ = ("_counts", "_names")
+
+    looks_inside = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: list[int] = []
+        self._names: list[Any] = []
+
+    def add(self, container: Any, contents: Sequence[Any]) -> None:
+        self._containers.append(container)
+        self._counts.append(len(contents) // 2)
+        self._names += contents[::2]
+        self._contents += contents[1::2]
+
+    def still(self) -> bool:
+        return (
+            list(map(len, self._containers)) == self._counts
+            and list(chain.from_iterable(self._containers)) == self._names
+            and get_referents(*self._containers) == self._contents
+        )
+
+    @staticmethod
+    def refers(items: Sequence[Any], parts: Sequence[Any]) -> bool:
+        return get_referents(*items) == parts
+
+
+HELD: type[Held] = HeldInPython if _referring is None else Held
+
+
 class Watch:
     """The objects that some messages were made of when they were looked at, from which their stand-ins come. Other
     threads may change a message at any time: what it is watched by and what stands for it must be of one moment, or it
     would count as unchanged once it is again as it was at the other."""
 
-    __slots__ = ("_containers", "_contents", "_copies", "_fields", "_full", "_holders", "_parts", "first")
+    __slots__ = ("_copies", "_full", "_held", "_parts", "first")
 
     def __init__(self, first: Any) -> None:
         self.first = first
         self._parts: list[Any] = []
         """What the messages refer to: their fields, undeclared fields, and class."""
-        self._fields: list[dict[str, Any]] = []
-        self._holders: list[Any] = []
-        """What the fields refer to."""
-        self._containers: list[Any] = []
-        self._contents: list[Any] = []
-        """What the dicts and lists in the fields hold, and those in them; after each comes itself."""
+        self._held = HELD()
         self._full: list[Any] = []
         self._copies: list[Any] = []
 
     def add(self, items: Sequence[Any], looks: Sequence[Look], stand_ins: Sequence[Any]) -> bool:
         """Watch these, too, as they were when they were looked at; the stand-ins are what was copied from that. False
         if one was exchanged as a whole since then: then the watch is good for nothing."""
-        self._parts += get_referents(*items)
         for item, look, (_, copied, copied_more) in zip(items, looks, stand_ins, strict=True):
             kind, fields, undeclared = look.said
-            if item.__dict__ is not look.own or item.__class__ is not kind or item.__pydantic_extra__ is not undeclared:
+            parts = get_referents(item)
+            there = look_at(item)
+            if there.own is not look.own or there.said[0] is not kind or there.said[2] is not undeclared:
                 return False
-            self._fields.append(look.own)
-            self._holders += fields.values()
+            if not {id(look.own), id(kind), id(undeclared)} <= set(map(id, parts)):
+                return False  # it was exchanged, and set back at once
+            self._parts += parts
+            self._held.add(look.own, [*chain.from_iterable(fields.items())])
             for name, value in fields.items():
                 if type(value) not in ATOMS:
                     self._expect(value, copied.get(name))
@@ -92,45 +138,36 @@ class Watch:
 
     def _expect(self, value: Any, copy: Any) -> None:
         """Watch what can change inside a message, or compare it with its copy."""
-        containers: list[Any] = []
-        contents: list[Any] = []
-        if _note(value, copy, containers, contents):
-            self._containers += containers
-            self._contents += contents
+        found: list[tuple[Any, list[Any]]] = []
+        if self._found(value, copy, found):
+            for container, contents in found:
+                self._held.add(container, contents)
         else:
             self._full.append(value)
             self._copies.append(copy)
 
+    def _found(self, value: Any, copy: Any, found: list[tuple[Any, list[Any]]]) -> bool:
+        """Find out which objects a dict or list holds, and those in it. False if it cannot be watched by that, or if
+        that is not what its copy says."""
+        if type(value) is dict and type(copy) is dict:
+            held, told = [*chain.from_iterable(value.copy().items())], [*chain.from_iterable(copy.items())]
+        elif type(value) is list and type(copy) is list:
+            held, told = value.copy(), copy
+        else:
+            return False
+        if len(held) != len(told) or (held and not self._held.looks_inside):
+            return False
+        found.append((value, held))
+        return all(_same(one, other) or self._found(one, other, found) for one, other in zip(held, told, strict=True))
+
     def holds(self, items: Sequence[Any]) -> bool:
         """Whether nothing changed about the messages, which are all that it was given. Raises whatever a comparison of
         what is in them raises."""
-        return (
-            refers_to(items, self._parts)
-            and refers_to(self._fields, self._holders)
-            and holds(self._containers, self._contents)
-            and self._full == self._copies
-        )
+        return self._held.refers(items, self._parts) and self._held.still() and self._full == self._copies
 
 
-def _note(value: Any, copy: Any, containers: list[Any], contents: list[Any]) -> bool:
-    """Note which objects a dict or list holds, and those in it. False if it cannot be watched by that, or if that is
-    not what its copy says."""
-    if type(value) is dict and type(copy) is dict:
-        held, told = [*chain.from_iterable(value.copy().items())], [*chain.from_iterable(copy.items())]
-    elif type(value) is list and type(copy) is list:
-        held, told = value.copy(), copy
-    else:
-        return False
-    if len(held) != len(told) or (held and not CAN_LOOK_INSIDE):
-        return False
-    containers.append(value)
-    contents += held
-    contents.append(value)
-    return all(
-        (type(one) in ATOMS and type(one) is type(other) and (one is other or one == other))
-        or _note(one, other, containers, contents)
-        for one, other in zip(held, told, strict=True)
-    )
+def _same(one: Any, other: Any) -> bool:
+    return type(one) in ATOMS and type(one) is type(other) and (one is other or one == other)
 
 
 class _Probe(BaseModel, extra="allow"):

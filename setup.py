@@ -1,0 +1,11 @@
+"""What only makes things quicker is compiled where there is a compiler; all of it works without. The rest is in
+pyproject.toml."""
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(f"holdfast.{module}", [f"src/holdfast/{module.replace('.', '/')}.c"], optional=True)
+        for module in ("embedders._layers", "integrations.langgraph._referring")
+    ]
+)
