@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pytest
 
 from holdfast.embedders import Installed, MiniLM, minilm_compiled
-from holdfast.embedders.minilm import _even_groups
 from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
 from holdfast.embedders.minilm_numpy import NumpyRuntime, gelu
 from holdfast.embedders.safetensors import read_safetensors
@@ -85,6 +84,8 @@ def embed(runtime: CompiledRuntime, texts: Sequence[Sequence[int]], **other: Any
         "ids": np.array([id for text in texts for id in text], np.int32),
         "lengths": np.array([len(text) for text in texts], np.int32),
         "out": np.zeros((len(texts), 384), np.float32),
+        "groups": 1,
+        "turn": np.zeros(1, np.int64),
     }
     given |= other
     minilm_compiled._layers.embed(*given.values())
@@ -106,6 +107,10 @@ def test_what_does_not_fit_is_refused(runtime: CompiledRuntime) -> None:
         ({"ids": np.full(13, -1, np.int32)}, "vocabulary"),
         ({"words": np.zeros((100, 384), np.float32)}, "vocabulary"),
         ({"out": np.zeros((1, 384), np.float32)}, "another size"),
+        ({"groups": 0}, "a group"),
+        ({"turn": np.zeros(2, np.int64)}, "turn"),
+        ({"turn": np.zeros(1, np.int32)}, "turn"),
+        ({"turn": np.zeros(9, np.uint8)[1:]}, "turn"),
         ({"layers": whole[:-64]}, "no file of layers"),
         ({"layers": whole[:32]}, "no file of layers"),
         ({"layers": b""}, "no file of layers"),
@@ -188,16 +193,23 @@ def test_where_it_was_not_compiled_it_is_refused_by_name(installed: Installed, m
         MiniLM(installed, runtime="compiled-int8")
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_texts_are_spread_evenly(threads: int) -> None:
+@compiled
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_threads_share_all_texts(runtime: CompiledRuntime, threads: int) -> None:
     chance = np.random.default_rng(threads)
-    for count in (0, 1, 2, 5, 32, 300):
-        lengths = chance.integers(0, 1500, count).tolist()
-        groups = _even_groups(lengths, threads)
-        assert [at for group in groups for at in group] == list(range(count))
-        assert all(groups)
-        sizes = [sum(min(lengths[at] // 4, 256) for at in group) for group in groups]
-        if count >= 32:
-            assert len(groups) % threads == 0
-            assert max(sizes) < sum(sizes) / len(sizes) + 260
-            assert max(sizes) < 448 + 260
+    for count in (0, 1, 2, 5, 60):
+        texts = [some_ids(int(length), 1) for length in chance.integers(1, 257, count)]
+        expected = [runtime([text])[0].tobytes() for text in texts]
+        assert [row.tobytes() for row in runtime(texts, threads)] == expected
+
+
+@compiled
+def test_groups_of_all_numbers_give_the_same(runtime: CompiledRuntime) -> None:
+    texts = [some_ids(length) for length in LENGTHS]
+    expected = runtime(texts).tobytes()
+    for groups in (1, 2, 3, 7, len(texts), 1000, 2**62):
+        turn = np.zeros(1, np.int64)
+        assert embed(runtime, texts, groups=groups, turn=turn).tobytes() == expected
+        assert 1 <= turn[0] <= len(texts) + 1
+        nothing = embed(runtime, texts, groups=groups, turn=turn)
+        assert not nothing.any(), "they were all computed before"

@@ -135,11 +135,10 @@ typedef struct {
     uint8_t *wide;                         /* rows of a layer's width */
     float *queries, *keys, *values;        /* rows of PANEL */
     float *across, *scores;                /* keys of one text, and the scores of some of its queries */
-    int32_t *ids, *lengths;                /* of the texts, which nobody can change meanwhile */
 } Room;
 
 static Py_ssize_t
-lay_out(Room *room, char *memory, Py_ssize_t rows, Py_ssize_t texts, int widest)
+lay_out(Room *room, char *memory, Py_ssize_t rows, int widest)
 {
     uintptr_t start = (uintptr_t)memory;
     Py_ssize_t used = 0;
@@ -156,8 +155,6 @@ lay_out(Room *room, char *memory, Py_ssize_t rows, Py_ssize_t texts, int widest)
     SHARE(values, rows * PANEL * 4)
     SHARE(across, HEAD * LONGEST * 4)
     SHARE(scores, QUERIES * LONGEST * 4)
-    SHARE(ids, rows * 4)
-    SHARE(lengths, texts * 4)
 #undef SHARE
     return used;
 }
@@ -168,6 +165,42 @@ typedef struct {
     Py_ssize_t texts, rows;
     float *out;
 } Job;
+
+/* The texts from some place on that are computed together, if all are to be parted in so many groups of about the same
+ * number of rows. `first` is the row at which the first of them begins. */
+static Job
+group_at(const Job *all, Py_ssize_t groups, Py_ssize_t text, Py_ssize_t first)
+{
+    Job group = *all;
+    group.ids += first;
+    group.lengths += text;
+    group.out += text * DIMS;
+    group.texts = group.rows = 0;
+    Py_ssize_t number = -1;
+    for (; text < all->texts; text++) {
+        Py_ssize_t middle = first + group.rows + all->lengths[text] / 2;
+        if (number >= 0 && middle * groups / all->rows != number) {
+            break;
+        }
+        number = middle * groups / all->rows;
+        group.rows += all->lengths[text];
+        group.texts++;
+    }
+    return group;
+}
+
+static Py_ssize_t
+largest_group(const Job *all, Py_ssize_t groups)
+{
+    Py_ssize_t largest = 0, text = 0, first = 0;
+    while (text < all->texts) {
+        Job group = group_at(all, groups, text, first);
+        largest = group.rows > largest ? group.rows : largest;
+        text += group.texts;
+        first += group.rows;
+    }
+    return largest;
+}
 
 #if defined(__GNUC__) && defined(__x86_64__)
 
@@ -619,6 +652,23 @@ compute(const Model *model, const Job *job, const Room *room)
     finish(job, room);
 }
 
+/* One group after the other: those whose turn is not taken by another thread. */
+static void
+compute_groups(const Model *model, const Job *all, Py_ssize_t groups, const Room *room, int64_t *turn)
+{
+    Py_ssize_t text = 0, first = 0;
+    int64_t number = 0, mine = __atomic_fetch_add(turn, 1, __ATOMIC_RELAXED);
+    for (; text < all->texts; number++) {
+        Job group = group_at(all, groups, text, first);
+        if (number == mine) {
+            compute(model, &group, room);
+            mine = __atomic_fetch_add(turn, 1, __ATOMIC_RELAXED);
+        }
+        text += group.texts;
+        first += group.rows;
+    }
+}
+
 #else
 
 static int
@@ -628,9 +678,9 @@ can_compute(void)
 }
 
 static void
-compute(const Model *model, const Job *job, const Room *room)
+compute_groups(const Model *model, const Job *all, Py_ssize_t groups, const Room *room, int64_t *turn)
 {
-    (void)model, (void)job, (void)room;
+    (void)model, (void)all, (void)groups, (void)room, (void)turn;
 }
 
 #endif
@@ -705,39 +755,50 @@ give_memory(char *memory, Py_ssize_t size)
 }
 
 PyDoc_STRVAR(embed_doc,
-"embed(layers, words, ids, lengths, out, /)\n--\n\n"
+"embed(layers, words, ids, lengths, out, groups, turn, /)\n--\n\n"
 "Write one row of length 1 to `out` (float32) for each text: `lengths` (int32) says how many of the `ids` (int32) are\n"
-"its own. `layers` is the file of the layers, `words` the embeddings of the ids (float32).");
+"its own. `layers` is the file of the layers, `words` the embeddings of the ids (float32). The texts are computed in so\n"
+"many groups. Threads that are to share them call this with the same `turn`, an int64 that is 0 at first.");
 
 static PyObject *
 embed(PyObject *module, PyObject *arguments)
 {
-    Py_buffer layers, words, ids, lengths, out;
-    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*", &layers, &words, &ids, &lengths, &out)) {
+    Py_buffer layers, words, ids, lengths, out, turn;
+    Py_ssize_t groups;
+    if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*nw*", &layers, &words, &ids, &lengths, &out, &groups, &turn)) {
         return NULL;
     }
     Model model;
     Room room;
-    int widest;
+    int widest = 0;
     const char *wrong = NULL;
     char *memory = NULL;
     Py_ssize_t size = 0;
     Job job = {.words = words.buf, .rows = ids.len / 4, .texts = lengths.len / 4, .out = out.buf};
+    /* Copies, which nobody can change once they are checked. */
+    int32_t *given = PyMem_Malloc(job.rows * 4 + job.texts * 4 + 1);
     if (!can_compute()) {
         wrong = "this processor has no AVX-512 VNNI";
     }
     else if (!read_model(&layers, &model, &widest)) {
         wrong = "this is no file of layers";
     }
-    else {
-        size = lay_out(&room, NULL, job.rows, job.texts, widest) + ALIGNMENT;
-        memory = take_memory(&size);
+    else if (groups < 1 || turn.len != sizeof(int64_t) || (uintptr_t)turn.buf % sizeof(int64_t)) {
+        wrong = "there must be a group, and an int64 that says whose turn it is";
     }
-    if (memory != NULL) {
-        lay_out(&room, memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT, job.rows, job.texts, widest);
-        job.ids = memcpy(room.ids, ids.buf, job.rows * 4);
-        job.lengths = memcpy(room.lengths, lengths.buf, job.texts * 4);
+    else if (given != NULL) {
+        job.ids = memcpy(given, ids.buf, job.rows * 4);
+        job.lengths = memcpy(given + job.rows, lengths.buf, job.texts * 4);
         wrong = check(&job, &words, &out);
+    }
+    if (wrong == NULL && given != NULL) {
+        groups = groups < job.rows ? groups : job.rows;
+        Py_ssize_t rows = largest_group(&job, groups);
+        size = lay_out(&room, NULL, rows, widest) + ALIGNMENT;
+        memory = take_memory(&size);
+        if (memory != NULL) {
+            lay_out(&room, memory + ALIGNMENT - (uintptr_t)memory % ALIGNMENT, rows, widest);
+        }
     }
     if (wrong != NULL) {
         PyErr_SetString(PyExc_ValueError, wrong);
@@ -747,15 +808,17 @@ embed(PyObject *module, PyObject *arguments)
     }
     else {
         Py_BEGIN_ALLOW_THREADS
-        compute(&model, &job, &room);
+        compute_groups(&model, &job, groups, &room, turn.buf);
         Py_END_ALLOW_THREADS
     }
     give_memory(memory, size);
+    PyMem_Free(given);
     PyBuffer_Release(&layers);
     PyBuffer_Release(&words);
     PyBuffer_Release(&ids);
     PyBuffer_Release(&lengths);
     PyBuffer_Release(&out);
+    PyBuffer_Release(&turn);
     if (PyErr_Occurred()) {
         return NULL;
     }

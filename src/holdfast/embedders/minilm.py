@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import StrEnum
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,10 +32,6 @@ _MOST_THREADS = 4
 _TOGETHER = 256
 """Tokens that are computed together at most: with more, what is between two products no longer fits beside them in a
 core's own cache."""
-_MANY_TOGETHER = 448
-"""The same for the compiled layers, which leave less between products, and want their weights to be of more use."""
-_CHARACTERS = 4
-"""Of a token, in the mean."""
 _INSTALL = "run `holdfast model install`"
 
 
@@ -85,15 +79,19 @@ class MiniLM:
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One row of length 1 for each text. Raises `InvalidInput` for what is not text."""
         check_texts(texts)
+        encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
+        threads = self._threads if len(texts) >= _MANY else 1
+        if isinstance(self._compute, CompiledRuntime):
+            return self._embed(encoded, threads)
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
-        groups, ids_of = self._grouped(texts)
 
         def embed_group(group: list[int]) -> None:
-            rows[group] = self._embed([ids_of(at) for at in group])
+            rows[group] = self._embed([encoded[at] for at in group])
 
-        if len(texts) >= _MANY and self._threads > 1 and not isinstance(self._compute, NumpyRuntime):
+        groups = _groups(encoded)
+        if threads > 1 and not isinstance(self._compute, NumpyRuntime):
             try:
-                with ThreadPoolExecutor(self._threads) as pool:
+                with ThreadPoolExecutor(threads) as pool:
                     list(pool.map(embed_group, groups))
             except RuntimeError:  # no new threads: the interpreter is about to end
                 list(map(embed_group, groups))
@@ -101,20 +99,9 @@ class MiniLM:
             list(map(embed_group, groups))
         return rows
 
-    def _grouped(self, texts: Sequence[str]) -> tuple[list[list[int]], Callable[[int], list[int]]]:
-        """The places of texts that are computed together, and what gives the ids of each."""
-        if isinstance(self._compute, CompiledRuntime):
-            # Their ids are worked out on the threads, while others compute.
-            return _even_groups(list(map(len, texts)), self._threads), lambda at: self._encode(texts[at])
-        encoded = list(map(self._encode, texts))
-        return _groups_of_equals(encoded), encoded.__getitem__
-
-    def _encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, LONGEST)
-
-    def _embed(self, texts: list[list[int]]) -> Floats:
+    def _embed(self, texts: list[list[int]], *threads: int) -> Floats:
         try:
-            return self._compute(texts)
+            return self._compute(texts, *threads)
         except Exception as error:  # onnxruntime's errors have no root of their own
             raise EmbedderFailed(self.name, str(error) or type(error).__name__) from error
 
@@ -129,19 +116,9 @@ def _wanted(runtime: Runtime | str) -> Runtime:
         raise InvalidInput(f"no runtime {runtime!r}", hint=f"one of {', '.join(Runtime)}") from None
 
 
-def _even_groups(lengths: Sequence[int], threads: int) -> list[list[int]]:
-    """Groups of texts of so many characters: of about the same number of tokens, as many for each thread."""
-    ends = list(accumulate(2 + min(length // _CHARACTERS, LONGEST) for length in lengths))
-    count = threads * math.ceil(ends[-1] / _MANY_TOGETHER / threads) if ends else 0
-    groups: list[list[int]] = [[] for _ in range(count)]
-    for at, (start, end) in enumerate(pairwise([0, *ends])):
-        groups[(start + end) // 2 * count // ends[-1]].append(at)
-    return [group for group in groups if group]
-
-
-def _groups_of_equals(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Groups of texts of the same length, so that nothing is padded. Long ones come first: a thread that is left with
-    one at the end would keep all waiting."""
+def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The places of texts that are computed together: of the same length, so that nothing is padded. Long ones come
+    first: a thread that is left with one at the end would keep all waiting."""
     by_length: dict[int, list[int]] = {}
     for at, ids in enumerate(encoded):
         by_length.setdefault(len(ids), []).append(at)

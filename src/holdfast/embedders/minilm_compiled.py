@@ -7,8 +7,11 @@ weights lie as the instructions want them, four numbers of a channel side by sid
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -28,12 +31,15 @@ _MAGIC = 0x314C4648
 _ALIGNMENT, _PANEL, _TOGETHER = 64, 64, 4
 _SHARPNESS = (DIMS // HEADS) ** -0.5 / np.log(2)
 """By what queries are scaled: attention is computed with powers of two."""
+_MANY = 448
+"""Tokens that are computed together: the weights should be of use for many, and what is between two products should
+fit beside them in a core's own cache."""
 _STEPS, _BEND = 32, 4.0
 """Pieces of a curve, each a parabola, that stand for GELU up to this distance from 0."""
 
 
 class CompiledRuntime:
-    """All layers on one thread. May be called from several threads at once, also with texts of different lengths."""
+    """All layers. May be called from several threads at once. Texts may be of different lengths."""
 
     name = "compiled int8"
 
@@ -45,12 +51,22 @@ class CompiledRuntime:
         if zlib.crc32(self._layers[_ALIGNMENT:].data) != self._layers[:_ALIGNMENT].view(np.uint32)[-1]:
             raise ValueError(f"{layers.name} is damaged")
 
-    def __call__(self, texts: Sequence[Sequence[int]]) -> Floats:
+    def __call__(self, texts: Sequence[Sequence[int]], threads: int = 1) -> Floats:
         """A vector of length 1 for each text, which are given as ids."""
         lengths = np.fromiter(map(len, texts), np.int32, len(texts))
         ids = np.fromiter(chain.from_iterable(texts), np.int32, int(lengths.sum()))
         rows = np.empty((len(texts), DIMS), np.float32)
-        _layers.embed(self._layers, self._words, ids, lengths, rows)
+        # As many groups for each thread, of about the same size.
+        groups = threads * max(math.ceil(len(ids) / _MANY / threads), 1)
+        turn = np.zeros(1, np.int64)
+
+        def work(_: int) -> None:
+            _layers.embed(self._layers, self._words, ids, lengths, rows, groups, turn)
+
+        if threads > 1:
+            with suppress(RuntimeError), ThreadPoolExecutor(threads) as pool:  # none at the end of the interpreter
+                list(pool.map(work, range(threads)))
+        work(0)  # what is left
         return rows
 
 
