@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..crashpoints import reach
 from ..errors import UnknownMemory
@@ -13,6 +13,7 @@ from ..journal.owners import Owner
 from ..journal.remembered import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
 from ..journal.writing import Prepared
 from ..ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
+from ..stores.memoryrows import Ledger
 from .items import ForgetReport, Memory, memory_of
 from .several import Said, all_remembered
 from .texts import Texts
@@ -90,39 +91,48 @@ class Catalog:
         prepared: list[Prepared] = []
         rows: list[MemoryRow] = []
         renewing: list[int] = []
-        here: dict[tuple[str, bytes], dict[str, Any]] = {}
+        said: dict[tuple[bytes, str], list[int]] = {}
+        """Under which ids and keys something was said in this append, and at which places."""
         for place, draft in enumerate(drafts):
             one = self._journal.prepare(draft, owner)
             row = memory_row(session, place, one.data, owner)
-            same = (row.id, row.pool)
+            names = [(row.pool, f"id {row.id}"), *([(row.pool, f"key {row.key}")] if row.key is not None else [])]
             if tells_more(one.data):
-                whole = await self._completed(row, one.data, here.get(same))
+                places = sorted({at for name in names for at in said.get(name, ())})
+                current = await self._current_after(row, [(rows[at], at in renewing) for at in places])
+                in_append = current is not None and current.number < 0
+                known = prepared[current.position].data if current and in_append else await self._told(current)
+                whole = _completed(one.data, known)
                 if whole is not None:
                     renewing.append(place)
                     one = self._journal.prepare(Draft(ADDED, whole, draft.actor, draft.cause), owner)
-                here[same] = one.data
-            else:
-                here.setdefault(same, one.data)
+            for name in names:
+                said.setdefault(name, []).append(place)
             prepared.append(one)
             rows.append(row)
         return prepared, Beside(memories=tuple(rows), renewing=tuple(renewing))
 
-    async def _completed(
-        self, row: MemoryRow, data: dict[str, Any], here: Mapping[str, Any] | None
-    ) -> dict[str, Any] | None:
-        """What an event says of a memory, with the title, metadata and relations that were said before where it has
-        none; None if that is no news: then the memory is only confirmed, and its vector is not made again. `here` is
-        what the same append said of it."""
-        known = await self.current(row.id, row.pool)
-        if known is None and here is None:
+    async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
+        """The current row of a memory when it is said, after what its append said before it under its id and its key,
+        and whether each said more than was known. One of the append has a number below 0."""
+        rows = await self._rows(MemoryQuery((row.pool,), id=row.id))
+        if not before:
+            return rows[0] if rows else None
+        if row.key is not None:
+            rows = await self._every(MemoryQuery((row.pool,), key=row.key))
+        ledger, now = Ledger(_Known(rows), 0), self._journal.clock.now()
+        for one, renewing in before:
+            ledger.enter(_timed(one, now), renewing)
+        return ledger.current(row.id)
+
+    async def _told(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
+        """What is stored of a memory that its event may have been completed with."""
+        memories = await self._texts.memories([] if row is None else [row])
+        if not memories:
             return None
-        before: dict[str, Any] = {}
-        if known is not None:
-            related = [list(one) for one in known.relations]
-            before = {"title": known.title, "metadata": dict(known.metadata), "relations": related}
-        before |= {name: here[name] for name in _MORE if here and here.get(name)}
-        whole = data | {name: before[name] for name in _MORE if before.get(name) and not data.get(name)}
-        return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _MORE) else whole
+        (known,) = memories
+        related = [list(one) for one in known.relations]
+        return {"title": known.title, "metadata": dict(known.metadata), "relations": related}
 
     async def _stored(self, session: str, position: int) -> Memory | None:
         """The memory of an event; None if it was forgotten by now."""
@@ -352,12 +362,36 @@ def _added(one: ForgetReport, other: ForgetReport) -> ForgetReport:
     return ForgetReport(*(a + b for a, b in zip(one, other, strict=True)))
 
 
+def _completed(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an event says of a memory, with the title, metadata and relations that were said before where it has none;
+    None if that is no news: then the memory is only confirmed, and its vector is not made again."""
+    if before is None:
+        return None
+    whole = data | {name: before[name] for name in _MORE if before.get(name) and not data.get(name)}
+    return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _MORE) else whole
+
+
 def _placed(row: MemoryRow, event: Record) -> MemoryRow:
     """A new row at the position and time of its event."""
+    return _timed(row, event.time)._replace(position=event.position)
+
+
+def _timed(row: MemoryRow, time: int) -> MemoryRow:
     return row._replace(
-        position=event.position,
-        recorded=event.time,
-        confirmed=event.time,
-        begins=row.begins or event.time,
-        expires=None if row.expires is None else event.time + row.expires,
+        recorded=time,
+        confirmed=time,
+        begins=row.begins or time,
+        expires=None if row.expires is None else time + row.expires,
     )
+
+
+class _Known(NamedTuple):
+    """The current rows of one key."""
+
+    rows: Sequence[MemoryRow]
+
+    def current(self, id: str) -> MemoryRow | None:
+        return next((row for row in self.rows if row.id == id), None)
+
+    def keyed(self, key: str) -> Sequence[MemoryRow]:
+        return self.rows

@@ -186,7 +186,7 @@ class Ledger:
 
     def enter(self, row: MemoryRow, renewing: bool = False) -> None:
         """A memory that was said."""
-        changes = settled(row, self._current, self._keyed, renewing)
+        changes = settled(row, self.current, self._keyed, renewing)
         self.met = self.met or changes != [row]
         for change in changes:
             self.put(change)
@@ -236,7 +236,8 @@ class Ledger:
         numbers = {said: number() for said in sorted((row.number for row in new), reverse=True)}
         return there + [row._replace(number=numbers[row.number]) for row in new]
 
-    def _current(self, id: str) -> MemoryRow | None:
+    def current(self, id: str) -> MemoryRow | None:
+        """The current row of an id, after what was changed."""
         if id not in self._ids:
             self._ids[id] = self._rows.current(id)
         return self._latest(self._ids[id])
