@@ -100,7 +100,6 @@ def latencies(
     times: dict[str, list[float]] = {kind: [] for kind in runtimes}
     for _ in range(rounds):
         for kind, compute in runtimes.items():
-            time.sleep(0.02)  # NumPy's threads wait for more work for a while, at full speed
             for _ in range(repeats):
                 began = time.perf_counter()
                 compute(texts)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from programs.compiling import HAS_COMPILER
 
 from holdfast.embedders import Installed, MiniLM, minilm_compiled
 from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
@@ -22,7 +21,6 @@ from holdfast.embedders.minilm_numpy import NumpyRuntime, gelu
 from holdfast.embedders.safetensors import read_safetensors
 from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
-HAS_COMPILER = bool(shutil.which("cc")) and Path(sysconfig.get_path("include"), "Python.h").exists()
 compiled = pytest.mark.skipif(not compiled_here(), reason="there was no compiler, or this processor has no VNNI")
 LENGTHS = (1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 255, 256)
 """Around the sizes of what is computed together: 6 and 8 rows, 16 keys."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import shutil
-import sysconfig
-from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.compiling import HAS_COMPILER
 from pydantic import BaseModel
 
 from holdfast.integrations.langgraph import watching
 
-HAS_COMPILER = bool(shutil.which("cc")) and Path(sysconfig.get_path("include"), "Python.h").exists()
 compiled = pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
 
 

@@ -2,8 +2,10 @@
  *
  * What `minilm_int8` lets onnxruntime do in some hundred steps, each of which writes its results to memory for the next
  * one, is done here while the numbers are at hand: a tile of a product is scaled, shifted, sent through GELU and turned
- * into integers before it leaves the registers, and attention is computed for two heads at a time. `minilm_compiled`
+ * into integers while it is in the first cache, and attention is computed for two heads at a time. `minilm_compiled`
  * writes the file that is read here, and says what is in it.
+ *
+ * In this order: the file, the memory, how texts are grouped; products, norms, attention; what Python calls.
  *
  * Rows never meet but in the attention of their own text, so texts of any length are computed together, and each gives
  * the same to the bit whatever it comes with.

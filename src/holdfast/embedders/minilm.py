@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +19,7 @@ from . import weights
 from .adapters import check_texts
 from .minilm_compiled import CompiledRuntime, compiled_here
 from .minilm_int8 import Int8Runtime, exact_here
-from .minilm_numpy import DIMS, LONGEST, Floats, NumpyRuntime
+from .minilm_numpy import DIMS, LONGEST, NumpyRuntime
 from .minilm_onnx import OnnxRuntime
 from .safetensors import read_safetensors
 from .sources import Progress, silent
@@ -81,12 +81,14 @@ class MiniLM:
         check_texts(texts)
         encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
         threads = self._threads if len(texts) >= _MANY else 1
-        if isinstance(self._compute, CompiledRuntime):
-            return self._embed(encoded, threads)
+        if isinstance(self._compute, CompiledRuntime):  # it groups and spreads them itself
+            with _named_failure():
+                return self._compute(encoded, threads)
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
 
         def embed_group(group: list[int]) -> None:
-            rows[group] = self._embed([encoded[at] for at in group])
+            with _named_failure():
+                rows[group] = self._compute([encoded[at] for at in group])
 
         groups = _groups(encoded)
         if threads > 1 and not isinstance(self._compute, NumpyRuntime):
@@ -99,14 +101,16 @@ class MiniLM:
             list(map(embed_group, groups))
         return rows
 
-    def _embed(self, texts: list[list[int]], *threads: int) -> Floats:
-        try:
-            return self._compute(texts, *threads)
-        except Exception as error:  # onnxruntime's errors have no root of their own
-            raise EmbedderFailed(self.name, str(error) or type(error).__name__) from error
-
     def __repr__(self) -> str:
         return f"MiniLM({self.runtime!r})"
+
+
+@contextmanager
+def _named_failure() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # onnxruntime's errors have no root of their own
+        raise EmbedderFailed(weights.MODEL, str(error) or type(error).__name__) from error
 
 
 def _wanted(runtime: Runtime | str) -> Runtime:

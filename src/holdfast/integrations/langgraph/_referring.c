@@ -58,6 +58,21 @@ is_row(PyObject *given)
     return PyList_Check(given) || PyTuple_Check(given);
 }
 
+/* The objects to look at, how many, and what is expected of them; 0 with an exception if they are not given so. */
+static int
+read_arguments(PyObject *const *arguments, Py_ssize_t given, PyObject ***objects, Py_ssize_t *count,
+               Expectation *expectation)
+{
+    if (given != 2 || !is_row(arguments[0]) || !is_row(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "it takes two lists or tuples");
+        return 0;
+    }
+    *objects = PySequence_Fast_ITEMS(arguments[0]);
+    *count = PySequence_Fast_GET_SIZE(arguments[0]);
+    *expectation = (Expectation){PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1]), 0};
+    return 1;
+}
+
 PyDoc_STRVAR(refers_to_doc,
 "refers_to(objects, expected, /)\n--\n\n"
 "Whether gc.get_referents(*objects) would be these very objects, in that order.");
@@ -65,13 +80,12 @@ PyDoc_STRVAR(refers_to_doc,
 static PyObject *
 refers_to(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    if (given != 2 || !is_row(arguments[0]) || !is_row(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "refers_to() takes two lists or tuples");
+    PyObject **objects;
+    Py_ssize_t count;
+    Expectation expectation;
+    if (!read_arguments(arguments, given, &objects, &count, &expectation)) {
         return NULL;
     }
-    PyObject **objects = PySequence_Fast_ITEMS(arguments[0]);
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(arguments[0]);
-    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1]), 0};
     for (Py_ssize_t at = 0; at < count; at++) {
         fetch_ahead(objects, at, count);
         traverseproc traverse = Py_TYPE(objects[at])->tp_traverse;
@@ -94,13 +108,12 @@ PyDoc_STRVAR(holds_doc,
 static PyObject *
 holds(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
 {
-    if (given != 2 || !is_row(arguments[0]) || !is_row(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "holds() takes two lists or tuples");
+    PyObject **containers;
+    Py_ssize_t count;
+    Expectation expectation;
+    if (!read_arguments(arguments, given, &containers, &count, &expectation)) {
         return NULL;
     }
-    PyObject **containers = PySequence_Fast_ITEMS(arguments[0]);
-    Py_ssize_t count = PySequence_Fast_GET_SIZE(arguments[0]);
-    Expectation expectation = {PySequence_Fast_ITEMS(arguments[1]), PySequence_Fast_GET_SIZE(arguments[1]), 0};
     for (Py_ssize_t at = 0; at < count; at++) {
         PyObject *container = containers[at];
         fetch_ahead(containers, at, count);

@@ -69,18 +69,22 @@ class Held:
 
 
 class HeldInPython(Held):
-    """The same, in Python."""
+    """The same, in Python: what was empty is apart, as most of it is."""
 
-    __slots__ = ("_counts", "_names")
+    __slots__ = ("_counts", "_empty", "_names")
 
     looks_inside = False
 
     def __init__(self) -> None:
         super().__init__()
+        self._empty: list[Any] = []
         self._counts: list[int] = []
         self._names: list[Any] = []
 
     def add(self, container: Any, contents: Sequence[Any]) -> None:
+        if not contents:
+            self._empty.append(container)
+            return
         self._containers.append(container)
         self._counts.append(len(contents) // 2)
         self._names += contents[::2]
@@ -88,9 +92,10 @@ class HeldInPython(Held):
 
     def still(self) -> bool:
         return (
-            list(map(len, self._containers)) == self._counts
-            and list(chain.from_iterable(self._containers)) == self._names
+            not get_referents(*self._empty)
             and get_referents(*self._containers) == self._contents
+            and list(map(len, self._containers)) == self._counts
+            and list(chain.from_iterable(self._containers)) == self._names
         )
 
     @staticmethod
