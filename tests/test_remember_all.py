@@ -16,6 +16,7 @@ from programs.minds import EMBEDDER, contents, open_mind
 
 import holdfast
 from holdfast.errors import InvalidInput
+from holdfast.memory.catalog import Catalog
 from holdfast.testing.clock import FakeClock
 
 
@@ -66,6 +67,32 @@ def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it
     )  # fmt: skip
     assert (grey.successor, red.successor) == (red.id, None)
     assert sorted(contents(mind.memory.list())) == ["The sky is blue", "The sky is red"]
+
+
+def test_of_many_that_are_said_only_those_that_were_known_are_read_again(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    original = Catalog._stored
+
+    async def noted(self: Catalog, session: str, position: int) -> Any:
+        read.append(position)
+        return await original(self, session, position)
+
+    monkeypatch.setattr(Catalog, "_stored", noted)
+    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
+        hf.memory.remember("fact 5", importance=0.9)
+        every = hf.memory.remember_all(
+            [
+                *(f"fact {number}" for number in range(20)),
+                "fact 7",
+                {"content": "a", "key": "k"},
+                {"content": "b", "key": "k"},
+            ]
+        )
+        assert len(read) == 5  # "fact 5", both times "fact 7", and both that have the key
+        assert [every[5].importance, every[5].times, every[7].times, every[20].times] == [0.9, 2, 2, 2]
+        assert [every[21].successor, every[22].successor] == [every[22].id, None]
 
 
 def test_a_session_remembers_several_as_its_own_events(mind: holdfast.Holdfast) -> None:

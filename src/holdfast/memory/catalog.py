@@ -78,9 +78,9 @@ class Catalog:
             except SubjectGone:
                 self._journal.forget_owners()
                 continue
-            known = done.repeated or done.touched.met
+            met = {row.id for row in beside.memories} if done.repeated else done.touched.met
             return [
-                (await self._stored(session, event.position) if known else None)
+                (await self._stored(session, event.position) if row.id in met else None)
                 # If it is not there by now, somebody forgot it in this moment: it is given back as it was said.
                 or memory_of(_placed(row, event), one.data, subject)
                 for event, row, one in zip(done.records, beside.memories, prepared, strict=True)

@@ -202,10 +202,11 @@ Link = Callable[[bytes, int, int, str, bytes], bytes]
 
 
 class Touched(NamedTuple):
-    """What an append did to memories that were there: whether a new one `met` any (it was known, or its key was, or
-    nobody can tell), and how many `words` and `vectors` to be searched went with those that were forgotten."""
+    """What an append did to memories: the ids of the new ones that `met` another (they were known, or their key was, or
+    nobody can tell) and of those that they met, and how many `words` and `vectors` to be searched went with those that
+    were forgotten."""
 
-    met: bool = False
+    met: frozenset[str] = frozenset()
     words: int = 0
     vectors: int = 0
 

@@ -181,13 +181,14 @@ class Ledger:
         self.changes = changes
         self.changed: dict[int, MemoryRow] = {}
         self.forgotten: list[int] = []
-        self.met = False
-        """Whether a new memory met one that was there."""
+        self.met: set[str] = set()
+        """The ids of new memories that met another, and of those that they met."""
 
     def enter(self, row: MemoryRow, renewing: bool = False) -> None:
         """A memory that was said."""
         changes = settled(row, self.current, self._keyed, renewing)
-        self.met = self.met or changes != [row]
+        if changes != [row]:
+            self.met.update(change.id for change in changes)
         for change in changes:
             self.put(change)
 
@@ -289,7 +290,8 @@ def settle_all(
 
 def touched(ledgers: Iterable[Ledger], dropped: Sequence[Sequence[Any]]) -> Touched:
     """What an append did to memories. Of each trace that went it is said last whether there was a vector."""
-    return Touched(any(ledger.met for ledger in ledgers), len(dropped), sum(1 for one in dropped if one[-1]))
+    met = frozenset(id for ledger in ledgers for id in ledger.met)
+    return Touched(met, len(dropped), sum(1 for one in dropped if one[-1]))
 
 
 def traced_upto(generations: Iterable[int], there: Container[int]) -> int:

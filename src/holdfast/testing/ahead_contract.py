@@ -124,7 +124,7 @@ class AheadContract(SegmentContract):
             session="t", recorded=now, confirmed=now, expires=now + 9, confidence=0.9, times=2, changed=3,
             number=current.number,
         )  # fmt: skip
-        assert done.touched == Touched(met=True)
+        assert done.touched == Touched(met=frozenset("m"))
         new = await store_beside(handle, "t", Beside(memories=[memory("n")], renewing=[0]))
         assert new.touched == Touched()
         assert (await handle.verify()).ok
@@ -138,7 +138,7 @@ class AheadContract(SegmentContract):
             (await store_beside(handle, "s", Beside(memories=rows))).touched.met
             for rows in ([memory("a"), memory("b", key="k")], [memory("a")], [memory("c"), memory("d", key="k")])
         ]
-        assert met == [False, True, True]
+        assert met == [frozenset(), frozenset("a"), frozenset("bd")]
         rows = await known(handle, history=True)
         traces = [Trace(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"]
         await store.put_traces(workspace, made.number, traces)

@@ -102,7 +102,9 @@ class Appender:
         if head is not None and tried:
             stored = read_records(connection, place, tried[0].position, tried[-1].position)
             if [record.hash for record in stored] == [record.hash for record in tried]:
-                return Appended(tried, False, Touched(met=True))  # what it did then was not told
+                # What it did then was not told.
+                said = request.beside.memories if request.beside is not None else ()
+                return Appended(tried, False, Touched(frozenset(row.id for row in said)))
         if request.key is not None and head is not None:
             found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
             if found is not None:
