@@ -87,17 +87,17 @@ class Pool:
         return read_memory(self.pool, "", columns)
 
     def put_trace(self, row: MemoryRow, generations: Sequence[int], generation: int, trace: Trace) -> None:
-        """What is searched of a row: a change of it."""
-        check = checksum(generation, self.pid, row.number, trace.words, trace.vector)
-        values = (generation, self.pid, row.number, trace.words, trace.vector, check)
-        self._connection.execute(M.put_trace, values)
+        """What is searched of a row, written at once: a change of it, and of nothing that finds it."""
+        values = (generation, self.pid, row.number, trace.words, trace.vector)
+        self._connection.execute(M.put_trace, (*values, checksum(*values)))
         traced = {generation}
         if len(generations) > 1:
             rows: Any = self._connection.execute(M.generations_traced, (self.pid, row.number, self._workspace))
             traced = {there for (there,) in rows}
-        upto = traced_upto(generations, traced)
-        self._inner[row.number] = (self._inner[row.number][0], upto)
-        self.ledger.put(self.ledger.changed.get(row.number, row))
+        self.ledger.changes += 1
+        marks = (self.ledger.changes, traced_upto(generations, traced))
+        fields = (row.number, self.pid, row.id, self._inner[row.number][0], *row[3:17], *marks)
+        self._connection.execute(M.mark_traced, (*marks, checksum(*fields), row.number))
 
     def write(self, sid: int) -> list[tuple[int, int]]:
         """Store all changes; new rows are of this session. Gives the sizes of the traces that went with what was
@@ -135,10 +135,13 @@ class Pools(dict[bytes, Pool]):
 
     def find(self, number: int) -> MemoryRow | None:
         """A row of this workspace, to be changed."""
-        found = _one(self._connection, M.find_number, (number,))
-        if found is None or found[0] != self._workspace:
-            return None
-        return self[found[1]].taken(found[2:])
+        return next(iter(self.all([number])), None)
+
+    def all(self, numbers: Sequence[int]) -> list[MemoryRow]:
+        """Rows of this workspace, to be changed; without those that are not there."""
+        values = {"workspace": self._workspace, "numbers": json.dumps(numbers)}
+        rows: Any = self._connection.execute(M.find_numbers, values).fetchall()
+        return [self[pool].taken(row) for pool, *row in rows]
 
     def write(self, sid: int = 0) -> list[tuple[int, int]]:
         """Store all changes, as `Pool.write` does."""
@@ -271,11 +274,11 @@ class Remembering:
             if generation not in generations:
                 return  # dropped meanwhile: nobody would remove them
             pools = Pools(connection, workspace)
+            rows = {row.number: row for row in pools.all([trace.number for trace in traces])}
             for trace in traces:
-                row = pools.find(trace.number)
+                row = rows.get(trace.number)
                 if row is not None and row.id and row.intact:
                     pools[row.pool].put_trace(row, generations, generation, trace)
-            pools.write()
 
         await self._write(work)
 

@@ -24,9 +24,11 @@ SELECT * FROM holdfast_memories WHERE id = ? AND pid = ? AND closed IS NULL AND 
 -- The current memories of a key.
 SELECT * FROM holdfast_memories WHERE pid = ? AND key = ? AND closed IS NULL AND key IS NOT NULL;
 
--- name: find_number
--- One row, with its workspace.
-SELECT p.workspace, p.pool, m.* FROM holdfast_memories m JOIN holdfast_pools p ON p.pid = m.pid WHERE m.number = ?;
+-- name: find_numbers
+-- Some rows of a workspace.
+SELECT p.pool, m.* FROM json_each(:numbers) n
+CROSS JOIN holdfast_memories m ON m.number = n.value
+CROSS JOIN holdfast_pools p ON p.pid = m.pid WHERE p.workspace = :workspace;
 
 -- name: last_number
 -- The number of the newest memory.
@@ -113,6 +115,10 @@ WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace
 INSERT INTO holdfast_traces (generation, pid, number, words, vector, checksum) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (generation, pid, number) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
+
+-- name: mark_traced
+-- A memory has a trace. No index by which it is found is touched.
+UPDATE holdfast_memories SET changed = ?, traced = ?, checksum = ? WHERE number = ?;
 
 -- name: read_traces
 -- What is searched of the current memories of a pool.
