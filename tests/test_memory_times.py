@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from datetime import date
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.memory import times
 from holdfast.memory.ranking import Question
 from holdfast.memory.times import closeness, spans
 from holdfast.memory.traces import TIMES_CAP, read_gist
@@ -99,9 +101,33 @@ def test_closeness_is_one_where_they_meet_and_falls_with_distance() -> None:
     assert longer.tolist() == [1]
 
 
+_SAID = """
+    last past previous this next coming on in of since during year by until before after from the early late mid a an
+    couple few several two ten 3 31st 12 1999 2024 2024-02-30 2023-05-07 day days week weekend month years ago back
+    earlier may May Mar march Sept december fall spring winter Monday friday new year's eve valentine's
+    independence halloween christmas yesterday night today tonight morning afternoon evening tomorrow . , maybe
+"""
+WORDS = [*_SAID.split(), "valentine\u2019s", "\u0664", "\u017fummer", "wee\u212a", "fr\u0131day"]
+
+
 @given(st.text(), st.dates())
 def test_any_text_on_any_day_is_read(text: str, on: date) -> None:
     assert all(span.start <= span.end for span in spans(text, on))
+
+
+def test_letters_that_fold_to_others_are_read_as_those() -> None:
+    (summer,) = spans("in \u017fummer", ON)
+    assert (str(summer.start), str(summer.end)) == ("2022-06-01", "2022-08-31")
+    assert spans("on fr\u0131day, or the wee\u212a before", ON) == ()
+
+
+@given(st.lists(st.sampled_from([*WORDS, *(text for text, _, _ in CASES)]), max_size=9), st.booleans(), st.dates())
+def test_no_hint_hides_a_time(words: list[str], shouted: bool, on: date) -> None:
+    text = " ".join(words).upper() if shouted else " ".join(words)
+    every = tuple((pattern, reader, ("",)) for pattern, reader, _ in times._READERS)
+    with patch.multiple(times, _READERS=every, _may_name_a_time=lambda _: True):
+        expected = spans(text, on)
+    assert spans(text, on) == expected
 
 
 @given(st.sampled_from([text for text, _, _ in CASES]), st.dates(date(1990, 1, 1), date(2090, 1, 1)))

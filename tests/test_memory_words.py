@@ -8,7 +8,8 @@ from itertools import product
 
 import pytest
 
-from holdfast.memory.words import content_words, number_of, query_terms, stem, terms
+from holdfast.memory.traces import read_gist
+from holdfast.memory.words import number_of, query_terms, stem, terms
 
 
 def test_forms_of_a_word_share_a_stem() -> None:
@@ -28,7 +29,8 @@ def test_a_question_of_stop_words_alone_keeps_them() -> None:
 
 
 def test_thanks_has_less_to_say_than_a_statement() -> None:
-    assert content_words("Oh, so it is!") < content_words("Bought a red bicycle")
+    thanks, statement = (read_gist({"content": said}, 0) for said in ("Oh, so it is!", "Bought a red bicycle"))
+    assert thanks.substance < statement.substance
 
 
 def test_letters_of_any_language_are_words() -> None:

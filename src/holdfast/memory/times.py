@@ -96,7 +96,7 @@ def _one(day: date) -> Span:
 
 
 def _day_of_month(found: re.Match[str], on: date) -> Span | None:
-    month, day = _MONTHS[found["month"].lower()], int(found["day"])
+    month, day = _MONTHS[found["month"].casefold()], int(found["day"])
     if found["year"]:
         return _one(date(int(found["year"]), month, day))
     this = date(on.year, month, day)
@@ -108,7 +108,7 @@ def _iso(found: re.Match[str], on: date) -> Span | None:
 
 
 def _named_month(found: re.Match[str], on: date) -> Span | None:
-    month, which = _MONTHS[found["month"].lower()], (found["which"] or "").lower()
+    month, which = _MONTHS[found["month"].casefold()], (found["which"] or "").casefold()
     if found["year"]:
         return _part_of_month(_month(int(found["year"]), month), which)
     if which == "next":
@@ -128,7 +128,7 @@ def _bare_year(found: re.Match[str], on: date) -> Span | None:
 
 
 def _named_season(found: re.Match[str], on: date) -> Span | None:
-    first, which = _SEASONS[found["season"].lower()], (found["which"] or "").lower()
+    first, which = _SEASONS[found["season"].casefold()], (found["which"] or "").casefold()
     if found["year"]:
         return _season(int(found["year"]), first)
     if which == "next":
@@ -140,11 +140,11 @@ def _named_season(found: re.Match[str], on: date) -> Span | None:
 
 
 def _holiday(found: re.Match[str], on: date) -> Span | None:
-    month, day = _HOLIDAYS[found["holiday"].lower().replace("\u2019", "'")]
+    month, day = _HOLIDAYS[found["holiday"].casefold().replace("\u2019", "'")]
     if found["year"]:
         return _one(date(int(found["year"]), month, day))
     this = date(on.year, month, day)
-    back = this > on and (found["which"] or "").lower() not in ("this", "next")
+    back = this > on and (found["which"] or "").casefold() not in ("this", "next")
     return _one(this.replace(year=on.year - back))
 
 
@@ -162,7 +162,7 @@ _DAY_WORDS = {
 
 
 def _day_word(found: re.Match[str], on: date) -> Span | None:
-    return _one(on + timedelta(days=_DAY_WORDS[found["word"].lower()]))
+    return _one(on + timedelta(days=_DAY_WORDS[found["word"].casefold()]))
 
 
 def _ago(found: re.Match[str], on: date) -> Span | None:
@@ -175,14 +175,14 @@ def _ahead(found: re.Match[str], on: date) -> Span | None:
 
 def _amount(words: str) -> tuple[int, bool]:
     """The number that is meant, and whether it is only roughly so."""
-    plain = re.sub(r"^(a|the) (?=couple|few)", "", words.lower())
+    plain = re.sub(r"^(a|the) (?=couple|few)", "", words.casefold())
     if plain in _VAGUE:
         return _VAGUE[plain], True
     return int(plain) if plain.isdigit() else _NUMBERS[plain], False
 
 
 def _shifted(found: re.Match[str], on: date, sign: int) -> Span | None:
-    (count, vague), unit = _amount(found["count"]), found["unit"].lower()
+    (count, vague), unit = _amount(found["count"]), found["unit"].casefold()
     if unit == "month":
         near = _months_on(on, sign * count)
         return _widened(near, 30) if vague else near
@@ -202,12 +202,12 @@ def _widened(span: Span, days: int) -> Span:
 
 def _past_stretch(found: re.Match[str], on: date) -> Span | None:
     count, _ = _amount(found["count"])
-    return Span(on - timedelta(days=count * _UNITS[found["unit"].lower()]), on)
+    return Span(on - timedelta(days=count * _UNITS[found["unit"].casefold()]), on)
 
 
 def _near_unit(found: re.Match[str], on: date) -> Span | None:
-    step = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}[found["which"].lower()]
-    match found["unit"].lower():
+    step = {"last": -1, "past": -1, "previous": -1, "this": 0, "next": 1, "coming": 1}[found["which"].casefold()]
+    match found["unit"].casefold():
         case "week":
             return _week(on, step)
         case "weekend":
@@ -220,7 +220,7 @@ def _near_unit(found: re.Match[str], on: date) -> Span | None:
 
 
 def _near_weekday(found: re.Match[str], on: date) -> Span | None:
-    weekday, which = _WEEKDAYS[found["weekday"].lower()], (found["which"] or "").lower()
+    weekday, which = _WEEKDAYS[found["weekday"].casefold()], (found["which"] or "").casefold()
     if which in ("next", "this", "coming"):
         return _one(on + timedelta(days=(weekday - on.weekday()) % 7 or 7))
     return _one(on - timedelta(days=(on.weekday() - weekday) % 7 or 7))
@@ -228,23 +228,42 @@ def _near_weekday(found: re.Match[str], on: date) -> Span | None:
 
 _Reader = Callable[[re.Match[str], date], Span | None]
 _WHICH = r"(?:(?P<which>last|this|next|early|late|mid)[\s-]+)?"
-# The longest way of saying a day comes first: what one reader has taken is hidden from those below it.
-_READERS: tuple[tuple[re.Pattern[str], _Reader], ...] = tuple(
-    (re.compile(r"(?<![\w-])" + pattern, re.IGNORECASE), reader)
-    for pattern, reader in (
-        (r"(?P<year>(?:19|20)\d\d)-(?P<m>[01]\d)-(?P<d>[0-3]\d)(?!\d)", _iso),
-        (rf"{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?", _day_of_month),
-        (rf"{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d)(?:,?\s+{_YEAR})?", _day_of_month),
-        (rf"{_WHICH}{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?", _named_month),
-        (rf"{_WHICH}(?P<season>{'|'.join(_SEASONS)})\b(?:,?\s+(?:of\s+)?{_YEAR})?", _named_season),
-        (rf"{_WHICH}{_HOLIDAY}(?:,?\s+{_YEAR})?", _holiday),
-        (rf"(?P<word>{'|'.join(_DAY_WORDS)})\b", _day_word),
-        (rf"{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b", _ago),
-        (rf"(?:the\s+)?(?:last|past)\s+{_COUNT}\s+{_UNIT}", _past_stretch),
-        (rf"in\s+{_COUNT}\s+{_UNIT}", _ahead),
-        (r"(?P<which>last|past|previous|this|next|coming)\s+(?P<unit>weekend|week|month|year)\b", _near_unit),
-        (rf"(?:(?P<which>last|this|next|coming|on|past)\s+){_WEEKDAY}", _near_weekday),
-        (rf"(?:in|of|since|during|year|by|until|before|after|from)\s+{_YEAR}", _bare_year),
+_SHORT_MONTHS = tuple(sorted({name[:3] for name in _MONTHS}))
+_UNIT_HINTS = ("day", "week", "month", "year")
+# The longest way of saying a day comes first: what one reader has taken is hidden from those below it. None finds
+# anything in a text without one of its hints.
+_READERS: tuple[tuple[re.Pattern[str], _Reader, tuple[str, ...]], ...] = tuple(
+    (re.compile(r"(?<![\w-])" + pattern, re.IGNORECASE), reader, hints)
+    for pattern, reader, hints in (
+        (r"(?P<year>(?:19|20)\d\d)-(?P<m>[01]\d)-(?P<d>[0-3]\d)(?!\d)", _iso, ("19", "20")),
+        (rf"{_DAY}\s+(?:of\s+)?{_MONTH}(?:,?\s+{_YEAR})?", _day_of_month, _SHORT_MONTHS),
+        (rf"{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d)(?:,?\s+{_YEAR})?", _day_of_month, _SHORT_MONTHS),
+        (rf"{_WHICH}{_MONTH}(?:,?\s+(?:of\s+)?{_YEAR})?", _named_month, _SHORT_MONTHS),
+        (
+            rf"{_WHICH}(?P<season>{'|'.join(_SEASONS)})\b(?:,?\s+(?:of\s+)?{_YEAR})?",
+            _named_season,
+            tuple(_SEASONS),
+        ),
+        (
+            rf"{_WHICH}{_HOLIDAY}(?:,?\s+{_YEAR})?",
+            _holiday,
+            ("new year", "valentine", "independence", "halloween", "christmas"),
+        ),
+        (
+            rf"(?P<word>{'|'.join(_DAY_WORDS)})\b",
+            _day_word,
+            ("day", "night", "morning", "afternoon", "evening", "tomorrow"),
+        ),
+        (rf"{_COUNT}\s+{_UNIT}\s+(?:ago|back|earlier)\b", _ago, ("ago", "back", "earlier")),
+        (rf"(?:the\s+)?(?:last|past)\s+{_COUNT}\s+{_UNIT}", _past_stretch, ("last", "past")),
+        (rf"in\s+{_COUNT}\s+{_UNIT}", _ahead, _UNIT_HINTS),
+        (
+            r"(?P<which>last|past|previous|this|next|coming)\s+(?P<unit>weekend|week|month|year)\b",
+            _near_unit,
+            _UNIT_HINTS,
+        ),
+        (rf"(?:(?P<which>last|this|next|coming|on|past)\s+){_WEEKDAY}", _near_weekday, ("day",)),
+        (rf"(?:in|of|since|during|year|by|until|before|after|from)\s+{_YEAR}", _bare_year, ("19", "20")),
     )
 )
 _EARLIER_OR_LATER = re.compile(
@@ -276,18 +295,17 @@ _MARKED = re.compile(
 
 
 _HINTS = (
-    *("day", "week", "month", "year", "night", "morning", "afternoon", "evening", "tomorrow"),
+    *(*_UNIT_HINTS, "night", "morning", "afternoon", "evening", "tomorrow"),
     *("valentine", "halloween", "christmas", *_SEASONS),
 )
-_FAINT_HINTS = ("ago", *sorted({name[:3] for name in _MONTHS}))
+_FAINT_HINTS = ("ago", *_SHORT_MONTHS)
 _FAINT_HINT = re.compile(r"ago\b|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b")
 _TWO_DIGITS = re.compile(r"\d\d")
 
 
-def _may_name_a_time(text: str) -> bool:
+def _may_name_a_time(plain: str) -> bool:
     """Without one of the hints no reader finds anything: most texts name no time, and are done with here. To look for
     each hint apart is several times as quick as for all of them at once."""
-    plain = text.casefold()
     if _TWO_DIGITS.search(plain) or any(hint in plain for hint in _HINTS):
         return True
     return any(hint in plain for hint in _FAINT_HINTS) and _FAINT_HINT.search(plain) is not None
@@ -295,11 +313,14 @@ def _may_name_a_time(text: str) -> bool:
 
 def spans(text: str, on: date) -> tuple[Span, ...]:
     """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
-    if not _may_name_a_time(text):
+    plain = text.casefold()
+    if not _may_name_a_time(plain):
         return ()
     found: list[tuple[int, Span]] = []
     rest = text
-    for pattern, read in _READERS:
+    for pattern, read, hints in _READERS:
+        if not any(hint in plain for hint in hints):
+            continue
         for match in pattern.finditer(rest):
             if _is_another_word(match):
                 continue
@@ -312,11 +333,12 @@ def spans(text: str, on: date) -> tuple[Span, ...]:
 
 
 def _read(read: _Reader, match: re.Match[str], rest: str, on: date) -> tuple[int, Span | None]:
-    """Where it begins, and what the reader makes of it; nothing for a day that no calendar has (30 February)."""
+    """Where it begins, and what the reader makes of it; nothing for a day that no calendar has (30 February), or for
+    letters that only look like those of a name (a dotless i)."""
     try:
         span = read(match, on)
         return (match.start(), None) if span is None else _moved(rest, match.start(), span)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, KeyError):
         return match.start(), None
 
 
@@ -339,12 +361,12 @@ def _moved(text: str, start: int, span: Span) -> tuple[int, Span]:
     lead = _EARLIER_OR_LATER.search(text[first:start])
     if lead is None:
         return start, span
-    sign = -1 if lead["way"].lower() == "before" else 1
+    sign = -1 if lead["way"].casefold() == "before" else 1
     edge = span.start if sign < 0 else span.end
     if lead["weekday"]:
-        distance = (sign * (_WEEKDAYS[lead["weekday"].lower()] - edge.weekday())) % 7 or 7
+        distance = (sign * (_WEEKDAYS[lead["weekday"].casefold()] - edge.weekday())) % 7 or 7
         return first + lead.start(), _one(edge + timedelta(days=sign * distance))
-    days = {"day": 1, "week": 7, "weekend": 7, "month": 31, "year": 366}[lead["unit"].lower()]
+    days = {"day": 1, "week": 7, "weekend": 7, "month": 31, "year": 366}[lead["unit"].casefold()]
     begin, end = sorted((edge + timedelta(days=sign), edge + timedelta(days=sign * days)))
     return first + lead.start(), Span(begin, end)
 

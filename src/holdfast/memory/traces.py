@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..journal.events import moment
 from ..ports import Sought
 from .times import MONTHS, spans
-from .words import content_words, number_of, terms
+from .words import STOP_WORDS, number_of_word, split
 
 Vector = NDArray[np.float32]
 READ_UPTO = 20_000
@@ -57,19 +57,27 @@ def read_gist(data: Mapping[str, Any], time: int) -> Gist:
     speaker = data.get("speaker") or ""
     text = data["content"][:READ_UPTO]
     titled = f"{data['title']}\n{text}" if data.get("title") else text
-    dated = f"{on.day} {MONTHS[on.month - 1]} {on.year}"
-    counted = Counter(number_of(term) for term in terms(f"{dated} {speaker} {titled}"))
+    words = split(titled)
+    counted = Counter(_numbers_around(on, speaker))
+    counted.update(map(number_of_word, words))
     found = sorted(counted)
+    carrying = {number_of_word(word) for word in words if word not in STOP_WORDS}
     return Gist(
         terms=np.array(found, dtype="<u4").tobytes(),
-        counts=bytes(min(255, counted[term]) for term in found),
+        counts=bytes([min(255, counted[term]) for term in found]),
         length=counted.total(),
         told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
-        substance=min(SUBSTANCE_CAP, content_words(titled)),
+        substance=min(SUBSTANCE_CAP, len(carrying)),  # what tells "Thanks!" from a statement
         asks="?" in text,
         speaker=speaker,
         metadata=data.get("metadata"),
     )
+
+
+@lru_cache(maxsize=1024)
+def _numbers_around(on: dt.date, speaker: str) -> tuple[int, ...]:
+    """The numbers of the terms that a text is found by beside its own: those of its day and of who said it."""
+    return tuple(map(number_of_word, split(f"{on.day} {MONTHS[on.month - 1]} {on.year} {speaker}")))
 
 
 def pack(gist: Gist) -> bytes:

@@ -43,28 +43,30 @@ def stem(word: str) -> str:
     return str(_stemmers.english.stemWord(word))
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
+    """The words of a text in their order, in lower case."""
     return _WORD.findall(_POSSESSIVE.sub(" ", text.lower()))
 
 
 def terms(text: str) -> list[str]:
     """The stems of a text in their order, stop words included."""
-    return [stem(word) for word in _split(text)]
+    return [stem(word) for word in split(text)]
 
 
 def query_terms(question: str) -> tuple[str, ...]:
     """The distinct stems that a question is searched by; all of its words where it has only stop words."""
-    words = _split(question)
+    words = split(question)
     wanted = [word for word in words if word not in STOP_WORDS] or words
     return tuple(dict.fromkeys(stem(word) for word in wanted))
-
-
-def content_words(text: str) -> int:
-    """How many different words that carry meaning a text has: what tells "Thanks!" from a statement."""
-    return len({stem(word) for word in _split(text) if word not in STOP_WORDS})
 
 
 @lru_cache(maxsize=65536)
 def number_of(term: str) -> int:
     """The number under which a term is stored: 32 bits of it tell all words of a language apart."""
     return crc32(term.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=65536)
+def number_of_word(word: str) -> int:
+    """The number of the term of a word."""
+    return number_of(stem(word))
