@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 from programs.children import Nursery
-from programs.minds import DIMS, open_mind, vectors_of
+from programs.minds import DIMS, come_to_rest, open_mind, vectors_of
 
 import holdfast
 from holdfast.embedders import CallableEmbedder
@@ -43,7 +43,7 @@ def fill(hf: holdfast.Holdfast, clock: FakeClock, count: int = SAID) -> None:
         else:
             details: Any = {"metadata": {"part": number % 3}, "importance": number / 100}
             hf.memory.remember(f"The boat {number} is painted in colour {number % 7}", subject="ada", **details)
-    hf.memory.catch_up()
+    come_to_rest(hf)
 
 
 def asked(hf: holdfast.Holdfast) -> list[Any]:
@@ -146,7 +146,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert not {gone.content, old.content} & set(texts)
         fill(hf, clock, 0)
         hf.memory._core.mind.indexing._segmenting._looked.clear()
-        hf.memory.catch_up()
+        come_to_rest(hf)
         assert len(spans(hf)) >= held, "the gap is filled again"
         assert hf.verify().ok
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
@@ -195,7 +195,7 @@ def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, cloc
     with open_mind(str(tmp_path / "agent.db"), clock=clock) as hf:
         for number in range(20):
             hf.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
-        hf.memory.catch_up()
+        come_to_rest(hf)
         assert spans(hf) == []
         assert len(hf.memory.recall("note", session="s", limit=50)) == 20
 
@@ -210,7 +210,7 @@ def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeCloc
     with open_mind(address, clock=clock, embedder=other) as hf:
         list(hf.memory.reindex())
         assert spans(hf) == []
-        hf.memory.catch_up()
+        come_to_rest(hf)
         assert spans(hf)
         expected = asked(hf)
         assert hf.verify().ok
@@ -226,7 +226,7 @@ def test_a_kill_while_packing_loses_nothing(tmp_path: Path, nursery: Nursery, po
     assert child.wait() == -signal.SIGKILL, child.complaint()
     with open_mind(address) as hf:
         assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 40
-        hf.memory.catch_up()
+        come_to_rest(hf)
         assert len(spans(hf)) >= 2
         assert hf.verify().ok
     with open_mind(address) as hf:

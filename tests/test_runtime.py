@@ -29,11 +29,12 @@ def test_work_is_done_while_something_else_is(run: Run) -> None:
         assert met.wait(20)
         return "done"
 
-    async def other() -> None:
+    async def other() -> str:
         assert begun.wait(20)
         met.set()
+        return "too"
 
-    assert run(meanwhile(work, other())) == "done"
+    assert run(meanwhile(work, other())) == ("done", "too")
 
 
 def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:

@@ -294,7 +294,6 @@ class AsyncMemories:
     async def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
         await self.mind.indexing.catch_up()
-        await self.mind.indexing.pack()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 from .errors import SuspendedInSync
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class _Thread(threading.local):
@@ -47,19 +48,23 @@ async def aside(work: Callable[[], T]) -> T:
     return work() if is_driven() else await asyncio.to_thread(work)
 
 
-async def meanwhile(work: Callable[[], T], other: Coroutine[Any, Any, None]) -> T:
-    """Do blocking work on a thread, and something else here until it is done. Raises what either raises, when both have
-    ended."""
+async def meanwhile(work: Callable[[], T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Do blocking work on a thread, and something else here until it is done; what both give. Raises what either
+    raises, when both have ended."""
     if is_driven():
         with ThreadPoolExecutor(1, thread_name_prefix="holdfast-meanwhile") as threads:
-            done = threads.submit(work)
-            await other
-            return done.result()
+            try:
+                done = threads.submit(work)
+            except RuntimeError:  # no new threads: the interpreter is about to end
+                beside = await other
+                return work(), beside
+            beside = await other
+            return done.result(), beside
     result, beside = await asyncio.gather(asyncio.to_thread(work), other, return_exceptions=True)
     for one in (beside, result):
         if isinstance(one, BaseException):
             raise one
-    return cast("T", result)
+    return cast("T", result), cast("U", beside)
 
 
 async def pause(seconds: float) -> None:

@@ -16,6 +16,7 @@ from holdfast.memory import (
     mind,  # noqa: F401 - loaded once, so that no child has to
     segmenting,
 )
+from holdfast.runtime import drive
 
 from .children import pass_gate
 
@@ -45,6 +46,12 @@ def contents(found: Any) -> list[str]:
 def open_mind(address: str, **settings: Any) -> holdfast.Holdfast:
     """A handle with the small embedder."""
     return holdfast.open(address, **{"embedder": EMBEDDER, **settings})
+
+
+def come_to_rest(hf: holdfast.Holdfast) -> None:
+    """Make all vectors, and pack what there is to pack."""
+    hf.memory.catch_up()
+    drive(hf.memory._core.mind.indexing.pack())
 
 
 @holdfast.step(in_doubt="rerun")
@@ -88,7 +95,7 @@ def pack_all(say: Say, address: str, count: int) -> None:
         hf.memory._core.mind.indexing._ending.set()  # nothing in the background
         for number in range(count):
             hf.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
-        hf.memory.catch_up()
+        come_to_rest(hf)
         say("packed")
 
 

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.memory import segmenting
 
 from .children import until
-from .minds import open_mind
+from .minds import come_to_rest, open_mind
 
 OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
 """The second one has what quoting can go wrong with."""
@@ -56,7 +56,7 @@ def live(hf: holdfast.Holdfast) -> Nowhere:
     hf.memory.recall("sun", subject="ada")
     usual, segmenting.LEAST = segmenting.LEAST, 1
     try:
-        hf.memory.catch_up()  # packs what is there
+        come_to_rest(hf)
     finally:
         segmenting.LEAST = usual
     session.fork("branch", at=1).append("note", f"in the branch of {hf.workspace}")

@@ -116,7 +116,8 @@ class Embedding:
             return vector
 
         try:
-            return await meanwhile(work, ahead.meanwhile())
+            vector, _ = await meanwhile(work, ahead.meanwhile())
+            return vector
         finally:
             self._room.release()
 

@@ -9,21 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from ..crashpoints import reach
-from ..errors import EmbedderFailed, HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
+from ..errors import HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
 from ..journal.journal import Journal
 from ..ports import Seeker, Sought
-from ..runtime import Turn, aside, drive
+from ..runtime import Turn, drive
 from .embedding import Embedding
 from .segmenting import Segmenting
 from .texts import Texts
-from .traces import PackedVector, code_bits, code_of, pack_vectors, said, sought
+from .traces import code_bits, code_of, sought
+from .tracing import Tracing
 
-BATCH = 32
-"""Memories that are embedded together, at first. While there are more there will be four times as many, as long as that
-is quick: a transaction for each few would take longer than the rest."""
-_LARGEST_BATCH = 2_048
-_QUICK = 0.5
-"""Seconds that a batch may take before the next is not larger; after four times as long it is half of that."""
 _BATCH_TAKES = 30.0
 """Seconds that whoever makes vectors waits for another thread's batch: both would take the same memories, and embed
 them twice."""
@@ -45,14 +40,13 @@ class Indexing:
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
+        self._tracing = Tracing(journal, texts, embedding)
         self._segmenting = Segmenting(journal, texts, embedding)
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._batch_size = BATCH
-        self._unreadable: set[int] = set()
-        self._turn = Turn()
+        self._turn, self._packing = Turn(), Turn()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
         self._tending: threading.Thread | None = None
@@ -91,13 +85,13 @@ class Indexing:
             self._wanted.wait(_LOOK_EVERY)
 
     async def once(self) -> int:
-        """Make the traces of one batch; how many there were."""
+        """Make traces for a while; how many there were."""
         generation = await self._embedding.generation()
         if not generation:
             return 0
         taken = await self._turn.take(_BATCH_TAKES)
         try:
-            return await self._batch(generation)
+            return await self._tracing.some(generation, self._ending.is_set)
         finally:
             if taken:
                 self._turn.give_back()
@@ -150,7 +144,7 @@ class Indexing:
             raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
         store, workspace = self._journal.store, self._journal.workspace
         yield 0, await store.count_untraced(workspace, generation)
-        while made := await self._batch(generation):
+        async for made in self._tracing.batches(generation):
             if generation not in {one.number for one in await store.generations(workspace)}:
                 raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
             done += made
@@ -159,52 +153,6 @@ class Indexing:
             await store.seeker.tend(workspace, generation, code_bits(self._embedding.dims))
         await self._embedding.search_by(generation)
         reach("memory.reindexed")
-
-    async def _batch(self, generation: int) -> int:
-        store, workspace = self._journal.store, self._journal.workspace
-        began, size = time.monotonic(), self._batch_size
-        found = await store.untraced(workspace, generation, size + len(self._unreadable))
-        rows = [row for row in found if row.number not in self._unreadable]
-        if not rows:
-            return 0
-        texts = await self._texts.of(rows)
-        known = [row for row in rows if row.number in texts and row.intact]
-        # What is damaged must not stand in the way of what comes after it.
-        self._unreadable |= {row.number for row in rows} - {row.number for row in known}
-        vectors = await aside(lambda: self._vectors({row.number: said(texts[row.number]) for row in known}))
-        reach("memory.embedded")
-        traces = []
-        for row in known:
-            owner = await self._journal.landmarks.owner_of(row.owner)
-            if owner is not None and row.number in vectors:
-                gist = self._texts.gist(row, texts[row.number])
-                traces.append(self._texts.trace(row, gist, vectors[row.number], owner, generation))
-        await store.put_traces(workspace, generation, traces)
-        reach("memory.traced")
-        self._batch_size = _next_size(size, len(rows), time.monotonic() - began)
-        return len(rows)
-
-    def _vectors(self, texts: dict[int, str]) -> dict[int, PackedVector]:
-        """The vectors of some texts. One that the embedder refuses, as too long for it or otherwise, waits; it must not
-        keep all others waiting. Blocks. Raises `EmbedderFailed` if it gives none at all."""
-        try:
-            return self._embed(texts)
-        except EmbedderFailed:
-            if len(texts) < 2:
-                raise
-        newest, found = max(texts), dict[int, PackedVector]()
-        for number in sorted(texts, reverse=True):
-            try:
-                found |= self._embed({number: texts[number]})
-            except EmbedderFailed:
-                if number == newest:
-                    raise  # it is down: each of them would take its time to fail
-                self._unreadable.add(number)
-        return found
-
-    def _embed(self, texts: dict[int, str]) -> dict[int, PackedVector]:
-        vectors = self._embedding.embed_now(list(texts.values()))
-        return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
 
     async def catch_up(self) -> None:
         """Make all traces that are missing, now."""
@@ -216,8 +164,12 @@ class Indexing:
     async def pack(self) -> None:
         """Pack what came to rest, now."""
         generation = await self._embedding.generation()
-        if generation:
+        if not generation or not await self._packing.take(_BATCH_TAKES):
+            return
+        try:
             await self._segmenting.once(generation)
+        finally:
+            self._packing.give_back()
 
     async def waiting(self, generation: int | None = None) -> int:
         """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
@@ -262,12 +214,3 @@ class Indexing:
             thread.join(10)
         with suppress(HoldfastError):
             drive(self.flush())
-
-
-def _next_size(size: int, had: int, took: float) -> int:
-    """How many memories the next batch may have, after one of `size`."""
-    if had < size:
-        return BATCH
-    if took > 4 * _QUICK:
-        return max(BATCH, size // 2)
-    return min(_LARGEST_BATCH, size * 4) if took < _QUICK else size

@@ -1,0 +1,194 @@
+"""Traces in batches: what is done beside the embedding, and how large a batch is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs.minds import DIMS, contents, open_mind, vectors_of
+
+from holdfast.embedders import CallableEmbedder
+from holdfast.errors import EmbedderFailed
+from holdfast.memory import tracing
+from holdfast.memory.indexing import Indexing
+from holdfast.memory.segmenting import Segmenting
+from holdfast.memory.tracing import BATCH, _next_size
+from holdfast.runtime import drive
+
+COUNT = 3 * BATCH + 5
+
+
+def embedder(work: Callable[[Sequence[str]], Any]) -> CallableEmbedder:
+    return CallableEmbedder(work, name="minds", dims=DIMS)
+
+
+def facts(count: int = COUNT) -> list[str]:
+    return [f"fact {number}" for number in range(count)]
+
+
+def stored(address: str) -> None:
+    """Facts without vectors."""
+    with open_mind(address, embedder="none") as hf:
+        hf.memory.remember_all(facts())
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches that stay small, and nothing in the background."""
+    monkeypatch.setattr(tracing, "_LARGEST_BATCH", BATCH)
+    monkeypatch.setattr(Indexing, "start", lambda _: None)
+
+
+@pytest.mark.promise("S6")
+def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, read_ahead = threading.Semaphore(0), list[bool]()
+    original = tracing.Tracing._read
+
+    async def noted(*given: Any) -> Any:
+        batch = await original(*given)
+        if batch.rows:
+            read.release()
+        return batch
+
+    def work(texts: Sequence[str]) -> Any:
+        # Its own, and, while this one is under way, that of the batch after it; there is none after the last.
+        wanted = 1 if not read_ahead else 0
+        read_ahead.append(all(read.acquire(timeout=20) for _ in range(wanted + (len(texts) == BATCH))))
+        return vectors_of(texts)
+
+    address = str(tmp_path / "agent.db")
+    stored(address)
+    monkeypatch.setattr(tracing.Tracing, "_read", noted)
+    with open_mind(address, embedder=embedder(work)) as hf:
+        hf.memory.catch_up()
+        assert read_ahead == [True] * 4
+        assert hf.memory.waiting() == 0
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("S6", "S7")
+def test_each_is_embedded_once_and_stored_though_the_embedder_fails_in_between(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def work(texts: Sequence[str]) -> Any:
+        if len(asked) >= 2 * BATCH and "down" in mood:
+            raise EmbedderFailed("minds", "it is down")
+        asked.extend(texts)
+        return vectors_of(texts)
+
+    address, mood = str(tmp_path / "agent.db"), ["down"]
+    stored(address)
+    with open_mind(address, embedder=embedder(work)) as hf:
+        with pytest.raises(EmbedderFailed):
+            hf.memory.catch_up()
+        assert hf.memory.waiting() == COUNT - 2 * BATCH, "what was embedded before is stored"
+        mood.clear()
+        hf.memory.catch_up()
+        assert sorted(asked) == sorted(facts())
+        assert hf.memory.waiting() == 0
+        assert hf.verify().ok
+
+
+@pytest.mark.promise("S6")
+def test_what_comes_while_the_last_batch_is_embedded_is_embedded_too(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def work(texts: Sequence[str]) -> Any:
+        if "late" not in said:
+            said.append("late")
+            hf.memory.remember("a late fact")
+        return vectors_of(texts)
+
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+        hf.memory.remember("an early fact")
+        assert list(hf.memory.reindex())[-1] == (2, 0)
+
+
+@pytest.mark.promise("S6", "G3")
+def test_what_is_forgotten_or_said_again_while_it_is_embedded_stays_so(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def work(texts: Sequence[str]) -> Any:
+        for fact in set(texts) & {"fact 1", "fact 40"}:
+            hf.memory.forget(ids[fact])
+            done.append(fact)
+        if "fact 70" in texts:
+            hf.memory.remember("fact 70", importance=0.9)
+        return vectors_of(texts)
+
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+        ids = {one.content: one.id for one in hf.memory.remember_all(facts())}
+        hf.memory.catch_up()
+        assert sorted(done) == ["fact 1", "fact 40"]
+        assert hf.memory.waiting() == 0
+        found = hf.memory.recall("fact", limit=COUNT).hits
+        assert sorted(contents(found)) == sorted(set(facts()) - set(done))
+        assert next(hit.memory for hit in found if hit.memory.content == "fact 70").importance == 0.9
+        assert hf.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("size", "had", "took", "following"),
+    [
+        (32, 32, 0.001, 128),
+        (128, 128, 0.16, 400),
+        (400, 400, 0.5, 400),
+        (400, 400, 1.0, 200),
+        (400, 3, 0.002, 400),
+        (400, 100, 2.0, BATCH),
+        (32, 32, 60.0, BATCH),
+        (1000, 1000, 0.0, 2_048),
+    ],
+)
+def test_a_batch_is_as_large_as_is_quick(
+    monkeypatch: pytest.MonkeyPatch, size: int, had: int, took: float, following: int
+) -> None:
+    monkeypatch.setattr(tracing, "_LARGEST_BATCH", 2_048)
+    assert _next_size(size, had, took) == following
+
+
+def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, most = [0], [0]
+    met = threading.Barrier(2)
+
+    async def once(*_: Any) -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.05)
+        inside[0] -= 1
+
+    with open_mind(str(tmp_path / "agent.db")) as hf:
+        indexing = hf.memory._core.mind.indexing
+        hf.memory.remember("a fact", fresh=True)
+        monkeypatch.setattr(Segmenting, "once", once)
+
+        def pack() -> None:
+            met.wait(20)
+            drive(indexing.pack())
+
+        threads = [threading.Thread(target=pack) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert most == [1]
+
+
+def test_at_the_end_of_a_process_a_memory_still_gets_its_vector(tmp_path: Path) -> None:
+    program = (
+        "import atexit, sys, holdfast, programs.minds as minds\n"
+        "hf = minds.open_mind(sys.argv[1])\n"
+        "def last():\n"
+        "    hf.memory.remember('a last fact', fresh=True)\n"
+        "    print(hf.memory.waiting())\n"
+        "    hf.close()\n"
+        "atexit.register(last)\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "agent.db")]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent, check=False)
+    assert (told.stdout.strip(), told.stderr) == ("0", "")
