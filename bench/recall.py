@@ -15,10 +15,11 @@ holdfast's embedder handed to it, in the first conversation: the first says what
 rest of it takes. That the vectors are the same is checked. All hold what was said in the conversations before, as a
 subject's, a user's or a collection's; mem0 looks through all of it for each question. Chroma takes minutes to take it
 in: with --peer-conversations 1 the peers are asked about the first conversation only. mem0 uses spaCy's English
-pipeline, which it downloads; --spacy-model brings it where it cannot. The rates of taking in are those of the first
-conversation, vectors included: all texts in one call (`remember_all`, a thousand at most) beside mem0 and Chroma, which
-are given one after the other, as mem0 goes through a list that way itself; `one_by_one` is with `remember`, each
-durable before the next. With --words nothing is embedded, and the peers are left out.
+pipeline, which it downloads; --spacy-model brings it where it cannot. The rates of taking in include the vectors: all
+texts of a conversation in one call (`remember_all`, a thousand at most) beside mem0 and Chroma, which are given one
+after the other, as mem0 goes through a list that way itself; `one_by_one` is with `remember`, each durable before the
+next. We take in each conversation before and after each peer does, and the ratio is the one in the middle of all
+conversations. With --words nothing is embedded, and the peers are left out.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ System = Callable[[Conversation], Timed | None]
 """Takes in a conversation and gives its search; None if it takes no part in this one."""
 Took = dict[tuple[str, int], float]
 """The seconds of each question: of which conversation, and which of it."""
+Rates = dict[str, list[float]]
+"""Memories taken in a second, by conversation."""
 
 LIMIT = 10
 MUST: dict[str, Must] = {
@@ -141,28 +144,29 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
     return take_in
 
 
-def taking_in(
-    embedder: Embedder, conversations: Sequence[Conversation], path: Path, *, together: bool
-) -> Iterator[float]:
-    """Memories a second of each conversation, durable, with their vectors: all in one call, or each durable before the
-    next. They are in one store, as a peer's are."""
-    with holdfast.open(path, embedder=embedder) as hf:
-        hf.memory.remember("warm", fresh=True)
-        for conversation in conversations:
-            turns = conversation.turns
-            began = time.perf_counter()
-            if together:
-                said = [{"content": turn.text, "speaker": turn.speaker} for turn in turns]
-                for start in range(0, len(said), 1000):
-                    hf.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
-            else:
-                for turn in turns:
-                    hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
-            hf.memory.catch_up()
-            yield len(turns) / (time.perf_counter() - began)
+def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
+    """Conversations into one store, as a peer's are, for the time that it takes: all memories in one call, or each
+    durable before the next. Notes how many a second were durable with their vectors."""
+    hf = stack.enter_context(holdfast.open(path, embedder=embedder))
+    hf.memory.remember("warm", fresh=True)
+
+    def take_in(conversation: Conversation) -> None:
+        turns = conversation.turns
+        began = time.perf_counter()
+        if together:
+            said = [{"content": turn.text, "speaker": turn.speaker} for turn in turns]
+            for start in range(0, len(said), 1000):
+                hf.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
+        else:
+            for turn in turns:
+                hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
+        hf.memory.catch_up()
+        rates.setdefault(conversation.name, []).append(len(turns) / (time.perf_counter() - began))
+
+    return take_in
 
 
-def theirs(child: Peer, rates: list[float], most: int) -> System:
+def theirs(child: Peer, rates: Rates, most: int) -> System:
     """A peer, which keeps the texts with speaker and date in them, of so many conversations. Notes how many texts it
     took in a second."""
 
@@ -174,7 +178,7 @@ def theirs(child: Peer, rates: list[float], most: int) -> System:
         if len(rates) == most:
             return None
         done = ordered(name=conversation.name, texts=[turn.memory for turn in conversation.turns])
-        rates.append(len(conversation.turns) / done["seconds"])
+        rates[conversation.name] = [len(conversation.turns) / done["seconds"]]
 
         def ask(question: str) -> tuple[Sequence[int], float]:
             done = ordered(name=conversation.name, question=question)
@@ -276,7 +280,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def compared(took: Mapping[str, Took], rates: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+def compared(took: Mapping[str, Took], rates: Mapping[str, Rates]) -> dict[str, float | None]:
     """Every figure of SPEED, each over the questions that both were asked; null for a peer that could not be had."""
     figures: dict[str, float | None] = dict.fromkeys(SPEED)
     for peer in PEERS:
@@ -284,15 +288,19 @@ def compared(took: Mapping[str, Took], rates: Mapping[str, Sequence[float]]) -> 
             both = [(took["holdfast"][asked], seconds) for asked, seconds in took[peer].items()]
             mine, other = map(statistics.median, zip(*both, strict=True))
             figures[f"recall_p50_vs_{peer}"] = mine / other
-            rate = {name: statistics.median(of_each) for name, of_each in rates.items() if of_each}
-            figures[f"ingest_vs_{peer}"] = rate["holdfast"] / rate[peer]
+            figures[f"ingest_vs_{peer}"] = _faster(rates["holdfast"], rates[peer])
             if peer == "mem0":
-                figures["ingest_one_by_one_vs_mem0"] = rate[ONE_BY_ONE] / rate[peer]
+                figures["ingest_one_by_one_vs_mem0"] = _faster(rates[ONE_BY_ONE], rates[peer])
     return figures
 
 
+def _faster(ours: Rates, peer: Rates) -> float:
+    """How many times as fast we take in a conversation, in the middle of those that the peer took in."""
+    return statistics.median(statistics.median(ours[name]) / statistics.median(rates) for name, rates in peer.items())
+
+
 def with_peers(
-    peers: Peers, folder: Path, rates: Mapping[str, list[float]], most: int, stack: ExitStack
+    peers: Peers, folder: Path, rates: Mapping[str, Rates], most: int, stack: ExitStack
 ) -> tuple[dict[str, System], list[str]]:
     """The peers that can be had, and what is to be known about them."""
     systems: dict[str, System] = {}
@@ -307,6 +315,22 @@ def with_peers(
             remarks = [] if same else [f"{peer} {ready['version']}, cosine with ours {ready['likeness']:.7f}"]
             notes += [*remarks, *(f"{name}: {remark}" for remark in ready["remarks"] if not same)]
     return systems, notes
+
+
+def between(
+    others: Mapping[str, System], embedder: Embedder, folder: Path, rates: Mapping[str, Rates], stack: ExitStack
+) -> dict[str, System]:
+    """The peers, and before and after each of those that count what we take in of the same conversation: a machine may
+    be twice as fast a minute later."""
+    found: dict[str, System] = {}
+    for place, (name, system) in enumerate([("", None), *others.items()]):
+        if system is not None:
+            found[name] = system
+        if not name.endswith(SAME):
+            for ours_, together in (("holdfast", True), (ONE_BY_ONE, False)):
+                path = folder / f"{ours_} {place}.db"
+                found[f"{ours_} {place}"] = taking_in(embedder, path, rates[ours_], stack, together=together)
+    return found
 
 
 def _crowded() -> str | None:
@@ -333,18 +357,18 @@ def main() -> None:
     loaded = None if given.words else load_embedder("minilm")
     conversations = read(given.data)
     most = min(max(given.peer_conversations, 0), len(conversations))
-    rates: dict[str, list[float]] = {name: [] for name in ("holdfast", ONE_BY_ONE, *PEERS)}
+    rates: dict[str, Rates] = {name: {} for name in ("holdfast", ONE_BY_ONE, *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         systems: dict[str, System] = {"holdfast_words": ours(None, folder), "fts5": full_text}
         wanted = loaded is not None and not given.no_peers and most > 0
         peers = Peers.install(given.peers, folder, RETRIEVERS) if wanted else Peers.none(folder, RETRIEVERS)
         if loaded is not None:
-            for name, together in (("holdfast", True), (ONE_BY_ONE, False)):
-                rates[name] += taking_in(loaded, conversations, folder / f"{name}.db", together=together)
             embedder = Remembered(loaded)
             systems = {"holdfast": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
         others, notes = with_peers(peers, folder, rates, most, stack)
+        if loaded is not None:
+            others = between(others, loaded, folder, rates, stack)
         results, took = measure(systems | others, conversations, peers.failed)
     first = next(iter(results))
     if most < len(conversations):
@@ -357,7 +381,8 @@ def main() -> None:
     if crowded := _crowded():
         notes.append(crowded)
     waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("holdfast", *PEERS)}
-    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": rates}
+    taken = {name: [rate for each in of_each.values() for rate in each] for name, of_each in rates.items()}
+    behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": taken}
     show("Speed", speed, SPEED, behind, notes)
     if given.json:
         beside = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}
