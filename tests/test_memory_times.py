@@ -108,6 +108,7 @@ _SAID = """
     independence halloween christmas yesterday night today tonight morning afternoon evening tomorrow . , maybe
 """
 WORDS = [*_SAID.split(), "valentine\u2019s", "\u0664", "\u017fummer", "wee\u212a", "fr\u0131day"]
+WORDS += ["earl\u0131er", "earl\u0130er", "June\u0345", "\u0345june", "\u017fep"]
 
 
 @given(st.text(), st.dates())
@@ -118,6 +119,8 @@ def test_any_text_on_any_day_is_read(text: str, on: date) -> None:
 def test_letters_that_fold_to_others_are_read_as_those() -> None:
     (summer,) = spans("in \u017fummer", ON)
     assert (str(summer.start), str(summer.end)) == ("2022-06-01", "2022-08-31")
+    (earlier,), (as_usual,) = spans("two days earl\u0131er", ON), spans("two days earlier", ON)
+    assert (earlier.start, earlier.end) == (as_usual.start, as_usual.end)
     assert spans("on fr\u0131day, or the wee\u212a before", ON) == ()
 
 
@@ -125,7 +128,7 @@ def test_letters_that_fold_to_others_are_read_as_those() -> None:
 def test_no_hint_hides_a_time(words: list[str], shouted: bool, on: date) -> None:
     text = " ".join(words).upper() if shouted else " ".join(words)
     every = tuple((pattern, reader, ("",)) for pattern, reader, _ in times._READERS)
-    with patch.multiple(times, _READERS=every, _may_name_a_time=lambda _: True):
+    with patch.multiple(times, _READERS=every, _may_name_a_time=lambda *_: True):
         expected = spans(text, on)
     assert spans(text, on) == expected
 

@@ -67,12 +67,11 @@ def test_the_old_vectors_are_searched_until_the_new_ones_are_complete(address: s
 @pytest.mark.promise("S6", "S7")
 def test_a_move_that_is_stopped_goes_on_where_it_was(address: str) -> None:
     fill(address, Counted("old"))
-    for _ in range(2):
-        with holdfast.open(address, embedder=Counted("new")) as hf:
-            steps = hf.memory.reindex()
-            for _ in range(2):
-                next(steps)
-            del steps
+    with holdfast.open(address, embedder=Counted("new")) as hf:
+        steps = hf.memory.reindex()
+        for _ in range(2):
+            next(steps)
+        del steps  # the first batch is stored, and the second is embedded
     last = Counted("new")
     with holdfast.open(address, embedder=last) as hf:
         steps = list(hf.memory.reindex())

@@ -7,17 +7,19 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from programs.minds import DIMS, contents, open_mind, vectors_of
 
+import holdfast
 from holdfast.embedders import CallableEmbedder
-from holdfast.errors import EmbedderFailed
+from holdfast.errors import EmbedderFailed, InvalidInput
 from holdfast.memory import tracing
 from holdfast.memory.indexing import Indexing
 from holdfast.memory.segmenting import Segmenting
-from holdfast.memory.tracing import BATCH, _next_size
+from holdfast.memory.tracing import BATCH
 from holdfast.runtime import drive
 
 COUNT = 3 * BATCH + 5
@@ -132,24 +134,99 @@ def test_what_is_forgotten_or_said_again_while_it_is_embedded_stays_so(tmp_path:
         assert hf.verify().ok
 
 
-@pytest.mark.parametrize(
-    ("size", "had", "took", "following"),
-    [
-        (32, 32, 0.001, 128),
-        (128, 128, 0.16, 400),
-        (400, 400, 0.5, 400),
-        (400, 400, 1.0, 200),
-        (400, 3, 0.002, 400),
-        (400, 100, 2.0, BATCH),
-        (32, 32, 60.0, BATCH),
-        (1000, 1000, 0.0, 2_048),
-    ],
-)
-def test_a_batch_is_as_large_as_is_quick(
-    monkeypatch: pytest.MonkeyPatch, size: int, had: int, took: float, following: int
-) -> None:
-    monkeypatch.setattr(tracing, "_LARGEST_BATCH", 2_048)
-    assert _next_size(size, had, took) == following
+@pytest.mark.promise("S6")
+def test_a_batch_is_as_large_as_is_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, batches = [0.0], list[Sequence[str]]()
+
+    def work(texts: Sequence[str]) -> Any:
+        batches.append(texts)
+        now[0] += sum(map(len, texts)) / 20_000  # so many characters a second
+        return vectors_of(texts)
+
+    monkeypatch.setattr(tracing, "_LARGEST_BATCH", 300)
+    monkeypatch.setattr(tracing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+        for count, length in ((900, 20), (1, 20), (90, 1_000), (200, 20)):
+            hf.memory.remember_all([f"{len(batches):03}, {at:03}".ljust(length, "x") for at in range(count)])
+            hf.memory.catch_up()
+    sizes = list(map(len, batches))
+    assert sizes[:5] == [BATCH, BATCH, 4 * BATCH, 4 * BATCH, 300], "four times as many while it is quick"
+    for texts in batches:
+        assert len(texts) <= BATCH or sum(map(len, texts)) <= 0.55 * 20_000
+    assert sizes[sizes.index(1) + 1] == BATCH, "of long ones no more than at first"
+    assert max(sizes[-3:]) > BATCH
+
+
+@pytest.mark.promise("S6")
+@pytest.mark.parametrize("refused", [0, 31, 32, 40, COUNT - 1])
+def test_what_an_embedder_refuses_keeps_nobody_waiting(tmp_path: Path, refused: int) -> None:
+    def work(texts: Sequence[str]) -> Any:
+        if f"fact {refused}" in texts:
+            raise EmbedderFailed("minds", "too long")
+        return vectors_of(texts)
+
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+        hf.memory.remember_all(facts())
+        hf.memory.catch_up()
+        assert hf.memory.waiting() == 1
+        assert "meaning" in hf.memory.recall("fact 33", limit=1).hits[0].parts
+
+
+@pytest.mark.promise("S6")
+def test_an_embedder_works_in_the_thread_that_asks_for_it(tmp_path: Path) -> None:
+    threads: list[int] = []
+
+    def work(texts: Sequence[str]) -> Any:
+        threads.append(threading.get_ident())
+        return vectors_of(texts)
+
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+        hf.memory.remember_all(facts())
+        hf.memory.catch_up()
+    assert len(threads) == 4
+    assert set(threads) == {threading.get_ident()}, "it may hold a lock that the embedder takes, too"
+
+
+@pytest.mark.promise("X11")
+def test_in_a_transaction_vectors_are_refused_and_nobody_hangs(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    @holdfast.step
+    def catch_up() -> None:
+        with holdfast.transaction():
+            with pytest.raises(InvalidInput, match="transaction open") as refused:
+                hf.memory.catch_up()
+            told.append(refused.value.hint)
+
+    @holdfast.task
+    def all_in_one() -> None:
+        catch_up()
+
+    with open_mind(str(tmp_path / "agent.db")) as hf:
+        hf.memory.remember("a fact", fresh=True)
+        hf.memory.remember_all(facts())
+        hf.run(all_in_one, id="run")
+        assert told
+        hf.memory.catch_up()
+        assert hf.memory.waiting() == 0
+
+
+@pytest.mark.promise("S6")
+def test_a_move_that_is_stopped_keeps_what_was_embedded(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def work(texts: Sequence[str]) -> Any:
+        asked.extend(texts)
+        return vectors_of(texts)
+
+    address = str(tmp_path / "agent.db")
+    stored(address)
+    for _ in range(4):
+        with open_mind(address, embedder=embedder(work)) as hf:
+            for done, _ in hf.memory.reindex():
+                if done:
+                    break
+    assert sorted(asked) == sorted(facts())
 
 
 def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar, cast
 
 from .errors import SuspendedInSync
@@ -23,6 +24,7 @@ U = TypeVar("U")
 
 class _Thread(threading.local):
     driving = 0
+    acting_for: int | None = None
 
 
 _thread = _Thread()
@@ -31,6 +33,11 @@ _thread = _Thread()
 def is_driven() -> bool:
     """Whether this thread steps a coroutine by hand, which must not suspend."""
     return _thread.driving > 0
+
+
+def who() -> int:
+    """The thread that waits for what is done here: this one, or the one that it works for."""
+    return _thread.acting_for or threading.get_ident()
 
 
 @contextmanager
@@ -49,22 +56,28 @@ async def aside(work: Callable[[], T]) -> T:
 
 
 async def meanwhile(work: Callable[[], T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Do blocking work on a thread, and something else here until it is done; what both give. Raises what either
-    raises, when both have ended."""
+    """Do blocking work, and something else of ours until it is done; what both give. Raises what either raises, when
+    both have ended. Under `drive` the work is done in place, as it may be the user's and need this very thread, and a
+    thread beside it does the other."""
     if is_driven():
         with ThreadPoolExecutor(1, thread_name_prefix="holdfast-meanwhile") as threads:
             try:
-                done = threads.submit(work)
+                done = threads.submit(copy_context().run, _act_for, who(), other)
             except RuntimeError:  # no new threads: the interpreter is about to end
                 beside = await other
                 return work(), beside
-            beside = await other
-            return done.result(), beside
+            result = work()
+            return result, done.result()
     result, beside = await asyncio.gather(asyncio.to_thread(work), other, return_exceptions=True)
     for one in (beside, result):
         if isinstance(one, BaseException):
             raise one
     return cast("T", result), cast("U", beside)
+
+
+def _act_for(thread: int, coroutine: Coroutine[Any, Any, T]) -> T:
+    _thread.acting_for = thread
+    return drive(coroutine)
 
 
 async def pause(seconds: float) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 
 from ..crashpoints import reach
 from ..errors import HoldfastError, InvalidInput, StoreBusy, StoreReadOnly
@@ -144,11 +144,12 @@ class Indexing:
             raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
         store, workspace = self._journal.store, self._journal.workspace
         yield 0, await store.count_untraced(workspace, generation)
-        async for made in self._tracing.batches(generation):
-            if generation not in {one.number for one in await store.generations(workspace)}:
-                raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
-            done += made
-            yield done, await store.count_untraced(workspace, generation)
+        async with aclosing(self._tracing.batches(generation)) as batches:
+            async for made in batches:
+                if generation not in {one.number for one in await store.generations(workspace)}:
+                    raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
+                done += made
+                yield done, await store.count_untraced(workspace, generation)
         if store.seeker is not None:  # before it is searched: without an index it would be slow until it has one
             await store.seeker.tend(workspace, generation, code_bits(self._embedding.dims))
         await self._embedding.search_by(generation)

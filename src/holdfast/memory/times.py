@@ -299,22 +299,22 @@ _HINTS = (
     *("valentine", "halloween", "christmas", *_SEASONS),
 )
 _FAINT_HINTS = ("ago", *_SHORT_MONTHS)
-_FAINT_HINT = re.compile(r"ago\b|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b")
+_FAINT_HINT = re.compile(r"ago\b|\b(?:" + "|".join(sorted(_MONTHS, key=len, reverse=True)) + r")\b", re.IGNORECASE)
 _TWO_DIGITS = re.compile(r"\d\d")
 
 
-def _may_name_a_time(plain: str) -> bool:
+def _may_name_a_time(text: str, plain: str) -> bool:
     """Without one of the hints no reader finds anything: most texts name no time, and are done with here. To look for
     each hint apart is several times as quick as for all of them at once."""
-    if _TWO_DIGITS.search(plain) or any(hint in plain for hint in _HINTS):
+    if _TWO_DIGITS.search(text) or any(hint in plain for hint in _HINTS):
         return True
-    return any(hint in plain for hint in _FAINT_HINTS) and _FAINT_HINT.search(plain) is not None
+    return any(hint in plain for hint in _FAINT_HINTS) and _FAINT_HINT.search(text) is not None
 
 
 def spans(text: str, on: date) -> tuple[Span, ...]:
     """The days named in `text`, as they are to be understood on the day `on`, in the order of the text."""
-    plain = text.casefold()
-    if not _may_name_a_time(plain):
+    plain = text.casefold().replace("\u0131", "i").replace("i\u0307", "i")  # all of which count as the same letter
+    if not _may_name_a_time(text, plain):
         return ()
     found: list[tuple[int, Span]] = []
     rest = text
@@ -350,7 +350,7 @@ would take the square of its length."""
 def _is_another_word(match: re.Match[str]) -> bool:
     """A bare "may", "march" or "fall" is a month or season only where it is marked as one."""
     word = match.group().strip().rstrip(".")
-    if word.lower() not in _DOUBTFUL:
+    if word.casefold() not in _DOUBTFUL:
         return False
     return _MARKED.search(match.string[max(0, match.start() - _LEAD) : match.start()]) is None
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from ..crashpoints import reach
@@ -16,13 +17,13 @@ from ..ports import MemoryRow
 from ..runtime import meanwhile
 from .embedding import Embedding
 from .texts import Texts
-from .traces import Gist, PackedVector, pack_vectors, said
+from .traces import READ_UPTO, Gist, PackedVector, pack_vectors, said
 
 BATCH = 32
-"""Memories that are embedded together at least, if there are so many."""
+"""Memories that are embedded together, at first, and however long they are."""
 _LARGEST_BATCH = 2_048
 _BATCH_TAKES = 0.5
-"""Seconds that a batch should take, at most: a transaction for each few would take longer than the rest, and what is
+"""Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
 embedded but not stored is made again after a kill."""
 _STRETCH = 2.0
 """Seconds after which no other batch is begun: somebody may wait for the turn."""
@@ -30,13 +31,13 @@ _STRETCH = 2.0
 
 @dataclass(slots=True)
 class _Batch:
-    """Memories on their way from the store and back into it, by number."""
+    """Memories on their way from the store and back into it, by number. There are more if it `is_full`."""
 
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     gists: dict[int, Gist] = field(default_factory=dict)
     vectors: dict[int, PackedVector] = field(default_factory=dict)
-    asked: int = 0
+    is_full: bool = False
 
 
 class Tracing:
@@ -46,7 +47,8 @@ class Tracing:
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
-        self._size = BATCH
+        self._size, self._room = BATCH, 0
+        """How many memories a batch may have, and how many characters if there are more than usual."""
         self._unreadable: set[int] = set()
 
     async def some(self, generation: int, is_ending: Callable[[], bool]) -> int:
@@ -61,13 +63,17 @@ class Tracing:
         """Make traces, and say of each batch that is stored how many memories it had."""
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
-            began, is_last = time.monotonic(), len(batch.rows) < batch.asked or is_ending()
-            beside = self._beside(generation, before, batch, is_last)
+            began, goes_on = time.monotonic(), batch.is_full and not is_ending()
+            beside = self._beside(generation, before, batch, goes_on)
             batch.vectors, after = await meanwhile(partial(self._vectors, batch.texts), beside)
             reach("memory.embedded")
-            self._size = _next_size(batch.asked, len(batch.rows), time.monotonic() - began)
+            self._learn(batch, time.monotonic() - began)
             if before.rows:
-                yield len(before.rows)
+                try:
+                    yield len(before.rows)
+                except GeneratorExit:
+                    await self._store(generation, batch)  # its vectors may have been paid for
+                    raise
             before, batch = batch, after
             if not batch.rows:
                 await self._store(generation, before)
@@ -75,23 +81,37 @@ class Tracing:
                 # Some may have come meanwhile.
                 before, batch = _Batch(), _Batch() if is_ending() else await self._read(generation)
 
-    async def _beside(self, generation: int, before: _Batch, batch: _Batch, is_last: bool) -> _Batch:
+    def _learn(self, batch: _Batch, took: float) -> None:
+        """How large the next batches may be, after one that took so many seconds."""
+        if batch.is_full or took > _BATCH_TAKES:  # else it was quick because there were few
+            growth = min(_BATCH_TAKES / max(took, 1e-6), 4)
+            self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
+            self._room = int(sum(map(_length, batch.texts.values())) * growth)
+        batch.texts = {}
+
+    async def _beside(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
         """What is done while the vectors of a batch are made. Gives the batch after it."""
         await self._store(generation, before)
         batch.gists = {number: self._texts.gist(batch.rows[number], text) for number, text in batch.texts.items()}
-        return _Batch() if is_last else await self._read(generation, batch.rows)
+        return await self._read(generation, batch.rows) if goes_on else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
         """The next memories without a trace, but for those that are taken already."""
-        asked = self._size
-        most = asked + len(self._unreadable) + len(taken)
+        size = self._size
+        most = size + len(self._unreadable) + len(taken)
         found = await self._journal.store.untraced(self._journal.workspace, generation, most)
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
         known = await self._texts.of(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
         # What is damaged must not stand in the way of what comes after it.
         self._unreadable.update(rows.keys() - texts.keys())
-        return _Batch(rows, texts, asked=asked)
+        lengths = zip(texts, accumulate(map(_length, texts.values())), strict=True)
+        late = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
+        return _Batch(
+            {number: row for number, row in rows.items() if number not in late},
+            {number: text for number, text in texts.items() if number not in late},
+            is_full=len(rows) >= size or bool(late),
+        )
 
     async def _store(self, generation: int, batch: _Batch) -> None:
         traces = []
@@ -111,14 +131,17 @@ class Tracing:
         except EmbedderFailed:
             if len(texts) < 2:
                 raise
-        newest, found = max(texts), dict[int, PackedVector]()
-        for number in sorted(texts, reverse=True):
+        *others, newest = sorted(texts)
+        found: dict[int, PackedVector] = {}
+        refused = set[int]()
+        for number in (newest, *others):
             try:
                 found |= self._embed({number: texts[number]})
             except EmbedderFailed:
-                if number == newest:
+                refused.add(number)
+                if not found and len(refused) > 1:
                     raise  # it is down: each of them would take its time to fail
-                self._unreadable.add(number)
+        self._unreadable |= refused
         return found
 
     def _embed(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
@@ -126,8 +149,5 @@ class Tracing:
         return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
 
 
-def _next_size(size: int, had: int, took: float) -> int:
-    """How many memories the next batch may have, after one that might have had `size` and took so many seconds."""
-    if had < size and took < _BATCH_TAKES:
-        return size  # it was quick because there were few
-    return max(BATCH, min(int(had * _BATCH_TAKES / max(took, 1e-6)), size * 4, _LARGEST_BATCH))
+def _length(text: Mapping[str, Any]) -> int:
+    return min(len(text["content"]), READ_UPTO)

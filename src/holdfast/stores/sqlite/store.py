@@ -35,7 +35,7 @@ from ...ports import (
     SessionRow,
     SubjectRow,
 )
-from ...runtime import Bell, Runtime, is_driven
+from ...runtime import Bell, Runtime, is_driven, who
 from ..forking import forked, inherited, refuse_inherited, unwatch, watch
 from ..group import GroupCommit
 from ..queries import refuse_outdated
@@ -121,7 +121,7 @@ class SqliteStore(Finding, Remembering, Packing):
     def _check_writable(self) -> None:
         """A thread inside a transaction of its own would wait for itself."""
         self._check()
-        if self._writing.held_by is not None and self._writing.held_by == threading.get_ident():
+        if self._writing.held_by is not None and self._writing.held_by == who():
             raise InvalidInput(
                 "this step has a transaction open; nothing else can be written until it ends",
                 hint="write through the connection that holdfast.transaction() gave, or in another step",
