@@ -278,3 +278,20 @@ def test_what_looks_like_instructions_is_flagged_or_kept_away(policy: str) -> No
         flagged = [one for one in shown if one.get("suspicious")]
         assert len(flagged) == (len(POISON) + 1 if policy == "flag" else 0)
         assert ("ignore all" in found.text.lower()) == (policy != "quarantine")
+
+
+@pytest.mark.promise("S3")
+def test_explained_every_part_of_every_score_is_shown(hf: holdfast.Holdfast) -> None:
+    session = hf.session("talk")
+    for text, speaker in (("Ada moved to Porto in May", "Ada"), ("Bob likes tea", "Bob")):
+        session.remember(text, speaker=speaker, fresh=True)
+    plain = session.recall("Where did Ada move?")
+    explained = session.recall("Where did Ada move?", explain=True)
+    assert 'score="' not in plain.text
+    hits, shown = explained.knowledge, Elements(explained.text).memories
+    assert len(hits) == len(shown) == 2
+    for hit, element in zip(hits, shown, strict=True):
+        total, _, parts = element["score"].partition(": ")
+        told = {name: float(value) for name, value in (part.split(" ") for part in parts.split(", "))}
+        assert told == {name: pytest.approx(value, abs=0.006) for name, value in hit.parts.items()}
+        assert float(total) == pytest.approx(hit.score, abs=0.006)

@@ -64,11 +64,18 @@ class AsyncRecall:
         return await self._memory.mind.remember_all(self.id, contents, kind, details, subject, actor, cause, fresh)
 
     async def recall(
-        self, query: str, *, budget: int = 2000, subject: str | None = None, limit: int = 20, recent: int = _RECENT
+        self,
+        query: str,
+        *,
+        budget: int = 2000,
+        subject: str | None = None,
+        limit: int = 20,
+        recent: int = _RECENT,
+        explain: bool = False,
     ) -> Recollection:
         """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
         lately, what is known (to everybody, of the subject, to this session) and how things are done. For a system
-        prompt or the first message."""
+        prompt or the first message. With `explain` the text says what each score is made of, as `hit.parts` does."""
         from .context.counting import counter_for
         from .memory.proposals import ProposalState
         from .memory.recalling import recollect
@@ -92,6 +99,7 @@ class AsyncRecall:
             standing=await mind.standing(pools),
             profile=await mind.persona.profile(subject),
             pending=[one async for one in mind.proposals.listed(ProposalState.PENDING, subject, False)][:_PENDING],
+            explain=explain,
         )
 
     def memory_tools(self, form: str = "anthropic") -> list[dict[str, Any]]:

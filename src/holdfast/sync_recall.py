@@ -57,12 +57,19 @@ class Recall:
         return drive(every)
 
     def recall(
-        self, query: str, *, budget: int = 2000, subject: str | None = None, limit: int = 20, recent: int = 10
+        self,
+        query: str,
+        *,
+        budget: int = 2000,
+        subject: str | None = None,
+        limit: int = 20,
+        recent: int = 10,
+        explain: bool = False,
     ) -> Recollection:
         """What this session knows that fits a query, within a budget of tokens: what is under way, what happened
-        lately, what is known and how things are done."""
+        lately, what is known and how things are done. With `explain` the text says what each score is made of."""
         core: AsyncRecall = self._core
-        return drive(core.recall(query, budget=budget, subject=subject, limit=limit, recent=recent))
+        return drive(core.recall(query, budget=budget, subject=subject, limit=limit, recent=recent, explain=explain))
 
     def turn(
         self,

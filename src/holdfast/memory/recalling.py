@@ -57,7 +57,9 @@ class Recollection:
         return self.text
 
 
-def shown(hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standing: bool = False) -> str:
+def shown(
+    hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standing: bool = False, explain: bool = False
+) -> str:
     """A hit as the model sees it: delimited and attributed."""
     memory = hit.memory
     facts = {
@@ -66,6 +68,7 @@ def shown(hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standin
         "on": f"{memory.valid_from:%Y-%m-%d}",
         "said_by": memory.speaker or "",
         "match": "" if standing else f"{hit.likeness:.2f}",
+        "score": explained(hit) if explain and hit.parts else "",
         "standing": "yes" if standing else "",
         "note": policies.freshness(memory, now),
         "suspicious": "; ".join(suspicions(_all_text(memory))) if flag else "",
@@ -74,6 +77,11 @@ def shown(hit: Hit, now: dt.datetime, policies: Policies, *, flag: bool, standin
     title = f"{memory.title}\n" if memory.title else ""
     doubt = "(Not confirmed lately.) " if policies.is_unconfirmed(memory, now) else ""
     return f"<memory {said}>\n{doubt}{enclosed(title + memory.content)}\n</memory>"
+
+
+def explained(hit: Hit) -> str:
+    """What a score is made of."""
+    return f"{hit.score:.2f}: " + ", ".join(f"{name} {value:+.2f}" for name, value in hit.parts.items())
 
 
 def undecided(proposal: Proposal) -> str:
@@ -101,10 +109,12 @@ def recollect(
     standing: Sequence[Memory] = (),
     profile: Mapping[str, str] | None = None,
     pending: Sequence[Proposal] = (),
+    explain: bool = False,
 ) -> Recollection:
     """Put a recollection together within a budget of tokens. `policy` says what happens to text that looks like
     instructions: "keep", "flag" or "quarantine". What is `standing` is in it whether it was found or not, and
-    so are the profile and what was proposed and not decided yet, as far as there is room."""
+    so are the profile and what was proposed and not decided yet, as far as there is room. With `explain` the text says
+    what each score is made of."""
     found = {hit.memory.source: hit for hit in recalled.hits}
     first = [found.get(memory.source, Hit(memory, 0.0, 0.0)) for memory in standing]
     stand = {memory.source for memory in standing}
@@ -118,12 +128,12 @@ def recollect(
     flag = policy != "keep"
     waiting = [one for one in pending if policy != "quarantine" or not suspicions(one.content)]
     blocks = {
-        "standing": [shown(hit, now, policies, flag=flag, standing=True) for hit in stands],
+        "standing": [shown(hit, now, policies, flag=flag, standing=True, explain=explain) for hit in stands],
         "profile": [f"- {enclosed(name)}: {enclosed(value)}" for name, value in sorted((profile or {}).items())],
         "working": [enclosed(line) for line in working],
         "recent": [f"- {enclosed(line)}" for line in reversed(recent)],
-        "knowledge": [shown(hit, now, policies, flag=flag) for hit in known],
-        "procedures": [shown(hit, now, policies, flag=flag) for hit in ways],
+        "knowledge": [shown(hit, now, policies, flag=flag, explain=explain) for hit in known],
+        "procedures": [shown(hit, now, policies, flag=flag, explain=explain) for hit in ways],
         "pending": [undecided(one) for one in waiting],
     }
     note = _note(recalled.missing)
