@@ -25,6 +25,8 @@ _LARGEST_BATCH = 2_048
 _BATCH_TAKES = 0.5
 """Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
 embedded but not stored is made again after a kill."""
+_GROWTH = 16
+"""How many times as large a batch may be as the one before."""
 _STRETCH = 2.0
 """Seconds after which no other batch is begun: somebody may wait for the turn."""
 
@@ -63,7 +65,8 @@ class Tracing:
         """Make traces, and say of each batch that is stored how many memories it had."""
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
-            began, goes_on = time.monotonic(), batch.is_full and not is_ending()
+            # After the first it is known how large a batch may be.
+            began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
             beside = self._beside(generation, before, batch, goes_on)
             batch.vectors, after = await meanwhile(partial(self._vectors, batch.texts), beside)
             reach("memory.embedded")
@@ -84,7 +87,7 @@ class Tracing:
     def _learn(self, batch: _Batch, took: float) -> None:
         """How large the next batches may be, after one that took so many seconds."""
         if batch.is_full or took > _BATCH_TAKES:  # else it was quick because there were few
-            growth = min(_BATCH_TAKES / max(took, 1e-6), 4)
+            growth = min(_BATCH_TAKES / max(took, 1e-6), _GROWTH)
             self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
             self._room = int(sum(map(_length, batch.texts.values())) * growth)
         batch.texts = {}
