@@ -22,7 +22,7 @@ from holdfast.memory.ranking import Question, Weights
 from holdfast.memory.seeking import Seeking
 from holdfast.memory.selecting import Asked, Wanted
 from holdfast.memory.traces import code_bits, day_of
-from holdfast.runtime import drive
+from holdfast.runtime import drive, meanwhile
 from holdfast.stores.postgres import seeking as inside
 from holdfast.stores.postgres import tending
 from holdfast.testing.clock import FakeClock
@@ -321,24 +321,23 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
 ) -> None:
     said = fill(hf, 60)
     embedding: Any = hf.memory._core.mind.embedding
-    embedder, room, here = embedding.embedder(), embedding._room, list[bool]()
-    embed = embedder.embed
+    room, at_once = embedding._room, list[int]()
 
-    def watching(texts: Any) -> Any:
-        here.append(threading.current_thread() is threading.main_thread())
-        return embed(texts)
+    async def watching(*both: Any) -> Any:
+        at_once.append(1)
+        return await meanwhile(*both)
 
-    monkeypatch.setattr(embedder, "embed", watching)
+    monkeypatch.setattr("holdfast.memory.embedding.meanwhile", watching)
     taken = 0
     while room.acquire(blocking=False):
         taken += 1
     assert told(hf.memory.recall(said[3], limit=1)) == [said[3]]
-    assert here == [True]
+    assert at_once == []
     for _ in range(taken):
         room.release()
     for _ in range(taken + 1):
         assert told(hf.memory.recall(said[4], limit=1)) == [said[4]]
-    assert here[1:] == [False] * (taken + 1)
+    assert at_once == [1] * (taken + 1)
 
     async def fails(*_: Any) -> Any:
         raise StoreUnavailable("away")

@@ -22,7 +22,7 @@ from .traces import READ_UPTO, Gist, PackedVector, pack_vectors, said
 BATCH = 32
 """Memories that are embedded together, at first, and however long they are."""
 _LARGEST_BATCH = 2_048
-_BATCH_TAKES = 0.5
+_QUICK = 0.5
 """Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
 embedded but not stored is made again after a kill."""
 _GROWTH = 16
@@ -86,8 +86,8 @@ class Tracing:
 
     def _learn(self, batch: _Batch, took: float) -> None:
         """How large the next batches may be, after one that took so many seconds."""
-        if batch.is_full or took > _BATCH_TAKES:  # else it was quick because there were few
-            growth = min(_BATCH_TAKES / max(took, 1e-6), _GROWTH)
+        if batch.is_full or took > _QUICK:  # else it was quick because there were few
+            growth = min(_QUICK / max(took, 1e-6), _GROWTH)
             self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
             self._room = int(sum(map(_length, batch.texts.values())) * growth)
         batch.texts = {}
