@@ -327,9 +327,9 @@ def between(
         if system is not None:
             found[name] = system
         if not name.endswith(SAME):
-            for ours_, together in (("holdfast", True), (ONE_BY_ONE, False)):
-                path = folder / f"{ours_} {place}.db"
-                found[f"{ours_} {place}"] = taking_in(embedder, path, rates[ours_], stack, together=together)
+            for mine, together in (("holdfast", True), (ONE_BY_ONE, False)):
+                path = folder / f"{mine} {place}.db"
+                found[f"{mine} {place}"] = taking_in(embedder, path, rates[mine], stack, together=together)
     return found
 
 

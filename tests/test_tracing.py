@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -204,8 +205,8 @@ def test_in_a_transaction_vectors_are_refused_and_nobody_hangs(tmp_path: Path) -
         catch_up()
 
     with open_mind(str(tmp_path / "agent.db")) as hf:
-        hf.memory.remember("a fact", fresh=True)
-        hf.memory.remember_all(facts())
+        hf.memory.remember_all(facts(), fresh=True)  # from now on a batch is stored while the next one is embedded
+        hf.memory.remember_all([f"another {fact}" for fact in facts()])
         hf.run(all_in_one, id="run")
         assert told
         hf.memory.catch_up()
@@ -228,6 +229,21 @@ def test_a_move_that_is_stopped_keeps_what_was_embedded(tmp_path: Path) -> None:
                 if done > BATCH:
                     break
     assert sorted(asked) == sorted(facts())
+
+
+@pytest.mark.promise("S6")
+def test_a_move_that_outlives_its_store_ends_without_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, unraisable = str(tmp_path / "agent.db"), list[Any]()
+    stored(address)
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    hf = open_mind(address)
+    steps = hf.memory.reindex()
+    assert [done for done, _ in islice(steps, 3)] == [0, BATCH, 2 * BATCH], "a third batch is embedded and not stored"
+    hf.close()
+    del steps
+    assert not unraisable
+    with open_mind(address) as hf:
+        assert list(hf.memory.reindex())[-1] == (COUNT - 2 * BATCH, 0)
 
 
 def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from typing import Any
 
 from ..crashpoints import reach
-from ..errors import EmbedderFailed
+from ..errors import EmbedderFailed, HoldfastError
 from ..journal.journal import Journal
 from ..ports import MemoryRow
 from ..runtime import meanwhile
@@ -75,7 +76,8 @@ class Tracing:
                 try:
                     yield len(before.rows)
                 except GeneratorExit:
-                    await self._store(generation, batch)  # its vectors may have been paid for
+                    with suppress(HoldfastError):  # closed meanwhile, perhaps: they are made again
+                        await self._store(generation, batch)  # its vectors may have been paid for
                     raise
             before, batch = batch, after
             if not batch.rows:
