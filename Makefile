@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CODE := setup.py src tests bench examples tools
-COMPILED := $(wildcard src/holdfast/*/*.c src/holdfast/*/*/*.c)
+COMPILED := $(wildcard src/duramen/*/*.c src/duramen/*/*/*.c)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
-MODEL := $(BIN)/holdfast model install --if-possible
+MODEL := $(BIN)/duramen model install --if-possible
 
 .PHONY: help demo test check promises bench clean
 
@@ -19,7 +19,7 @@ help:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "holdfast needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
+		{ echo "duramen needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml setup.py $(COMPILED) | $(BIN)/python

@@ -5,7 +5,7 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        Extension(f"holdfast.{module}", [f"src/holdfast/{module.replace('.', '/')}.c"], optional=True)
+        Extension(f"duramen.{module}", [f"src/duramen/{module.replace('.', '/')}.c"], optional=True)
         for module in ("embedders._layers", "integrations.langgraph._referring")
     ]
 )

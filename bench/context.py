@@ -24,7 +24,7 @@ from peers.install import Peers
 from peers.line import Peer, PeerFailed
 from sessions import build_times, p95, resume_times
 
-SAVERS = ("holdfast", "sqlite", "delta")
+SAVERS = ("duramen", "sqlite", "delta")
 FIXED_TURNS = 200
 PATIENCE = 900.0
 MUST: dict[str, Must] = {
@@ -51,7 +51,7 @@ class Savers:
     def ready(cls, peers: Peers, folder: Path) -> Iterator[Savers]:
         """Those of the peers' environment, and our own in this one; each with a short conversation behind it."""
         places = {saver: peers for saver in SAVERS if peers.has("langgraph")}
-        places["holdfast"] = Peers(Path(sys.executable), {}, folder)
+        places["duramen"] = Peers(Path(sys.executable), {}, folder)
         with ExitStack() as stack:
             savers = cls({}, peers.failed)
             for saver in filter(places.__contains__, SAVERS):
@@ -90,7 +90,7 @@ def measure_chat(savers: Savers, rounds: int, turns: int) -> tuple[Rates, Rates,
             if done is not None:
                 sizes[saver].append(done["bytes"])
                 rates[saver].append(len(done["puts"]) / sum(done["puts"]))
-            if done is not None and saver == "holdfast":
+            if done is not None and saver == "duramen":
                 ours["tenth"].append(1e6 * statistics.median(done["puts"][5:16]))
                 ours["last"].append(1e6 * statistics.median(done["puts"][-20:]))
     return sizes, rates, ours
@@ -98,7 +98,7 @@ def measure_chat(savers: Savers, rounds: int, turns: int) -> tuple[Rates, Rates,
 
 def measure_fixed(savers: Savers, rounds: int) -> Rates:
     """Puts a second of a small state of fixed size."""
-    rates: Rates = {"holdfast": [], "sqlite": []}
+    rates: Rates = {"duramen": [], "sqlite": []}
     for _ in range(3 * rounds):  # these are short, and a disk changes its mood within a second
         for saver, found in rates.items():
             done = savers.run(saver, "fixed", FIXED_TURNS)
@@ -125,11 +125,11 @@ def measure(peers: Peers, folder: Path, rounds: int, turns: int) -> tuple[dict[s
         sizes, rates, puts = measure_chat(savers, rounds, turns)
         fixed = measure_fixed(savers, rounds)
     figures: dict[str, float | None] = {
-        "chat1000_bytes_vs_langgraph_sqlite": ratio(sizes, "holdfast", "sqlite"),
-        "chat1000_bytes_vs_delta": ratio(sizes, "holdfast", "delta"),
+        "chat1000_bytes_vs_langgraph_sqlite": ratio(sizes, "duramen", "sqlite"),
+        "chat1000_bytes_vs_delta": ratio(sizes, "duramen", "delta"),
         "put_1000_vs_10": ratio(puts, "last", "tenth"),
-        "put_vs_langgraph_sqlite": ratio(rates, "holdfast", "sqlite"),
-        "put_2kb_vs_langgraph_sqlite": ratio(fixed, "holdfast", "sqlite"),
+        "put_vs_langgraph_sqlite": ratio(rates, "duramen", "sqlite"),
+        "put_2kb_vs_langgraph_sqlite": ratio(fixed, "duramen", "sqlite"),
     }
     behind = {
         "chat {}, bytes": sizes,
@@ -152,7 +152,7 @@ def main() -> None:
     notes = [f"no {peer}: {why}" for peer, why in peers.failed.items()]
     version = peers.versions.get("langgraph")
     figures, behind = figures | more, behind | beside
-    show(f"holdfast beside langgraph {version}" if version else "holdfast", figures, MUST, behind, notes)
+    show(f"duramen beside langgraph {version}" if version else "duramen", figures, MUST, behind, notes)
     if chosen.json:
         print(as_json(figures))
 

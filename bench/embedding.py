@@ -29,13 +29,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.embedders import Installed, install
-from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
-from holdfast.embedders.minilm_int8 import Int8Runtime, exact_here
-from holdfast.embedders.minilm_numpy import Floats, NumpyRuntime
-from holdfast.embedders.minilm_onnx import OnnxRuntime
-from holdfast.embedders.safetensors import read_safetensors
-from holdfast.embedders.wordpiece import WordPiece
+from duramen.embedders import Installed, install
+from duramen.embedders.minilm_compiled import CompiledRuntime, compiled_here
+from duramen.embedders.minilm_int8 import Int8Runtime, exact_here
+from duramen.embedders.minilm_numpy import Floats, NumpyRuntime
+from duramen.embedders.minilm_onnx import OnnxRuntime
+from duramen.embedders.safetensors import read_safetensors
+from duramen.embedders.wordpiece import WordPiece
 
 Compute = Callable[[Sequence[Sequence[int]]], Floats]
 KINDS = (
@@ -47,7 +47,7 @@ SHORT = "She moved to Lisbon last May with her dog."
 LONG = "We talked about the budget of the project, and then about her garden, her two sons and the long way home. " * 9
 LOADING = """
 import sys, time, numpy
-from holdfast.embedders import MiniLM
+from duramen.embedders import MiniLM
 def mb(line):
     return next(int(told.split()[1]) for told in open("/proc/self/status") if told.startswith(line)) / 1024
 before, began = mb("VmRSS"), time.perf_counter()

@@ -32,8 +32,8 @@ from peers.syncs import count_syncs
 from rich.console import Console
 from rich.table import Table
 
-import holdfast
-from holdfast.errors import StateConflict
+import duramen
+from duramen.errors import StateConflict
 
 STEPS = 200
 AGENTS = (1, 4, 16)
@@ -54,12 +54,12 @@ MUST: dict[str, tuple[str, float] | None] = {
 Rates = dict[str, list[float]]
 
 
-@holdfast.step
+@duramen.step
 def add(number: int) -> int:
     return number + 1
 
 
-@holdfast.task
+@duramen.task
 def loop(steps: int) -> int:
     total = 0
     for _ in range(steps):
@@ -67,12 +67,12 @@ def loop(steps: int) -> int:
     return total
 
 
-@holdfast.step
+@duramen.step
 async def add_async(number: int) -> int:
     return number + 1
 
 
-@holdfast.task
+@duramen.task
 async def loop_async(steps: int) -> int:
     total = 0
     for _ in range(steps):
@@ -118,28 +118,28 @@ def _payload(data: dict[str, Any]) -> bytes:
 
 
 def measure_sqlite(folder: Path, peers: Peers, rounds: int) -> Rates:
-    found: Rates = {name: [] for name in ("floor", "holdfast", "dbos", "langgraph")}
+    found: Rates = {name: [] for name in ("floor", "duramen", "dbos", "langgraph")}
     # Each in a file of its own: a checkpoint that one of them earned must not fall into another's round.
     files = {peer: str(folder / f"{peer}.db") for peer in ("dbos", "langgraph")}
     floor = Floor(folder / "floor.db")
-    with holdfast.open(folder / "steps.db") as handle, peers.ready("sqlite", files) as team:
+    with duramen.open(folder / "steps.db") as handle, peers.ready("sqlite", files) as team:
         floor.run()
         handle.run(loop, STEPS)
         for _ in range(rounds):
             for _ in range(4):  # these two are short, and a disk changes its mood within a second
                 found["floor"].append(rate(STEPS, floor.run))
-                found["holdfast"].append(rate(STEPS, lambda: handle.run(loop, STEPS)))
+                found["duramen"].append(rate(STEPS, lambda: handle.run(loop, STEPS)))
             team.take_turns(STEPS, found)
     return found
 
 
 def measure_postgres(url: str, peers: Peers, rounds: int) -> Rates:
-    found: Rates = {name: [] for name in ("holdfast", "dbos", "absurd")}
+    found: Rates = {name: [] for name in ("duramen", "dbos", "absurd")}
     addresses = {"dbos": url, "absurd": url}
-    with holdfast.open(url) as handle, peers.ready("postgres", addresses) as team:
+    with duramen.open(url) as handle, peers.ready("postgres", addresses) as team:
         handle.run(loop, 20)
         for _ in range(rounds):
-            found["holdfast"].append(rate(STEPS, lambda: handle.run(loop, STEPS)))
+            found["duramen"].append(rate(STEPS, lambda: handle.run(loop, STEPS)))
             team.take_turns(STEPS, found)
     return found
 
@@ -149,7 +149,7 @@ def postgres(url: str | None) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    from holdfast.testing.postgres import PostgresServer
+    from duramen.testing.postgres import PostgresServer
 
     with PostgresServer.start() as server:
         yield server.create_database("bench")
@@ -160,7 +160,7 @@ def postgres(url: str | None) -> Iterator[str]:
 
 def size_after(path: Path, steps: int) -> int:
     """Bytes of a new file with a run of so many steps, all of them out of the write-ahead log."""
-    with holdfast.open(path) as handle:
+    with duramen.open(path) as handle:
         handle.run(loop, steps)
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -172,18 +172,18 @@ def measure_growth(folder: Path, runs: int, steps: int = 1000) -> Rates:
     """Seconds from step to step, around the tenth and at the end of a long run; after a first run."""
     stamps: list[float] = []
 
-    @holdfast.step
+    @duramen.step
     def stamp() -> int:
         stamps.append(time.perf_counter())
         return 1
 
-    @holdfast.task
+    @duramen.task
     def stamped() -> None:
         for _ in range(steps + 1):
             stamp()
 
     found: Rates = {"tenth": [], "last": []}
-    with holdfast.open(folder / "growth.db") as handle:
+    with duramen.open(folder / "growth.db") as handle:
         handle.run(stamped)
         for _ in range(runs):
             stamps.clear()
@@ -204,8 +204,8 @@ def measure_concurrency(folder: Path, rounds: int) -> Rates:
 async def _measure_concurrency(folder: Path, rounds: int) -> Rates:
     found: Rates = {"sequential": [], "concurrent": []}
     async with (
-        await holdfast.aopen(folder / "sequential.db") as one,
-        await holdfast.aopen(folder / "concurrent.db") as many,
+        await duramen.aopen(folder / "sequential.db") as one,
+        await duramen.aopen(folder / "concurrent.db") as many,
     ):
         await asyncio.gather(one.run(loop_async, STEPS), many.run(loop_async, STEPS))
         for _ in range(rounds):
@@ -223,14 +223,14 @@ def measure_agents(folder: Path, rounds: int, updates: int = 320) -> tuple[Rates
     found: Rates = {name: [] for name in ("append", *map(str, AGENTS))}
     refused: list[StateConflict] = []
 
-    def agent(state: holdfast.SharedState, count: int) -> None:
+    def agent(state: duramen.SharedState, count: int) -> None:
         for _ in range(count):
             try:
                 state.update(lambda value: value + 1, default=0)
             except StateConflict as conflict:
                 refused.append(conflict)
 
-    with holdfast.open(folder / "agents.db") as handle:
+    with duramen.open(folder / "agents.db") as handle:
         session = handle.session("alone")
         for _ in range(rounds):
             found["append"].append(
@@ -277,14 +277,14 @@ def measure(
     agents, refused = measure_agents(folder, rounds)
     alone = middle(agents["append"]) or 0
     figures: dict[str, float | None] = {
-        "steps_vs_floor_sqlite": ratio(sqlite, "holdfast", "floor"),
-        "steps_vs_dbos_sqlite": ratio(sqlite, "holdfast", "dbos"),
-        "steps_vs_langgraph_sqlite": ratio(sqlite, "holdfast", "langgraph"),
-        "steps_vs_dbos_postgres": ratio(pg, "holdfast", "dbos"),
-        "steps_vs_absurd_postgres": ratio(pg, "holdfast", "absurd"),
+        "steps_vs_floor_sqlite": ratio(sqlite, "duramen", "floor"),
+        "steps_vs_dbos_sqlite": ratio(sqlite, "duramen", "dbos"),
+        "steps_vs_langgraph_sqlite": ratio(sqlite, "duramen", "langgraph"),
+        "steps_vs_dbos_postgres": ratio(pg, "duramen", "dbos"),
+        "steps_vs_absurd_postgres": ratio(pg, "duramen", "absurd"),
         "fsyncs_per_step": (count_syncs(folder, 1010) - count_syncs(folder, 10)) / 1000,
         "bytes_per_step": (size_after(folder / "large.db", 2100) - size_after(folder / "small.db", 100)) / 2000,
-        "resume_ms_vs_dbos": ratio(resuming, "holdfast", "dbos"),
+        "resume_ms_vs_dbos": ratio(resuming, "duramen", "dbos"),
         "concurrent_runs_steps_per_s_vs_sequential": ratio(concurrency, "concurrent", "sequential"),
         "cost_1000_steps_vs_10": ratio(growth, "last", "tenth"),
         **{f"agents_overhead_us.{count}": (middle(agents[str(count)]) or 0) - alone for count in AGENTS},
@@ -305,7 +305,7 @@ def measure(
 
 def show(figures: dict[str, float | None], behind: dict[str, Rates], versions: dict[str, str]) -> None:
     named = ", ".join(f"{peer} {version}" for peer, version in sorted(versions.items()))
-    table = Table(title=f"holdfast runs beside {named}" if named else "holdfast runs")
+    table = Table(title=f"duramen runs beside {named}" if named else "duramen runs")
     for column in ("figure", "measured", "must reach", ""):
         table.add_column(column, justify="left" if column == "figure" else "right")
     for name, value in figures.items():

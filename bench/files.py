@@ -15,16 +15,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast
+import duramen
 
 
 def fill(path: Path, count: int) -> None:
     """Memories of all kinds."""
     kinds = ("fact", "fact", "fact", "reference", "blocker", "preference")
-    with holdfast.open(path, embedder="none") as hf:
+    with duramen.open(path, embedder="none") as dm:
         for number in range(count):
             text = f"The depot of route {number} closes at {number % 24}:30, and the key lies with post {number}."
-            hf.memory.remember(text, kind=kinds[number % len(kinds)], metadata={"tags": [f"route-{number % 50}"]})
+            dm.memory.remember(text, kind=kinds[number % len(kinds)], metadata={"tags": [f"route-{number % 50}"]})
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -38,16 +38,16 @@ def measure(count: int, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "agent.db"
         fill(store, count)
-        with holdfast.open(store, embedder="none") as hf:
+        with duramen.open(store, embedder="none") as dm:
             from_nothing = []
             for number in range(max(1, rounds // 2)):
-                with hf.files(Path(folder) / f"files-{number}") as files:
+                with dm.files(Path(folder) / f"files-{number}") as files:
                     from_nothing.append(seconds(files.sync))
-            with hf.files(Path(folder) / "files-0") as files:
+            with dm.files(Path(folder) / "files-0") as files:
                 idle = [seconds(files.sync) for _ in range(rounds)]
                 changed, edited = [], []
                 for number in range(rounds):
-                    hf.memory.remember(f"The new rule number {number} holds from May on")
+                    dm.memory.remember(f"The new rule number {number} holds from May on")
                     changed.append(seconds(files.sync))
                     leaf = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
                         number

@@ -29,7 +29,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-import holdfast
+import duramen
 
 DATA = {"role": "user", "content": "The quick brown fox books a flight to Lisbon. " * 3, "turn": 7, "tools": ["search"]}
 PAYLOAD = b"\0" + msgspec.msgpack.encode(DATA)
@@ -77,13 +77,13 @@ class SqliteFloor:
             connection.execute("COMMIT")
 
 
-def append(handle: holdfast.Holdfast, session: str, count: int) -> None:
+def append(handle: duramen.Duramen, session: str, count: int) -> None:
     target = handle.session(session)
     for _ in range(count):
         target.append("note", DATA, actor="agent")
 
 
-async def append_looping(handle: holdfast.AsyncHoldfast, sessions: int, count: int) -> None:
+async def append_looping(handle: duramen.AsyncDuramen, sessions: int, count: int) -> None:
     async def one(number: int) -> None:
         target = handle.session(f"async-{number}")
         for _ in range(count):
@@ -96,9 +96,9 @@ def measure_sqlite(folder: Path, rounds: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in ("floor", "append", "threads", "group")}
     floor = SqliteFloor(folder / "floor.db")
     loop = asyncio.new_event_loop()
-    looping = loop.run_until_complete(holdfast.aopen(folder / "group.db"))
+    looping = loop.run_until_complete(duramen.aopen(folder / "group.db"))
     # Each in a file of its own: a checkpoint that one of them earned must not fall into another's round.
-    with holdfast.open(folder / "append.db") as handle, holdfast.open(folder / "threads.db") as shared:
+    with duramen.open(folder / "append.db") as handle, duramen.open(folder / "threads.db") as shared:
         for _ in range(rounds):
             found["floor"].append(rate(400, lambda: floor.insert(400)))
             found["append"].append(rate(400, lambda: append(handle, "one", 400)))
@@ -114,7 +114,7 @@ def postgres(url: str | None) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    from holdfast.testing.postgres import PostgresServer
+    from duramen.testing.postgres import PostgresServer
 
     with PostgresServer.start() as server:
         yield server.create_database("bench")
@@ -133,7 +133,7 @@ def measure_postgres(url: str, rounds: int) -> dict[str, list[float]]:
         auto = stack.enter_context(psycopg.connect(url, autocommit=True))
         auto.execute("DROP TABLE IF EXISTS floor")
         auto.execute("CREATE TABLE floor (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, payload bytea)")
-        handle = stack.enter_context(holdfast.open(url))
+        handle = stack.enter_context(duramen.open(url))
         for _ in range(rounds):
             found["floor"].append(rate(300, lambda: insert_and_commit(raw[0], 300)))
             found["autocommit"].append(rate(300, lambda: insert_and_commit(auto, 300)))
@@ -146,8 +146,8 @@ def measure_postgres(url: str, rounds: int) -> dict[str, list[float]]:
 def measure_reading(folder: Path, rounds: int, count: int = 100_000) -> tuple[list[float], float]:
     """Events a second, decoded and verified; and bytes in the file over the payload of each event."""
     path = folder / "read.db"
-    drafts = [holdfast.Draft("note", DATA, "agent")] * 500
-    with holdfast.open(path) as handle:
+    drafts = [duramen.Draft("note", DATA, "agent")] * 500
+    with duramen.open(path) as handle:
         session = handle.session("long")
         for _ in range(count // len(drafts)):
             session.append_all(drafts)
@@ -155,17 +155,17 @@ def measure_reading(folder: Path, rounds: int, count: int = 100_000) -> tuple[li
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     connection.close()
     overhead = os.path.getsize(path) / count - len(PAYLOAD)
-    with holdfast.open(path) as handle:
+    with duramen.open(path) as handle:
         session = handle.session("long")
         rates = [rate(count, lambda: sum(len(page) for page in session.pages())) for _ in range(rounds)]
     return rates, overhead
 
 
 def measure_import(rounds: int) -> list[float]:
-    """Milliseconds that `import holdfast` adds to a bare interpreter."""
+    """Milliseconds that `import duramen` adds to a bare interpreter."""
     extra = []
     for _ in range(rounds):
-        bare, full = (_start("pass"), _start("import holdfast"))
+        bare, full = (_start("pass"), _start("import duramen"))
         extra.append((full - bare) * 1000)
     return extra
 
@@ -201,7 +201,7 @@ def measure(rounds: int, url: str | None) -> tuple[dict[str, float], dict[str, f
 
 def show(figures: dict[str, float], rates: dict[str, float]) -> None:
     console = Console()
-    table = Table(title="holdfast journal")
+    table = Table(title="duramen journal")
     for column in ("figure", "measured", "must reach", ""):
         table.add_column(column, justify="left" if column == "figure" else "right")
     for name, value in figures.items():

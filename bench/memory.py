@@ -30,10 +30,10 @@ from typing import Any
 import numpy as np
 from measuring import Must, Rates, middle, rate, ratio, show
 
-import holdfast
-from holdfast.embedders import load_embedder
-from holdfast.journal.remembered import remembered
-from holdfast.ports import Embedder, EmbedderIdentity, Vectors
+import duramen
+from duramen.embedders import load_embedder
+from duramen.journal.remembered import remembered
+from duramen.ports import Embedder, EmbedderIdentity, Vectors
 
 MUST: dict[str, Must] = {
     "remember_vs_journal": (">=", 0.5),
@@ -89,43 +89,43 @@ class Speech:
 def remembering(folder: Path, rounds: int, count: int = 400) -> Rates:
     """Memories and plain events a second, one caller, each durable on return."""
     speech, rates = Speech(1), Rates(remember=[], append=[])
-    with holdfast.open(folder / "remembering.db", embedder="none") as hf:
-        session = hf.session("plain")
-        hf.memory.remember("warm")
+    with duramen.open(folder / "remembering.db", embedder="none") as dm:
+        session = dm.session("plain")
+        dm.memory.remember("warm")
         session.append("warm")
         for _ in range(rounds):
             texts = [speech.text() for _ in range(count)]
             rates["append"].append(rate(count, lambda said=texts: [session.append("note", text) for text in said]))  # type: ignore[misc]
-            rates["remember"].append(rate(count, lambda said=texts: [hf.memory.remember(text) for text in said]))  # type: ignore[misc]
+            rates["remember"].append(rate(count, lambda said=texts: [dm.memory.remember(text) for text in said]))  # type: ignore[misc]
     return rates
 
 
 def fill(path: Path, size: int, embedder: Quick) -> None:
     """A store with so many memories of a hundred subjects, all with their vectors."""
     speech, each = Speech(2), size // SUBJECTS
-    with holdfast.open(path, embedder=embedder) as hf:
+    with duramen.open(path, embedder=embedder) as dm:
         for subject in range(SUBJECTS):
-            session = hf.session(f"of {subject}")
+            session = dm.session(f"of {subject}")
             for first in range(0, each, TOGETHER):
                 texts = [speech.text() for _ in range(min(TOGETHER, each - first))]
-                drafts = [holdfast.Draft("memory.added", remembered(text, "fact", {})) for text in texts]
+                drafts = [duramen.Draft("memory.added", remembered(text, "fact", {})) for text in texts]
                 session.append_all(drafts, subject=f"subject {subject}")
-            hf.memory.catch_up()
+            dm.memory.catch_up()
 
 
 def answered(path: Path, size: int, embedder: Quick) -> dict[str, float | None]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     figures: dict[str, float | None] = {}
-    with holdfast.open(path, embedder=embedder) as hf:
-        hf.memory.recall("warm", subject="nobody")
+    with duramen.open(path, embedder=embedder) as dm:
+        dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
-        hf.memory.recall(Speech(5).text(4), subject="subject 3")
+        dm.memory.recall(Speech(5).text(4), subject="subject 3")
         first = 1e3 * (time.perf_counter() - began)
-        runs = [asking(hf, subject=f"subject {number}") for number in (3, 50, 97)]
+        runs = [asking(dm, subject=f"subject {number}") for number in (3, 50, 97)]
         figures[f"recall_p95_ms_{NAMES[size]}"] = middle(runs)
         if size == 1_000_000:
             figures["first_recall_ms_10k_of_1m"] = first
-            figures["recall_p95_ms_1m_unfiltered"] = asking(hf, everyone=True)
+            figures["recall_p95_ms_1m_unfiltered"] = asking(dm, everyone=True)
             figures["rss_mb_1m"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
 
@@ -138,14 +138,14 @@ def recalling(path: Path, size: int, words: bool) -> dict[str, float | None]:
     return figures
 
 
-def asking(hf: holdfast.Holdfast, **whose: Any) -> float:
+def asking(dm: duramen.Duramen, **whose: Any) -> float:
     """The 95th percentile of recalls, in milliseconds, once the pool is loaded."""
     speech, took = Speech(3), []
-    hf.memory.recall(speech.text(4), **whose)
+    dm.memory.recall(speech.text(4), **whose)
     for _ in range(QUESTIONS):
         question = speech.text(4)  # made-up words have many pieces: these are as many as in a question of ten words
         began = time.perf_counter()
-        hf.memory.recall(question, **whose)
+        dm.memory.recall(question, **whose)
         took.append(1e3 * (time.perf_counter() - began))
     return statistics.quantiles(took, n=20)[-1]
 
@@ -154,10 +154,10 @@ def bytes_per_item(folder: Path, embedder: Quick, count: int = 2_000) -> float:
     """Bytes on disk for one memory over its text, vector included."""
     speech, path = Speech(4), folder / "size.db"
     texts = [speech.text() for _ in range(count)]
-    with holdfast.open(path, embedder=embedder) as hf:
+    with duramen.open(path, embedder=embedder) as dm:
         for text in texts:
-            hf.memory.remember(text)
-        hf.memory.catch_up()
+            dm.memory.remember(text)
+        dm.memory.catch_up()
     return (path.stat().st_size - sum(len(text.encode()) for text in texts)) / count
 
 

@@ -32,17 +32,17 @@ import psycopg
 from measuring import Must, show
 from memory import SUBJECTS, Quick, Speech
 
-import holdfast
-from holdfast.embedders import load_embedder
-from holdfast.journal.remembered import remembered
-from holdfast.memory.traces import pack_vectors
-from holdfast.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
-from holdfast.runtime import drive
-from holdfast.stores.memoryrows import entering
-from holdfast.stores.postgres import searchable
-from holdfast.stores.postgres.appending import add_session
-from holdfast.stores.postgres.sql import Q
-from holdfast.stores.rowcheck import checksum
+import duramen
+from duramen.embedders import load_embedder
+from duramen.journal.remembered import remembered
+from duramen.memory.traces import pack_vectors
+from duramen.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
+from duramen.runtime import drive
+from duramen.stores.memoryrows import entering
+from duramen.stores.postgres import searchable
+from duramen.stores.postgres.appending import add_session
+from duramen.stores.postgres.sql import Q
+from duramen.stores.rowcheck import checksum
 
 MUST: dict[str, Must] = {
     "recall_p95_ms_1m_postgres": ("<=", 50),
@@ -67,10 +67,10 @@ _SEARCHABLE = """workspace generation pool number kind session position begins o
 class Bulk:
     """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
 
-    def __init__(self, hf: holdfast.Holdfast, url: str, embedder: Quick) -> None:
-        self._journal: Any = hf.memory._core.mind._journal
-        self._texts: Any = hf.memory._core.mind.texts
-        self._generation = drive(hf.memory._core.mind.embedding.generation())
+    def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
+        self._journal: Any = dm.memory._core.mind._journal
+        self._texts: Any = dm.memory._core.mind.texts
+        self._generation = drive(dm.memory._core.mind.embedding.generation())
         self._embedder = embedder
         self._connection = psycopg.connect(url)
         self._heads: dict[str, Head] = {}
@@ -95,8 +95,8 @@ class Bulk:
         cursor, workspace = self._connection.cursor(), self._journal.workspace
         count, pool, session = len(self._rows), self._rows[0].pool, self._rows[0].session
         for_numbers = "SELECT nextval(%s) FROM generate_series(1, %s)"
-        numbers = [row[0] for row in cursor.execute(for_numbers, ("holdfast.memories_number_seq", count))]
-        seqs = [row[0] for row in cursor.execute(for_numbers, ("holdfast.feed", len(self._records)))]
+        numbers = [row[0] for row in cursor.execute(for_numbers, ("duramen.memories_number_seq", count))]
+        seqs = [row[0] for row in cursor.execute(for_numbers, ("duramen.feed", len(self._records)))]
         head = self._heads[session]
         tx: Any = cursor.execute(Q.move_session, (head.position, head.hash, workspace, session)).fetchone()
         events = [
@@ -105,7 +105,7 @@ class Bulk:
         ]
         self._copy("events", _EVENT, events)
         cursor.execute(
-            "INSERT INTO holdfast.pools VALUES (%s, %s, %s, %s)",
+            "INSERT INTO duramen.pools VALUES (%s, %s, %s, %s)",
             (workspace, pool, 2 * count, checksum(workspace, pool, 2 * count)),
         )
         owner = drive(self._journal.landmarks.owner_of(self._rows[0].owner))
@@ -129,7 +129,7 @@ class Bulk:
 
     def _copy(self, table: str, columns: str, rows: list[Any]) -> None:
         named = ", ".join(columns.split())
-        with self._connection.cursor().copy(f"COPY holdfast.{table} ({named}) FROM STDIN".encode()) as copy:
+        with self._connection.cursor().copy(f"COPY duramen.{table} ({named}) FROM STDIN".encode()) as copy:
             for row in rows:
                 copy.write_row(row)
 
@@ -152,30 +152,30 @@ def spoken(seed: int) -> Speech:
 def fill(url: str, first: int, last: int, each: int) -> None:
     """The memories of some subjects."""
     embedder, speech = Quick(None), spoken(1_000 + first)
-    with holdfast.open(url, embedder=embedder) as hf:
-        hf.memory._core.mind.indexing.stop()  # its index would be made while it grows, which takes many times as long
-        bulk = Bulk(hf, url, embedder)
+    with duramen.open(url, embedder=embedder) as dm:
+        dm.memory._core.mind.indexing.stop()  # its index would be made while it grows, which takes many times as long
+        bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
         for subject in range(first, last):
-            session = hf.session(f"of {subject}")
+            session = dm.session(f"of {subject}")
             texts: dict[int, dict[str, Any]] = {}
             for done in range(0, each, TOGETHER):
                 data = [remembered(speech.text(), "fact", {}) for _ in range(min(TOGETHER, each - done))]
                 texts |= dict(enumerate(data, done + 1))
-                session.append_all([holdfast.Draft("memory.added", one) for one in data], subject=f"subject {subject}")
+                session.append_all([duramen.Draft("memory.added", one) for one in data], subject=f"subject {subject}")
             bulk.flush(texts)
 
 
 def filled(url: str, size: int) -> dict[str, float]:
     """Fill a store."""
-    with holdfast.open(url, embedder=Quick(None)) as hf:
-        hf.memory.recall("the first one makes the generation")
+    with duramen.open(url, embedder=Quick(None)) as dm:
+        dm.memory.recall("the first one makes the generation")
     began = time.perf_counter()
     half, each = SUBJECTS // 2, size // SUBJECTS
     with psycopg.connect(url, autocommit=True) as connection:
-        made: Any = connection.execute("SELECT pg_get_indexdef('holdfast.searchable_terms'::regclass)").fetchone()
-        connection.execute("DROP INDEX holdfast.searchable_terms")
+        made: Any = connection.execute("SELECT pg_get_indexdef('duramen.searchable_terms'::regclass)").fetchone()
+        connection.execute("DROP INDEX duramen.searchable_terms")
         children = [
             subprocess.Popen([sys.executable, __file__, "--fill", f"{first},{first + half},{each}", "--postgres", url])
             for first in (0, half)
@@ -189,8 +189,8 @@ def filled(url: str, size: int) -> dict[str, float]:
 
 def settled(url: str, size: int, index: bool) -> dict[str, float]:
     """Let a store that is filled make what it makes in the background."""
-    with holdfast.open(url, embedder=Quick(None)) as hf:
-        mind: Any = hf.memory._core.mind
+    with duramen.open(url, embedder=Quick(None)) as dm:
+        mind: Any = dm.memory._core.mind
         mind.indexing.stop()
         began = time.perf_counter()
         drive(mind.indexing.pack())
@@ -201,7 +201,7 @@ def settled(url: str, size: int, index: bool) -> dict[str, float]:
             figures["indexing_s"] = time.perf_counter() - began
     with psycopg.connect(url, autocommit=True) as connection:
         size_of: Any = connection.execute(
-            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace"
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'duramen'::regnamespace"
             " AND relkind = 'r'"
         ).fetchone()
         connection.execute("CHECKPOINT")  # it would be written while it is asked
@@ -211,43 +211,43 @@ def settled(url: str, size: int, index: bool) -> dict[str, float]:
 def warmed(url: str) -> None:
     """Let the server read all tables, so that it has them in its memory if there is room for them."""
     with psycopg.connect(url, autocommit=True) as connection:
-        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'").fetchall()
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'duramen'").fetchall()
         connection.execute("SET enable_indexonlyscan = off")
         connection.execute("SET enable_indexscan = off")
         for (table,) in tables:
-            connection.execute(f"SELECT count(*) FROM holdfast.{table}".encode())
+            connection.execute(f"SELECT count(*) FROM duramen.{table}".encode())
 
 
 def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
-    with holdfast.open(url, embedder=Quick(load_embedder("minilm"))) as hf:
+    with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            hf.memory._core.mind.indexing._tend_again = float("inf")
-        hf.memory.recall("warm", subject="nobody")
+            dm.memory._core.mind.indexing._tend_again = float("inf")
+        dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
-        hf.memory.recall(spoken(5).text(4), subject="subject 3")
+        dm.memory.recall(spoken(5).text(4), subject="subject 3")
         first = 1e3 * (time.perf_counter() - began)
         subjects = [f"subject {number * 37 % SUBJECTS}" for number in range(QUESTIONS)]
         figures = {
-            "recall_p95_ms_1m_postgres": p95(hf, [{"subject": one} for one in subjects]),
-            "recall_p95_ms_1m_postgres_one_subject": p95(hf, [{"subject": "subject 3"}] * QUESTIONS),
+            "recall_p95_ms_1m_postgres": p95(dm, [{"subject": one} for one in subjects]),
+            "recall_p95_ms_1m_postgres_one_subject": p95(dm, [{"subject": "subject 3"}] * QUESTIONS),
             "first_recall_ms_10k_of_1m_postgres": first,
         }
         if index:
             everybody = [{"everyone": True}] * (QUESTIONS // 2)
-            figures["recall_p95_ms_1m_postgres_unfiltered"] = p95(hf, everybody, warm=True)
+            figures["recall_p95_ms_1m_postgres_unfiltered"] = p95(dm, everybody, warm=True)
         return figures
 
 
-def p95(hf: holdfast.Holdfast, whose: list[dict[str, Any]], warm: bool = False) -> float:
+def p95(dm: duramen.Duramen, whose: list[dict[str, Any]], warm: bool = False) -> float:
     """The 95th percentile of recalls, in milliseconds; the first of each pool counts, unless `warm`."""
     speech, took = spoken(3), []
     if warm:
-        hf.memory.recall(speech.text(4), **whose[0])
+        dm.memory.recall(speech.text(4), **whose[0])
     for one in whose:
         question = speech.text(4)
         began = time.perf_counter()
-        hf.memory.recall(question, **one)
+        dm.memory.recall(question, **one)
         took.append(1e3 * (time.perf_counter() - began))
     return statistics.quantiles(took, n=20)[-1]
 
@@ -258,7 +258,7 @@ def database(given: str | None) -> Iterator[str]:
     if given is not None:
         yield given
         return
-    from holdfast.testing.postgres import PostgresServer
+    from duramen.testing.postgres import PostgresServer
 
     room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4 // 2**20
     settings = {"shared_buffers": f"{max(128, room)}MB", "max_wal_size": "8GB"}

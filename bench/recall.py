@@ -11,7 +11,7 @@ All systems use the same model, and every question is asked of all of them in tu
 Chroma (its persistent client) and mem0 (`infer=False`, its default store: Qdrant in files) run in processes and an
 environment of their own, and time themselves. Each is there twice: with the runtime in which its users have the model
 (Chroma's default embedding function, mem0's provider for sentence-transformers), and, as `…_same_runtime`, with
-holdfast's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
+duramen's embedder handed to it, in the first conversation: the first says what its users wait for, the second what the
 rest of it takes. That the vectors are the same is checked. All hold what was said in the conversations before, as a
 subject's, a user's or a collection's; mem0 looks through all of it for each question. Chroma takes minutes to take it
 in: with --peer-conversations 1 the peers are asked about the first conversation only. mem0 uses spaCy's English
@@ -44,11 +44,11 @@ from numpy.typing import NDArray
 from peers.install import RETRIEVERS, Peers
 from peers.line import SPACY_MODEL, Peer, PeerFailed
 
-import holdfast
-from holdfast.embedders import load_embedder
-from holdfast.memory.words import STOP_WORDS
-from holdfast.ports import Embedder
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.embedders import load_embedder
+from duramen.memory.words import STOP_WORDS
+from duramen.ports import Embedder
+from duramen.testing.clock import FakeClock
 
 Search = Callable[[str], Sequence[int]]
 """The positions of the turns found for a question, best first, at least ten of them where there are ten."""
@@ -74,7 +74,7 @@ MUST: dict[str, Must] = {
     "search_p50_ms": None,
 }
 SAME = "_same_runtime"
-ONE_BY_ONE = "holdfast_one_by_one"
+ONE_BY_ONE = "duramen_one_by_one"
 PEERS = (*RETRIEVERS, *(f"{peer}{SAME}" for peer in RETRIEVERS))
 SPEED: dict[str, Must] = {
     "recall_p50_vs_mem0": ("<=", 0.15),
@@ -119,13 +119,13 @@ def timed(search: Search) -> Timed:
 def ours(embedder: Embedder | None, folder: Path) -> System:
     """Memories of all conversations in one store, each conversation's a subject's, recalled through the public face."""
     clock = FakeClock(0)
-    hf = holdfast.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
+    dm = duramen.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 
     def take_in(conversation: Conversation) -> Timed:
         clock.advance(_noon(conversation.asked_on) - clock.now() / 1e6)
         places: dict[str, int] = {}
         for index, turn in enumerate(conversation.turns):
-            said = hf.session(f"{conversation.name} {turn.session}").remember(
+            said = dm.session(f"{conversation.name} {turn.session}").remember(
                 turn.text,
                 kind="episode",
                 subject=conversation.name,
@@ -133,10 +133,10 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
                 valid_from=dt.datetime.fromtimestamp(_noon(turn.on), dt.UTC),
             )
             places.setdefault(said.id, index)
-        hf.memory.catch_up()
+        dm.memory.catch_up()
 
         def search(question: str) -> Sequence[int]:
-            found = hf.memory.recall(question, subject=conversation.name, limit=LIMIT)
+            found = dm.memory.recall(question, subject=conversation.name, limit=LIMIT)
             return [places[hit.memory.id] for hit in found]
 
         return timed(search)
@@ -147,8 +147,8 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
 def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
     """Conversations into one store, as a peer's are, for the time that it takes: all memories in one call, or each
     durable before the next. Notes how many a second were durable with their vectors."""
-    hf = stack.enter_context(holdfast.open(path, embedder=embedder))
-    hf.memory.remember("warm", fresh=True)
+    dm = stack.enter_context(duramen.open(path, embedder=embedder))
+    dm.memory.remember("warm", fresh=True)
 
     def take_in(conversation: Conversation) -> None:
         turns = conversation.turns
@@ -156,11 +156,11 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
         if together:
             said = [{"content": turn.text, "speaker": turn.speaker} for turn in turns]
             for start in range(0, len(said), 1000):
-                hf.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
+                dm.memory.remember_all(said[start : start + 1000], kind="episode", subject=conversation.name)
         else:
             for turn in turns:
-                hf.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
-        hf.memory.catch_up()
+                dm.memory.remember(turn.text, kind="episode", subject=conversation.name, speaker=turn.speaker)
+        dm.memory.catch_up()
         rates.setdefault(conversation.name, []).append(len(turns) / (time.perf_counter() - began))
 
     return take_in
@@ -285,10 +285,10 @@ def compared(took: Mapping[str, Took], rates: Mapping[str, Rates]) -> dict[str, 
     figures: dict[str, float | None] = dict.fromkeys(SPEED)
     for peer in PEERS:
         if peer in took:
-            both = [(took["holdfast"][asked], seconds) for asked, seconds in took[peer].items()]
+            both = [(took["duramen"][asked], seconds) for asked, seconds in took[peer].items()]
             mine, other = map(statistics.median, zip(*both, strict=True))
             figures[f"recall_p50_vs_{peer}"] = mine / other
-            figures[f"ingest_vs_{peer}"] = _faster(rates["holdfast"], rates[peer])
+            figures[f"ingest_vs_{peer}"] = _faster(rates["duramen"], rates[peer])
             if peer == "mem0":
                 figures["ingest_one_by_one_vs_mem0"] = _faster(rates[ONE_BY_ONE], rates[peer])
     return figures
@@ -327,7 +327,7 @@ def between(
         if system is not None:
             found[name] = system
         if not name.endswith(SAME):
-            for mine, together in (("holdfast", True), (ONE_BY_ONE, False)):
+            for mine, together in (("duramen", True), (ONE_BY_ONE, False)):
                 path = folder / f"{mine} {place}.db"
                 found[f"{mine} {place}"] = taking_in(embedder, path, rates[mine], stack, together=together)
     return found
@@ -339,9 +339,7 @@ def _crowded() -> str | None:
     load, cores = os.getloadavg()[1], os.cpu_count() or 1
     if load <= cores:
         return None
-    return (
-        f"NOT QUIET: a load of {load:.1f} on {cores} processors. Ratios with the peers' own runtimes flatter holdfast"
-    )
+    return f"NOT QUIET: a load of {load:.1f} on {cores} processors. Ratios with the peers' own runtimes flatter duramen"
 
 
 def main() -> None:
@@ -357,15 +355,15 @@ def main() -> None:
     loaded = None if given.words else load_embedder("minilm")
     conversations = read(given.data)
     most = min(max(given.peer_conversations, 0), len(conversations))
-    rates: dict[str, Rates] = {name: {} for name in ("holdfast", ONE_BY_ONE, *PEERS)}
+    rates: dict[str, Rates] = {name: {} for name in ("duramen", ONE_BY_ONE, *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        systems: dict[str, System] = {"holdfast_words": ours(None, folder), "fts5": full_text}
+        systems: dict[str, System] = {"duramen_words": ours(None, folder), "fts5": full_text}
         wanted = loaded is not None and not given.no_peers and most > 0
         peers = Peers.install(given.peers, folder, RETRIEVERS) if wanted else Peers.none(folder, RETRIEVERS)
         if loaded is not None:
             embedder = Remembered(loaded)
-            systems = {"holdfast": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
+            systems = {"duramen": ours(embedder, folder), **systems, "vectors": vectors(embedder)}
         others, notes = with_peers(peers, folder, rates, most, stack)
         if loaded is not None:
             others = between(others, loaded, folder, rates, stack)
@@ -380,7 +378,7 @@ def main() -> None:
     speed = compared(took, rates)
     if crowded := _crowded():
         notes.append(crowded)
-    waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("holdfast", *PEERS)}
+    waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("duramen", *PEERS)}
     taken = {name: [rate for each in of_each.values() for rate in each] for name, of_each in rates.items()}
     behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": taken}
     show("Speed", speed, SPEED, behind, notes)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import holdfast
-from holdfast import Draft
+import duramen
+from duramen import Draft
 
 _COLD = """
-import sys, time, holdfast
-with holdfast.open(sys.argv[1]) as hf:
-    session = hf.session("s")
+import sys, time, duramen
+with duramen.open(sys.argv[1]) as dm:
+    session = dm.session("s")
     began = time.perf_counter()
     session.context()
     print(time.perf_counter() - began)
@@ -34,8 +34,8 @@ def turn(number: int) -> list[Draft]:
 
 def fill(path: Path, events: int) -> None:
     """A session of so many events: notes, a conversation that is summarised on the way, checkpoints, progress."""
-    with holdfast.open(path) as hf:
-        session = hf.session("s")
+    with duramen.open(path) as dm:
+        session = dm.session("s")
         session.progress.begin("Fill the session", next_action="Go on")
         state: dict[str, list[int]] = {"seen": []}
         while (at := session.head().position) < events:
@@ -59,8 +59,8 @@ def resume_times(folder: Path, rounds: int, short: int, long: int) -> dict[str, 
 
 
 def _resume(path: Path) -> None:
-    with holdfast.open(path) as hf:
-        session = hf.session("s")
+    with duramen.open(path) as dm:
+        session = dm.session("s")
         assert session.state() is not None
         assert session.context().said
         assert session.progress.goal
@@ -71,8 +71,8 @@ def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
     in a new process."""
     path = folder / "talk.db"
     times: dict[str, list[float]] = {"warm": [], "cold": []}
-    with holdfast.open(path) as hf:
-        session = hf.session("s")
+    with duramen.open(path) as dm:
+        session = dm.session("s")
         for number in range(0, turns - 200, 8):
             session.append_all([draft for one in range(number, number + 8) for draft in turn(one)])
             session.context()

@@ -26,7 +26,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-import holdfast
+import duramen
 
 HERE = Path(__file__).parent
 RUN = "trip-456"
@@ -191,41 +191,41 @@ class Play:
             self._timeline.say("agency", what, "magenta")
 
 
-def with_holdfast(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
+def with_duramen(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
     """Follow the journal of an agent that is killed in the middle of each deed."""
-    timeline.head("holdfast: intent, act, outcome; a check settles doubt", "trip_agent.py")
+    timeline.head("duramen: intent, act, outcome; a check settles doubt", "trip_agent.py")
     path = folder / "agent.db"
-    with holdfast.open(path) as hf:
+    with duramen.open(path) as dm:
         play = Play(processes, timeline, folder / "agency-1", "trip_agent.py", path)
         spared = dict(DEEDS)
-        for event in hf.session(RUN).follow(timeout=PATIENCE):
+        for event in dm.session(RUN).follow(timeout=PATIENCE):
             what, style = told(event)
             timeline.say(f"journal #{event.position}", what, style)
             deed = spared.pop(step_of(event), None) if event.type == "step.started" else None
             if deed is not None:
                 play.kill_agent_during(deed)
-                for step in in_doubt(hf):
+                for step in in_doubt(dm):
                     timeline.say("in doubt", f"{step} has an intent and no outcome: did it happen?", "yellow")
                 play.start_agent()
             if event.type == "run.finished":
                 break
         play.see_agent_off()
-        if not hf.verify().ok:
+        if not dm.verify().ok:
             raise DemoFailed("the journal does not verify")
     return play.agency.outcome()
 
 
-def in_doubt(hf: holdfast.Holdfast) -> list[str]:
+def in_doubt(dm: duramen.Duramen) -> list[str]:
     """The steps that were begun, as the journal stands."""
-    return [record.step for record in hf.run_info(RUN).steps if not record.finished]
+    return [record.step for record in dm.run_info(RUN).steps if not record.finished]
 
 
-def step_of(event: holdfast.Event) -> str:
+def step_of(event: duramen.Event) -> str:
     """The name of the step that an event is about; which call of it does not matter here."""
     return str(event.data.get("step", "")).partition("#")[0]
 
 
-def told(event: holdfast.Event) -> tuple[str, str]:
+def told(event: duramen.Event) -> tuple[str, str]:
     """An event in words, and the style of its line."""
     data = event.data
     step, value = data.get("step"), data.get("value")
@@ -281,20 +281,20 @@ def comparison(outcomes: dict[str, Outcome]) -> Table:
 
 def play_both(timeline: Timeline) -> int:
     """Both ways and the verdict, as an exit code."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name, Processes() as processes, timeline.status:
+    with tempfile.TemporaryDirectory(prefix="duramen-demo-") as name, Processes() as processes, timeline.status:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, processes.interrupt)
         folder = Path(name)
         outcomes = {
-            "holdfast": with_holdfast(processes, timeline, folder),
+            "duramen": with_duramen(processes, timeline, folder),
             "checkpoint after": with_checkpoint_after(processes, timeline, folder),
         }
     timeline.console.print()
     timeline.console.print(comparison(outcomes))
-    if outcomes["holdfast"] != Outcome(1, 1):
+    if outcomes["duramen"] != Outcome(1, 1):
         timeline.console.print("[bold red]The promise was not kept.")
         return 1
-    timeline.console.print("[green]Killed twice, and nothing was done twice.[/] Next: `holdfast --help`, docs/.")
+    timeline.console.print("[green]Killed twice, and nothing was done twice.[/] Next: `duramen --help`, docs/.")
     return 0
 
 

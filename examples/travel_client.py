@@ -1,4 +1,4 @@
-"""What an agent needs of the travel agency in `travel_server.py`; it knows nothing of holdfast."""
+"""What an agent needs of the travel agency in `travel_server.py`; it knows nothing of duramen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that plans a trip, with holdfast: it finds a flight, books it and mails the traveller.
+"""An agent that plans a trip, with duramen: it finds a flight, books it and mails the traveller.
 
     python examples/trip_agent.py agent.db http://127.0.0.1:PORT       (the address of a travel_server.py)
 
@@ -12,18 +12,18 @@ from typing import Any
 
 from travel_client import Travel
 
-import holdfast
+import duramen
 
 DATABASE, ADDRESS = sys.argv[1:]
 travel = Travel(ADDRESS)
 
 
-@holdfast.step
+@duramen.step
 def search(city: str) -> list[dict[str, Any]]:
     return travel.flights(to=city)
 
 
-@holdfast.step
+@duramen.step
 def choose(flights: list[dict[str, Any]]) -> dict[str, Any]:
     return min(flights, key=lambda flight: int(flight["price"]))  # a real agent asks its model here
 
@@ -32,7 +32,7 @@ def find_booking(flight: dict[str, Any], *, key: str) -> dict[str, Any] | None:
     return travel.booking_made_with(key)  # None: it did not happen
 
 
-@holdfast.step(check=find_booking)
+@duramen.step(check=find_booking)
 def book(flight: dict[str, Any], *, key: str) -> dict[str, Any]:
     return travel.book(flight, idempotency_key=key)
 
@@ -41,13 +41,13 @@ def find_mail(booking: dict[str, Any]) -> dict[str, Any] | None:
     return travel.mail_about(booking["number"])
 
 
-@holdfast.step(check=find_mail)
+@duramen.step(check=find_mail)
 def send_mail(booking: dict[str, Any]) -> dict[str, Any]:
     text = f"You fly {booking['flight']}."
     return travel.send_mail("ada@example.com", text, reference=booking["number"])
 
 
-@holdfast.task
+@duramen.task
 def trip(city: str) -> str:
     flight = choose(search(city))
     booking = book(flight)
@@ -56,5 +56,5 @@ def trip(city: str) -> str:
 
 
 if __name__ == "__main__":
-    with holdfast.open(DATABASE) as hf:
-        print(hf.run(trip, "Lisbon", id="trip-456"))  # starts it, or resumes it, or returns its result
+    with duramen.open(DATABASE) as dm:
+        print(dm.run(trip, "Lisbon", id="trip-456"))  # starts it, or resumes it, or returns its result

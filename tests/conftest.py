@@ -17,10 +17,10 @@ import pytest
 from programs.children import Nursery
 from programs.faroff import Far, Open
 
-import holdfast
-from holdfast.embedders import Installed, find
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.postgres import PostgresServer
+import duramen
+from duramen.embedders import Installed, find
+from duramen.testing.clock import FakeClock
+from duramen.testing.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def _new_database(request: pytest.FixtureRequest) -> Callable[[], str]:
-    url = os.environ.get("HOLDFAST_TEST_POSTGRES")
+    url = os.environ.get("DURAMEN_TEST_POSTGRES")
     if url is None:
         server = request.getfixturevalue("postgres_server")
         return lambda: server.create_database(f"t{uuid.uuid4().hex}")
@@ -42,7 +42,7 @@ def _new_database(request: pytest.FixtureRequest) -> Callable[[], str]:
 def _database_at(url: str) -> str:
     import psycopg
 
-    name = f"holdfast_test_{uuid.uuid4().hex}"
+    name = f"duramen_test_{uuid.uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
         info = connection.info
@@ -86,9 +86,9 @@ def any_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
+def dm(any_address: str) -> Iterator[duramen.Duramen]:
     """A handle on each store in turn, on which runs wait by unwinding."""
-    with holdfast.open(any_address) as opened:
+    with duramen.open(any_address) as opened:
         opened._core._engine.patience = 0
         yield opened
 
@@ -115,9 +115,9 @@ def installed() -> Installed:
     """The default embedder's real files, which `make test` puts into the user's cache."""
     found = find()
     if found is None:
-        missing = "the embedding model is not installed: run `holdfast model install`"
-        if os.environ.get("HOLDFAST_OFFLINE", "0") not in ("", "0"):
-            pytest.skip(f"{missing} (HOLDFAST_OFFLINE is set)")
+        missing = "the embedding model is not installed: run `duramen model install`"
+        if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):
+            pytest.skip(f"{missing} (DURAMEN_OFFLINE is set)")
         pytest.fail(missing, pytrace=False)
     return found
 
@@ -130,14 +130,14 @@ def clock() -> FakeClock:
 @pytest.fixture
 def open_one(any_address: str, clock: FakeClock) -> Iterator[Open]:
     """Opens handles, as new processes would; the in-memory store has only one."""
-    opened: list[holdfast.Holdfast] = []
+    opened: list[duramen.Duramen] = []
 
-    def open_one() -> holdfast.Holdfast:
+    def open_one() -> duramen.Duramen:
         if not opened or any_address != "memory:":
-            opened.append(holdfast.open(any_address, clock=clock))
+            opened.append(duramen.open(any_address, clock=clock))
             opened[-1]._core._engine.patience = 0
         return opened[-1]
 
     yield open_one
-    for hf in opened:
-        hf.close()
+    for dm in opened:
+        dm.close()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import AsyncHoldfast, Holdfast, RunStatus
-from holdfast.errors import InvalidInput, RunParked, StepTimeout
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import AsyncDuramen, Duramen, RunStatus
+from duramen.errors import InvalidInput, RunParked, StepTimeout
+from duramen.testing.clock import FakeClock
 
 calls: Counter[str] = Counter()
 threads: dict[str, str] = {}
@@ -25,42 +25,42 @@ def _forget() -> None:
     threads.clear()
 
 
-def looped(body: Callable[[AsyncHoldfast, FakeClock], Awaitable[None]]) -> None:
+def looped(body: Callable[[AsyncDuramen, FakeClock], Awaitable[None]]) -> None:
     """Run a body with a handle on an event loop, for at most ten seconds. Waits park at once."""
 
     async def whole() -> None:
         clock = FakeClock()
-        hf = await holdfast.aopen("memory:", clock=clock)
-        hf._engine.patience = 0
+        dm = await duramen.aopen("memory:", clock=clock)
+        dm._engine.patience = 0
         try:
-            await asyncio.wait_for(body(hf, clock), 10)
+            await asyncio.wait_for(body(dm, clock), 10)
         finally:
-            await hf.close()
+            await dm.close()
 
     asyncio.run(whole())
 
 
-def blocking(clock: FakeClock | None = None) -> Holdfast:
+def blocking(clock: FakeClock | None = None) -> Duramen:
     """A blocking handle whose waits park at once."""
-    hf = holdfast.open("memory:", clock=clock or FakeClock())
-    hf._core._engine.patience = 0
-    return hf
+    dm = duramen.open("memory:", clock=clock or FakeClock())
+    dm._core._engine.patience = 0
+    return dm
 
 
-@holdfast.step
+@duramen.step
 async def fetch(name: Any, seconds: float = 0.0) -> str:
     await asyncio.sleep(seconds)
     calls[f"fetch {name}"] += 1
     return f"<{name}>"
 
 
-@holdfast.step
+@duramen.step
 async def keep(text: str) -> str:
     calls[f"keep {text}"] += 1
     return f"kept {text}"
 
 
-@holdfast.step
+@duramen.step
 def note(text: str) -> str:
     calls[f"note {text}"] += 1
     threads[text] = threading.current_thread().name
@@ -68,42 +68,42 @@ def note(text: str) -> str:
 
 
 async def signalled(name: str = "go") -> Any:
-    return await holdfast.receive(name)
+    return await duramen.receive(name)
 
 
 # -- branches
 
 
-@holdfast.task
+@duramen.task
 async def three_at_once() -> list[str]:
     return list(await asyncio.gather(fetch("a", 0.03), fetch("b", 0.02), fetch("c", 0.01)))
 
 
 @pytest.mark.promise("X2", "X3")
 def test_gathered_steps_overlap_and_are_replayed_in_their_places() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        assert await hf.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
-        assert await hf.replay("r") == ["<a>", "<b>", "<c>"]
-        assert await hf.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
+        assert await dm.replay("r") == ["<a>", "<b>", "<c>"]
+        assert await dm.run(three_at_once, id="r") == ["<a>", "<b>", "<c>"]
 
     looped(body)
     assert set(calls.values()) == {1}
 
 
-@holdfast.task
+@duramen.task
 async def one_branch_waits() -> list[Any]:
     return list(await asyncio.gather(fetch("a", 0.02), fetch("b"), signalled()))
 
 
 @pytest.mark.promise("X3", "X15")
 def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked, match="signal 'go'"):
-            await hf.run(one_branch_waits, id="r")
-        assert (await hf.run_info("r")).status is RunStatus.WAITING
+            await dm.run(one_branch_waits, id="r")
+        assert (await dm.run_info("r")).status is RunStatus.WAITING
         assert calls == {"fetch a": 1, "fetch b": 1}
-        await hf.signal("r", "go", 7)
-        assert await hf.resume("r") == ["<a>", "<b>", 7]
+        await dm.signal("r", "go", 7)
+        assert await dm.resume("r") == ["<a>", "<b>", 7]
 
     looped(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
@@ -111,17 +111,17 @@ def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept() -> None:
 
 @pytest.mark.promise("X3", "X15")
 def test_while_one_branch_waits_the_outcomes_of_the_others_are_kept_on_the_blocking_handle() -> None:
-    with blocking() as hf:
+    with blocking() as dm:
         with pytest.raises(RunParked, match="signal 'go'"):
-            hf.run(one_branch_waits, id="r")
-        info = hf.run_info("r")
+            dm.run(one_branch_waits, id="r")
+        info = dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.WAITING, [])
-        hf.signal("r", "go", 7)
-        assert hf.resume("r") == ["<a>", "<b>", 7]
+        dm.signal("r", "go", 7)
+        assert dm.resume("r") == ["<a>", "<b>", 7]
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
-@holdfast.task
+@duramen.task
 async def grouped() -> list[Any]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one) for one in (fetch("a", 0.02), fetch("b"), signalled())]
@@ -131,23 +131,23 @@ async def grouped() -> list[Any]:
 @pytest.mark.promise("X3", "X15")
 @pytest.mark.parametrize("served", [False, True])
 def test_a_task_group_can_wait_like_a_gather(served: bool) -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        await hf.start(grouped, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(grouped, id="r")
         if served:
-            assert await hf.serve([grouped], until_idle=True) == 1
+            assert await dm.serve([grouped], until_idle=True) == 1
         else:
             with pytest.raises(RunParked, match="signal 'go'"):
-                await hf.resume("r")
-        info = await hf.run_info("r")
+                await dm.resume("r")
+        info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.WAITING, [])
-        await hf.signal("r", "go", 7)
-        assert await hf.resume("r") == ["<a>", "<b>", 7]
+        await dm.signal("r", "go", 7)
+        assert await dm.resume("r") == ["<a>", "<b>", 7]
 
     looped(body)
     assert calls == {"fetch a": 1, "fetch b": 1}
 
 
-@holdfast.task
+@duramen.task
 async def works_while_it_waits() -> list[Any]:
     async def works() -> list[str]:
         return [await keep(await fetch(name)) for name in "abc"]
@@ -157,41 +157,41 @@ async def works_while_it_waits() -> list[Any]:
 
 @pytest.mark.promise("X15")
 def test_the_other_branches_get_on_while_one_waits() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await hf.run(works_while_it_waits, id="r")
+            await dm.run(works_while_it_waits, id="r")
         assert len(calls) == 6
-        await hf.signal("r", "go", 7)
-        assert await hf.resume("r") == [7, ["kept <a>", "kept <b>", "kept <c>"]]
+        await dm.signal("r", "go", 7)
+        assert await dm.resume("r") == [7, ["kept <a>", "kept <b>", "kept <c>"]]
 
     looped(body)
     assert set(calls.values()) == {1}
 
 
-@holdfast.task
+@duramen.task
 async def two_pipelines(slow: float, fast: float) -> list[Any]:
     async def pipeline(name: str, seconds: float) -> list[str]:
         return [name, await keep(await fetch(name, seconds))]
 
     both = await asyncio.gather(pipeline("a", slow), pipeline("b", fast))
-    await holdfast.receive("go")
+    await duramen.receive("go")
     return list(both)
 
 
 @pytest.mark.promise("X2", "X3", "X20")
 def test_a_branch_gets_its_own_results_back_however_fast_the_others_were() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        await hf.start(two_pipelines, 0.05, 0.0, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(two_pipelines, 0.05, 0.0, id="r")
         with pytest.raises(RunParked):
-            await hf.resume("r")
-        await hf.signal("r", "go")
-        assert await hf.resume("r") == [["a", "kept <a>"], ["b", "kept <b>"]]
+            await dm.resume("r")
+        await dm.signal("r", "go")
+        assert await dm.resume("r") == [["a", "kept <a>"], ["b", "kept <b>"]]
 
     looped(body)
     assert set(calls.values()) == {1}
 
 
-@holdfast.task
+@duramen.task
 async def one_branch_fails() -> str:
     async def fail() -> None:
         await fetch("a")
@@ -200,43 +200,43 @@ async def one_branch_fails() -> str:
     try:
         await asyncio.gather(fail(), fetch("b", 0.02))
     except ValueError:
-        await holdfast.receive("go")
+        await duramen.receive("go")
     return await fetch("c")
 
 
 @pytest.mark.promise("X3")
 def test_a_branch_that_fails_and_is_caught_leaves_the_others_their_outcomes() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await hf.run(one_branch_fails, id="r")
-        await hf.signal("r", "go")
-        assert await hf.resume("r") == "<c>"
+            await dm.run(one_branch_fails, id="r")
+        await dm.signal("r", "go")
+        assert await dm.resume("r") == "<c>"
 
     looped(body)
     assert calls == {"fetch a": 1, "fetch b": 1, "fetch c": 1}
 
 
-@holdfast.task
+@duramen.task
 async def two_questions() -> list[Any]:
-    return list(await asyncio.gather(holdfast.ask("first?"), holdfast.ask("second?")))
+    return list(await asyncio.gather(duramen.ask("first?"), duramen.ask("second?")))
 
 
 @pytest.mark.promise("X15")
 def test_two_open_questions_get_two_answers() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await hf.run(two_questions, id="r")
-        await hf.answer("r", "one")
-        await hf.answer("r", "two")
-        assert await hf.resume("r") == ["one", "two"]
+            await dm.run(two_questions, id="r")
+        await dm.answer("r", "one")
+        await dm.answer("r", "two")
+        assert await dm.resume("r") == ["one", "two"]
 
     looped(body)
 
 
-@holdfast.task
+@duramen.task
 async def sleeps_side_by_side() -> str:
     async def nap(seconds: float, name: str) -> str:
-        await holdfast.sleep(seconds)
+        await duramen.sleep(seconds)
         return await fetch(name)
 
     return "".join(await asyncio.gather(nap(10, "a"), nap(20, "b")))
@@ -244,14 +244,14 @@ async def sleeps_side_by_side() -> str:
 
 @pytest.mark.promise("X14")
 def test_sleeps_side_by_side_end_each_at_its_own_time() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        await hf.start(sleeps_side_by_side, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(sleeps_side_by_side, id="r")
         for seconds, expected in ((9, {}), (2, {"fetch a": 1}), (8, {"fetch a": 1}), (2, {"fetch a": 1, "fetch b": 1})):
-            await hf.serve([sleeps_side_by_side], until_idle=True)
+            await dm.serve([sleeps_side_by_side], until_idle=True)
             clock.advance(seconds)
-            await hf.serve([sleeps_side_by_side], until_idle=True)
+            await dm.serve([sleeps_side_by_side], until_idle=True)
             assert calls == expected
-        assert await hf.handle("r").result(0) == "<a><b>"
+        assert await dm.handle("r").result(0) == "<a><b>"
 
     looped(body)
 
@@ -259,7 +259,7 @@ def test_sleeps_side_by_side_end_each_at_its_own_time() -> None:
 # -- cancelling and timeouts
 
 
-@holdfast.task
+@duramen.task
 async def cancels_its_step() -> str:
     try:
         await asyncio.wait_for(fetch("slow", 5), 0.02)
@@ -271,29 +271,29 @@ async def cancels_its_step() -> str:
 @pytest.mark.promise("X4")
 @pytest.mark.parametrize("on_a_loop", [True, False])
 def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(on_a_loop: bool) -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match=r"cancelled by the code around it.*\n.*timeout="):
-            await hf.run(cancels_its_step, id="r")
-        info = await hf.run_info("r")
+            await dm.run(cancels_its_step, id="r")
+        info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.CRASHED, ["fetch#1"])
 
     if on_a_loop:
         looped(body)
         return
-    with blocking() as hf:
+    with blocking() as dm:
         with pytest.raises(InvalidInput, match="cancelled by the code around it"):
-            hf.run(cancels_its_step, id="r")
-        assert hf.run_info("r").in_doubt == ["fetch#1"]
+            dm.run(cancels_its_step, id="r")
+        assert dm.run_info("r").in_doubt == ["fetch#1"]
 
 
-@holdfast.step(timeout=0.03)
+@duramen.step(timeout=0.03)
 async def too_slow(seconds: float) -> str:
     calls["too_slow"] += 1
     await asyncio.sleep(seconds)
     return "in time"
 
 
-@holdfast.step(timeout=0.03, retry=holdfast.Retry(attempts=3, first=60))
+@duramen.step(timeout=0.03, retry=duramen.Retry(attempts=3, first=60))
 async def slow_at_first() -> str:
     calls["slow_at_first"] += 1
     if calls["slow_at_first"] < 3:
@@ -301,7 +301,7 @@ async def slow_at_first() -> str:
     return "third time"
 
 
-@holdfast.task
+@duramen.task
 async def with_timeouts() -> list[str]:
     caught = "nothing"
     try:
@@ -313,38 +313,38 @@ async def with_timeouts() -> list[str]:
 
 @pytest.mark.promise("X12")
 def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        await hf.start(with_timeouts, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(with_timeouts, id="r")
         for _ in range(3):
-            await hf.serve([with_timeouts], until_idle=True)
+            await dm.serve([with_timeouts], until_idle=True)
             clock.advance(200)
-        assert await hf.handle("r").result(0) == ["in time", "too_slow", "third time"]
-        assert await hf.replay("r") == ["in time", "too_slow", "third time"]
+        assert await dm.handle("r").result(0) == ["in time", "too_slow", "third time"]
+        assert await dm.replay("r") == ["in time", "too_slow", "third time"]
 
     looped(body)
     assert calls == {"too_slow": 2, "slow_at_first": 3}
 
 
 def test_cancelling_the_call_of_a_run_leaves_it_to_be_resumed() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        await hf.start(forgotten, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(forgotten, id="r")
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(hf.resume("r"), 0.05)
-        info = await hf.run_info("r")
+            await asyncio.wait_for(dm.resume("r"), 0.05)
+        info = await dm.run_info("r")
         assert (info.status, info.in_doubt, calls["first"]) == (RunStatus.CRASHED, ["sometimes_slow#1"], 1)
-        assert await hf.resume("r") == "second"
+        assert await dm.resume("r") == "second"
 
     looped(body)
 
 
-@holdfast.step
+@duramen.step
 async def sometimes_slow() -> str:
     calls["first"] += 1
     await asyncio.sleep(5 if calls["first"] == 1 else 0)
     return "second"
 
 
-@holdfast.task
+@duramen.task
 async def forgotten() -> str:
     return await sometimes_slow()
 
@@ -352,7 +352,7 @@ async def forgotten() -> str:
 # -- plain steps, threads, handles
 
 
-@holdfast.task
+@duramen.task
 async def mixed() -> list[Any]:
     first = note("plain")
     second = await fetch("async", 0.01)
@@ -366,9 +366,9 @@ async def noting() -> str:
 
 @pytest.mark.promise("X3")
 def test_plain_steps_in_an_async_task_run_on_its_loop() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        assert await hf.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        assert await hf.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        assert await dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert await dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
         assert threads == dict.fromkeys(["plain", "beside"], threading.current_thread().name)
 
     looped(body)
@@ -377,36 +377,36 @@ def test_plain_steps_in_an_async_task_run_on_its_loop() -> None:
 
 @pytest.mark.promise("X3")
 def test_async_tasks_run_on_the_blocking_handle() -> None:
-    with blocking() as hf:
-        assert hf.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
-        hf.start(three_at_once, id="s")
-        assert hf.serve([three_at_once], until_idle=True) == 1
-        assert hf.handle("s").result(0) == ["<a>", "<b>", "<c>"]
-        assert hf.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+    with blocking() as dm:
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        dm.start(three_at_once, id="s")
+        assert dm.serve([three_at_once], until_idle=True) == 1
+        assert dm.handle("s").result(0) == ["<a>", "<b>", "<c>"]
+        assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
     assert calls["note plain"] == calls["fetch async"] == 1
 
 
 def test_an_async_task_is_refused_in_a_running_loop_and_can_be_run_outside_it() -> None:
-    with blocking() as hf:
+    with blocking() as dm:
 
         async def inside() -> None:
-            hf.run(mixed, id="r")
+            dm.run(mixed, id="r")
 
         with pytest.raises(InvalidInput, match="aopen"):
             asyncio.run(inside())
-        assert hf.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
+        assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
 
 
-@holdfast.task
+@duramen.task
 def plain_task(name: str) -> str:
     return note(name)
 
 
 @pytest.mark.promise("X17")
 def test_plain_tasks_are_served_on_threads_beside_the_loop() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        handles = [await hf.start(plain_task, f"n{number}", id=f"r{number}") for number in range(5)]
-        assert await hf.serve([plain_task], until_idle=True) == 5
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        handles = [await dm.start(plain_task, f"n{number}", id=f"r{number}") for number in range(5)]
+        assert await dm.serve([plain_task], until_idle=True) == 5
         assert [await handle.result(0) for handle in handles] == [f"N{number}" for number in range(5)]
         assert threading.current_thread().name not in threads.values()
 
@@ -414,7 +414,7 @@ def test_plain_tasks_are_served_on_threads_beside_the_loop() -> None:
     assert set(calls.values()) == {1}
 
 
-@holdfast.task
+@duramen.task
 async def many_steps(number: int) -> int:
     for index in range(3):
         await fetch(f"{number}.{index}", 0.001)
@@ -427,10 +427,10 @@ def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkey
     monkeypatch.chdir(tmp_path)
 
     async def whole() -> None:
-        async with await holdfast.aopen(address) as one, await holdfast.aopen(address) as other:
+        async with await duramen.aopen(address) as one, await duramen.aopen(address) as other:
             serving = [one, other] if address != "memory:" else [one]
             handles = [await one.start(many_steps, number, id=f"r{number}") for number in range(64)]
-            executed = await asyncio.gather(*(hf.serve([many_steps], until_idle=True) for hf in serving))
+            executed = await asyncio.gather(*(dm.serve([many_steps], until_idle=True) for dm in serving))
             assert [await handle.result(10) for handle in handles] == list(range(64))
             assert sum(executed) == 64
 
@@ -442,7 +442,7 @@ def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkey
 # -- who may call a step, and how
 
 
-@holdfast.task
+@duramen.task
 def calls_from_a_thread() -> str:
     import contextvars
 
@@ -462,26 +462,26 @@ def calls_from_a_thread() -> str:
 
 
 def test_a_step_called_from_another_thread_is_refused_in_a_plain_task() -> None:
-    with blocking() as hf:
-        assert "asyncio.gather" in hf.run(calls_from_a_thread)
+    with blocking() as dm:
+        assert "asyncio.gather" in dm.run(calls_from_a_thread)
     assert not calls
 
 
-@holdfast.task
+@duramen.task
 async def calls_from_to_thread() -> str:
     return await asyncio.to_thread(note, "elsewhere")
 
 
 def test_a_step_called_from_another_thread_is_refused_in_an_async_task() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match="from another thread"):
-            await hf.run(calls_from_to_thread)
+            await dm.run(calls_from_to_thread)
 
     looped(body)
     assert not calls
 
 
-@pytest.mark.parametrize("declare", [holdfast.step, holdfast.task])
+@pytest.mark.parametrize("declare", [duramen.step, duramen.task])
 def test_generators_are_refused_where_they_are_declared(declare: Any) -> None:
     def plain() -> Any:
         yield 1
@@ -490,34 +490,34 @@ def test_generators_are_refused_where_they_are_declared(declare: Any) -> None:
         yield 1
 
     for function in (plain, asynchronous):
-        with pytest.raises(InvalidInput, match=r"holdfast\.emit"):
+        with pytest.raises(InvalidInput, match=r"duramen\.emit"):
             declare(function)
 
 
 def test_an_async_step_in_a_plain_task_is_refused() -> None:
-    @holdfast.task
+    @duramen.task
     def wrong() -> Any:
         return fetch("a")
 
-    with blocking() as hf, pytest.raises(InvalidInput, match="make the task async"):
-        hf.run(wrong)
+    with blocking() as dm, pytest.raises(InvalidInput, match="make the task async"):
+        dm.run(wrong)
 
 
-@holdfast.step
+@duramen.step
 async def outer() -> list[str]:
     return [note("inner"), await fetch("inner"), *await asyncio.gather(fetch("x"), fetch("y"))]
 
 
-@holdfast.task
+@duramen.task
 async def nested() -> list[str]:
     return await outer()
 
 
 @pytest.mark.promise("X3")
 def test_steps_inside_a_step_just_run() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        assert await hf.run(nested, id="r") == ["INNER", "<inner>", "<x>", "<y>"]
-        assert [one.step for one in (await hf.run_info("r")).steps] == ["outer#1"]
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        assert await dm.run(nested, id="r") == ["INNER", "<inner>", "<x>", "<y>"]
+        assert [one.step for one in (await dm.run_info("r")).steps] == ["outer#1"]
         assert await outer() == ["INNER", "<inner>", "<x>", "<y>"]
 
     looped(body)
@@ -527,13 +527,13 @@ def test_steps_inside_a_step_just_run() -> None:
 # -- steps under a key of the caller's
 
 
-@holdfast.step
+@duramen.step
 async def tool(name: str, *, key: str) -> list[str]:
     calls[f"tool {name}"] += 1
     return [name, key]
 
 
-@holdfast.task
+@duramen.task
 async def tools(order: list[str]) -> list[Any]:
     results = [await tool.keyed(f"call#{name}")(name) for name in order]
     return [*results, await signalled()]
@@ -541,24 +541,24 @@ async def tools(order: list[str]) -> list[Any]:
 
 @pytest.mark.promise("X3")
 def test_a_step_under_a_key_is_done_once_under_that_key() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(RunParked):
-            await hf.run(tools, ["a", "b", "a"], id="r")
-        await hf.signal("r", "go")
+            await dm.run(tools, ["a", "b", "a"], id="r")
+        await dm.signal("r", "go")
         expected = [["a", "call#a"], ["b", "call#b"], ["a", "call#a"], None]
-        assert await hf.resume("r") == expected
-        assert await hf.replay("r") == expected
+        assert await dm.resume("r") == expected
+        assert await dm.replay("r") == expected
 
     looped(body)
     assert calls == {"tool a": 1, "tool b": 1}
 
 
-@holdfast.task
+@duramen.task
 async def same_key_at_once() -> list[Any]:
     return list(await asyncio.gather(counted.keyed("k")(), counted.keyed("k")(), counted.keyed("other")()))
 
 
-@holdfast.step
+@duramen.step
 async def counted() -> int:
     await asyncio.sleep(0.01)
     calls["counted"] += 1
@@ -567,16 +567,16 @@ async def counted() -> int:
 
 @pytest.mark.promise("X3")
 def test_a_step_under_a_key_is_done_once_even_if_two_branches_want_it_at_once() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        one, two, other = await hf.run(same_key_at_once, id="r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        one, two, other = await dm.run(same_key_at_once, id="r")
         assert one == two != other
-        assert await hf.replay("r") == [one, two, other]
+        assert await dm.replay("r") == [one, two, other]
 
     looped(body)
     assert calls == {"counted": 2}
 
 
-@holdfast.step
+@duramen.step
 async def fails_at_first() -> int:
     calls["fails_at_first"] += 1
     if calls["fails_at_first"] == 1:
@@ -584,7 +584,7 @@ async def fails_at_first() -> int:
     return calls["fails_at_first"]
 
 
-@holdfast.task
+@duramen.task
 async def tries_by_hand() -> list[int]:
     failures = 0
     for _ in range(3):
@@ -597,8 +597,8 @@ async def tries_by_hand() -> list[int]:
 
 @pytest.mark.promise("X21")
 def test_a_step_that_failed_under_a_key_replays_as_it_was() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        assert await hf.run(tries_by_hand, id="r") == await hf.replay("r")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        assert await dm.run(tries_by_hand, id="r") == await dm.replay("r")
 
     looped(body)
 
@@ -606,12 +606,12 @@ def test_a_step_that_failed_under_a_key_replays_as_it_was() -> None:
 # -- children
 
 
-@holdfast.task
+@duramen.task
 async def child(name: str) -> str:
-    return await keep(await fetch(name) + str(await holdfast.receive("go", timeout=50, default="-")))
+    return await keep(await fetch(name) + str(await duramen.receive("go", timeout=50, default="-")))
 
 
-@holdfast.task
+@duramen.task
 async def family() -> list[str]:
     handle = await child.start("b")
     first = await asyncio.gather(child("a"), fetch("own"))
@@ -620,18 +620,18 @@ async def family() -> list[str]:
 
 @pytest.mark.promise("X26")
 def test_children_in_branches_and_beside_them_deliver_once() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         tasks = [family, child]
-        await hf.start(family, id="r")
-        await hf.serve(tasks, until_idle=True)
+        await dm.start(family, id="r")
+        await dm.serve(tasks, until_idle=True)
         assert calls == {"fetch a": 1, "fetch b": 1, "fetch own": 1}
-        one = next(info.id for info in await hf.runs(task="child") if info.id.endswith("s") or "-1s-" in info.id)
-        await hf.signal(one, "go", "!")
+        one = next(info.id for info in await dm.runs(task="child") if info.id.endswith("s") or "-1s-" in info.id)
+        await dm.signal(one, "go", "!")
         clock.advance(51)
         for _ in range(3):
-            await hf.serve(tasks, until_idle=True)
-        assert await hf.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
-        assert await hf.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
+            await dm.serve(tasks, until_idle=True)
+        assert await dm.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
+        assert await dm.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
 
     looped(body)
     assert set(calls.values()) == {1}
@@ -642,26 +642,26 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
 
 @pytest.mark.promise("M1")
 def test_many_writers_in_one_loop_lose_no_update() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         async def add() -> None:
             for _ in range(5):
-                await hf.state("count").update(lambda value: value + 1, default=0)
+                await dm.state("count").update(lambda value: value + 1, default=0)
 
         await asyncio.gather(*(add() for _ in range(8)))
-        assert await hf.state("count").get() == holdfast.Versioned(40, 40)
-        assert [await hf.state("count").at(version) for version in (1, 20, 40)] == [1, 20, 40]
+        assert await dm.state("count").get() == duramen.Versioned(40, 40)
+        assert [await dm.state("count").at(version) for version in (1, 20, 40)] == [1, 20, 40]
 
     looped(body)
 
 
 @pytest.mark.promise("M1", "M3")
 def test_a_late_update_is_refused_or_merged_never_laid_over() -> None:
-    async def body(hf: AsyncHoldfast, clock: FakeClock) -> None:
-        state = hf.state("plan")
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        state = dm.state("plan")
         await state.set(["base"], expected=0)
         seen = await state.get()
         await state.set(["base", "theirs"], expected=seen.version, key="theirs")
-        with pytest.raises(holdfast.errors.StateConflict) as caught:
+        with pytest.raises(duramen.errors.StateConflict) as caught:
             await state.set(["base", "mine"], expected=seen.version)
         assert (caught.value.expected, caught.value.actual) == (1, 2)
         assert await state.set(["base", "theirs"], expected=seen.version, key="theirs") == 2

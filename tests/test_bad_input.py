@@ -19,24 +19,24 @@ import apsw
 import psycopg
 import pytest
 
-import holdfast
-from holdfast import Draft, Holdfast, errors
-from holdfast.aio import AsyncHoldfast
-from holdfast.errors import InvalidInput
-from holdfast.opening import open_journal
-from holdfast.ports import Beside, Landmark, LandmarkQuery, Part
-from holdfast.runtime import Blocking, drive
-from holdfast.stores.postgres import PostgresSettings
-from holdfast.stores.postgres import connection as postgres
-from holdfast.stores.rowcheck import checksum
-from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.stores.sqlite import connection as sqlite
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.landmark_contract import found as landmarks
-from holdfast.testing.part_contract import store_beside
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.powerloss import PowerLossDisk
-from holdfast.testing.trace_contract import enter, known, memory
+import duramen
+from duramen import Draft, Duramen, errors
+from duramen.aio import AsyncDuramen
+from duramen.errors import InvalidInput
+from duramen.opening import open_journal
+from duramen.ports import Beside, Landmark, LandmarkQuery, Part
+from duramen.runtime import Blocking, drive
+from duramen.stores.postgres import PostgresSettings
+from duramen.stores.postgres import connection as postgres
+from duramen.stores.rowcheck import checksum
+from duramen.stores.sqlite import SqliteSettings, SqliteStore
+from duramen.stores.sqlite import connection as sqlite
+from duramen.testing.clock import FakeClock
+from duramen.testing.landmark_contract import found as landmarks
+from duramen.testing.part_contract import store_beside
+from duramen.testing.postgres import PostgresServer
+from duramen.testing.powerloss import PowerLossDisk
+from duramen.testing.trace_contract import enter, known, memory
 
 
 class Ticking(FakeClock):
@@ -48,9 +48,9 @@ class Ticking(FakeClock):
 
 
 @contextlib.contextmanager
-def surviving(address: str) -> Iterator[Holdfast]:
+def surviving(address: str) -> Iterator[Duramen]:
     """A store with one event, which must survive everything, and be followed by another at the end."""
-    with holdfast.open(address, clock=Ticking()) as handle:
+    with duramen.open(address, clock=Ticking()) as handle:
         handle.session("s").append("note", "before")
         yield handle
         handle.session("s").append("note", "after")
@@ -59,7 +59,7 @@ def surviving(address: str) -> Iterator[Holdfast]:
 
 
 @pytest.fixture(params=["inmemory", "sqlite", "postgres"])
-def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+def dm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Duramen]:
     """Where the store has a say."""
     address = {"inmemory": "memory:", "sqlite": str(tmp_path / "agent.db")}.get(request.param)
     with surviving(address or request.getfixturevalue("postgres_url")) as handle:
@@ -67,14 +67,14 @@ def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
 
 
 @pytest.fixture
-def any_store() -> Iterator[Holdfast]:
+def any_store() -> Iterator[Duramen]:
     """Where the argument is refused before any store sees it."""
     with surviving("memory:") as handle:
         yield handle
 
 
-def refused(kind: type[errors.HoldfastError], work: Callable[[], Any]) -> errors.HoldfastError:
-    with pytest.raises(errors.HoldfastError) as raised:
+def refused(kind: type[errors.DuramenError], work: Callable[[], Any]) -> errors.DuramenError:
+    with pytest.raises(errors.DuramenError) as raised:
         work()
     assert type(raised.value) is kind, repr(raised.value)
     assert raised.value.hint, "it says what to do about it"
@@ -86,37 +86,37 @@ def refused(kind: type[errors.HoldfastError], work: Callable[[], Any]) -> errors
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 513, 5, None, b"bytes", ["s"], "\ud800", "a\udfff"], ids=repr)
-def test_names_that_cannot_be(hf: Holdfast, name: Any) -> None:
-    session = hf.session("s")
-    refused(InvalidInput, lambda: hf.session(name))
+def test_names_that_cannot_be(dm: Duramen, name: Any) -> None:
+    session = dm.session("s")
+    refused(InvalidInput, lambda: dm.session(name))
     refused(InvalidInput, lambda: session.fork(name))
     refused(InvalidInput, lambda: session.append(name))
     refused(InvalidInput, lambda: session.lease(name))
-    refused(InvalidInput, lambda: hf.erase(name))
+    refused(InvalidInput, lambda: dm.erase(name))
     if name is not None:
         for option in ("actor", "key", "subject"):
             refused(InvalidInput, lambda option=option: session.append("note", 1, **{option: name}))
     with pytest.raises(InvalidInput):
-        holdfast.open("memory:", workspace=name)
+        duramen.open("memory:", workspace=name)
 
 
 @pytest.mark.parametrize("name", ["x" * 512, " ", "../etc", "ä ü 🦀", "'; DROP TABLE", "%s", "a\nb"], ids=repr)
-def test_names_that_can_be(hf: Holdfast, name: str) -> None:
-    event = hf.session(name).append(name, name, actor=name, key=name, subject=name, cause=f"{name[:500]}#1")
-    assert list(hf.session(name).events()) == [event]
-    assert name in [row.session for row in hf.sessions()]
+def test_names_that_can_be(dm: Duramen, name: str) -> None:
+    event = dm.session(name).append(name, name, actor=name, key=name, subject=name, cause=f"{name[:500]}#1")
+    assert list(dm.session(name).events()) == [event]
+    assert name in [row.session for row in dm.sessions()]
 
 
 @pytest.mark.parametrize(
     "cause", [0, -1, True, 1.5, "x", "#1", "a#", "a#x", b"a#1", [1], 2**63, 2**64, 2**200], ids=repr
 )
-def test_causes_that_cannot_be(hf: Holdfast, cause: Any) -> None:
-    refused(InvalidInput, lambda: hf.session("s").append("note", 1, cause=cause))
+def test_causes_that_cannot_be(dm: Duramen, cause: Any) -> None:
+    refused(InvalidInput, lambda: dm.session("s").append("note", 1, cause=cause))
 
 
 @pytest.mark.parametrize("position", [-1, True, 1.0, "1", b"1"], ids=repr)
-def test_positions_that_cannot_be(hf: Holdfast, position: Any) -> None:
-    session = hf.session("s")
+def test_positions_that_cannot_be(dm: Duramen, position: Any) -> None:
+    session = dm.session("s")
     refused(InvalidInput, lambda: session.append("note", 1, expected=position))
     refused(InvalidInput, lambda: session.append("note", 1, fence=position))
     refused(InvalidInput, lambda: session.fork("t", at=position))
@@ -126,8 +126,8 @@ def test_positions_that_cannot_be(hf: Holdfast, position: Any) -> None:
     refused(InvalidInput, lambda: list(session.follow(position, timeout=0.01)))
 
 
-def test_positions_beyond_the_end(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_positions_beyond_the_end(dm: Duramen) -> None:
+    session = dm.session("s")
     refused(errors.PositionConflict, lambda: session.append("note", 1, expected=2**70))
     refused(errors.LeaseLost, lambda: session.append("note", 1, fence=2**70))
     refused(InvalidInput, lambda: session.fork("t", at=2))
@@ -136,21 +136,21 @@ def test_positions_beyond_the_end(hf: Holdfast) -> None:
 
 
 @pytest.mark.parametrize("types", [5, [["note"]], [5], b"note"], ids=repr)
-def test_types_that_cannot_be(any_store: Holdfast, types: Any) -> None:
+def test_types_that_cannot_be(any_store: Duramen, types: Any) -> None:
     refused(InvalidInput, lambda: list(any_store.session("s").events(types=types)))
 
 
 @pytest.mark.parametrize("seconds", ["x", float("nan"), float("inf"), 1e300, None], ids=repr)
-def test_leases_that_cannot_be(any_store: Holdfast, seconds: Any) -> None:
+def test_leases_that_cannot_be(any_store: Duramen, seconds: Any) -> None:
     refused(InvalidInput, lambda: any_store.session("s").lease("worker", seconds=seconds))
 
 
 @pytest.mark.parametrize("drafts", [[], ["note"], [Draft("good"), None], "note", None], ids=repr)
-def test_batches_that_cannot_be(any_store: Holdfast, drafts: Any) -> None:
+def test_batches_that_cannot_be(any_store: Duramen, drafts: Any) -> None:
     refused(InvalidInput, lambda: any_store.session("s").append_all(drafts))
 
 
-def test_a_misspelt_option_is_not_ignored(any_store: Holdfast) -> None:
+def test_a_misspelt_option_is_not_ignored(any_store: Duramen) -> None:
     for call in (
         lambda: list(any_store.session("s").events(typs="other")),
         lambda: list(any_store.session("s").pages(from_=3)),
@@ -161,39 +161,39 @@ def test_a_misspelt_option_is_not_ignored(any_store: Holdfast) -> None:
 
 
 @pytest.mark.promise("J7")
-def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(hf: Holdfast) -> None:
-    session = hf.session("t")
+def test_a_key_used_again_for_another_batch_gives_nobody_elses_events(dm: Duramen) -> None:
+    session = dm.session("t")
     first = session.append_all([Draft("note", 1), Draft("note", 2)], key="k")
     for size in (1, 3):
         try:
             answer = session.append_all([Draft("other", size)] * size, key="k")
-        except errors.HoldfastError as error:
+        except errors.DuramenError as error:
             assert error.hint  # noqa: PT017 - a refusal is as good as the first answer
         else:
             assert answer == first[: len(answer)]
     session.append("note", "between")
-    with contextlib.suppress(errors.HoldfastError):
+    with contextlib.suppress(errors.DuramenError):
         answer = session.append_all([Draft("other", 3)] * 3, key="k")
         assert answer == first[: len(answer)]
     assert session.head().position == 3
 
 
 @pytest.mark.promise("J7")
-def test_a_batch_that_a_fork_cut_in_two_is_no_damage(hf: Holdfast) -> None:
-    parent = hf.session("parent")
+def test_a_batch_that_a_fork_cut_in_two_is_no_damage(dm: Duramen) -> None:
+    parent = dm.session("parent")
     parent.append_all([Draft("note", n) for n in range(5)], key="batch")
     fork = parent.fork("fork", at=3)
     try:
         fork.append_all([Draft("note", n) for n in range(5)], key="batch")
     except errors.JournalDamaged:
         pytest.fail("nothing is damaged")
-    except errors.HoldfastError:
+    except errors.DuramenError:
         pass
     assert [event.data for event in fork.events(stop=3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("outlet", ["", "a\0b", "\ud800", 5], ids=repr)
-def test_an_outlet_needs_a_name(any_store: Holdfast, outlet: Any) -> None:
+def test_an_outlet_needs_a_name(any_store: Duramen, outlet: Any) -> None:
     class Nameless:
         name = outlet
 
@@ -205,23 +205,23 @@ def test_an_outlet_needs_a_name(any_store: Holdfast, outlet: Any) -> None:
 
 @pytest.mark.promise("J5")
 def test_a_payload_over_the_limit(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db", max_payload=1_000) as hf:
-        hf.session("s").append("note", "x" * 900)
+    with duramen.open(tmp_path / "agent.db", max_payload=1_000) as dm:
+        dm.session("s").append("note", "x" * 900)
         for data in ("x" * 1_001, b"x" * 20_000, ["x" * 100] * 11, {"a": "x" * 20_000, "b": "y" * 20_000}):
-            too_large = refused(errors.PayloadTooLarge, lambda data=data: hf.session("s").append("note", data))
+            too_large = refused(errors.PayloadTooLarge, lambda data=data: dm.session("s").append("note", data))
             assert isinstance(too_large, errors.PayloadTooLarge)
             assert too_large.size > too_large.limit == 1_000
         with pytest.raises(errors.PayloadTooLarge):
-            hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 2_000)])
-        assert [event.data for event in hf.session("s").events()] == ["x" * 900]
-        hf.session("s").append("note", "goes on")
+            dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 2_000)])
+        assert [event.data for event in dm.session("s").events()] == ["x" * 900]
+        dm.session("s").append("note", "goes on")
 
 
 # -- settings and addresses
 
 
 def test_an_unknown_setting_names_the_known_ones() -> None:
-    error = refused(InvalidInput, lambda: holdfast.open("memory:", keys=b"x"))
+    error = refused(InvalidInput, lambda: duramen.open("memory:", keys=b"x"))
     assert "'keys'" in error.message
     assert "key," in error.hint
 
@@ -233,7 +233,7 @@ def test_an_unknown_setting_names_the_known_ones() -> None:
 )
 def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
     with pytest.raises(InvalidInput):
-        holdfast.open(tmp_path / "agent.db", **settings)
+        duramen.open(tmp_path / "agent.db", **settings)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_setting_of_the_wrong_kind(tmp_path: Path, settings: Any) -> None:
 )
 def test_an_address_that_leads_nowhere(address: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    error = refused(InvalidInput, lambda: holdfast.open(address, timeout=1))
+    error = refused(InvalidInput, lambda: duramen.open(address, timeout=1))
     assert "hunt" not in str(error), "a password is not for error messages"
     assert list(tmp_path.iterdir()) == []
 
@@ -255,13 +255,13 @@ def test_an_address_that_leads_nowhere(address: Any, tmp_path: Path, monkeypatch
 @pytest.mark.promise("B3")
 def test_production_refuses_the_in_memory_store(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("memory:", ":memory:", "memory://"):
-        refused(errors.InMemoryRefused, lambda address=address: holdfast.open(address, production=True))
-    monkeypatch.setenv("HOLDFAST_ENV", "production")
-    refused(errors.InMemoryRefused, lambda: holdfast.open("memory:"))
-    with holdfast.open("memory:", production=False) as hf:
-        hf.session("s").append("note", 1)
-    monkeypatch.setenv("HOLDFAST_ENV", "test")
-    holdfast.open("memory:").close()
+        refused(errors.InMemoryRefused, lambda address=address: duramen.open(address, production=True))
+    monkeypatch.setenv("DURAMEN_ENV", "production")
+    refused(errors.InMemoryRefused, lambda: duramen.open("memory:"))
+    with duramen.open("memory:", production=False) as dm:
+        dm.session("s").append("note", 1)
+    monkeypatch.setenv("DURAMEN_ENV", "test")
+    duramen.open("memory:").close()
 
 
 # -- files
@@ -279,7 +279,7 @@ def foreign_database(path: Path) -> None:
 def foreign_with_our_table(path: Path) -> None:
     foreign_database(path)
     with closing(apsw.Connection(str(path))) as db:
-        db.execute("CREATE TABLE holdfast_sessions (a)")
+        db.execute("CREATE TABLE duramen_sessions (a)")
 
 
 @pytest.mark.parametrize("readonly", [False, True], ids=["writing", "readonly"])
@@ -298,21 +298,21 @@ def test_what_is_no_store_is_left_as_it_was(tmp_path: Path, make: Callable[[Path
     path = tmp_path / "thing"
     make(path)
     before = digest(tmp_path) if path.is_file() else {}
-    refused(errors.NotAStore, lambda: holdfast.open(path, readonly=readonly))
+    refused(errors.NotAStore, lambda: duramen.open(path, readonly=readonly))
     assert (digest(tmp_path) if path.is_file() else {}) == before, "not a byte of somebody else's file changed"
 
 
 def test_a_missing_folder_and_a_missing_file(tmp_path: Path) -> None:
-    refused(errors.StoreUnavailable, lambda: holdfast.open(tmp_path / "no" / "such" / "agent.db"))
-    refused(errors.StoreUnavailable, lambda: holdfast.open(tmp_path / "agent.db", readonly=True))
+    refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "no" / "such" / "agent.db"))
+    refused(errors.StoreUnavailable, lambda: duramen.open(tmp_path / "agent.db", readonly=True))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        hf.session("s").append("note", "before")
-        with holdfast.open(path, readonly=True) as reader:
+    with duramen.open(path) as dm:
+        dm.session("s").append("note", "before")
+        with duramen.open(path, readonly=True) as reader:
             assert [event.data for event in reader.session("s").events()] == ["before"]
             for work in (
                 lambda: reader.session("s").append("note", 2),
@@ -322,24 +322,24 @@ def test_readonly_reads_and_does_not_write(tmp_path: Path) -> None:
             ):
                 refused(errors.StoreReadOnly, work)
             assert reader.verify().ok
-        hf.session("s").append("note", "after")
-    with holdfast.open(path, readonly=True) as reader:
+        dm.session("s").append("note", "after")
+    with duramen.open(path, readonly=True) as reader:
         assert [event.data for event in reader.session("s").events()] == ["before", "after"]
 
 
 READER = """
-import os, sys, holdfast
-with holdfast.open(sys.argv[2]) as hf:  # loads all that is needed, before this user may read it no longer
-    hf.session("s").append("note", 1)
+import os, sys, duramen
+with duramen.open(sys.argv[2]) as dm:  # loads all that is needed, before this user may read it no longer
+    dm.session("s").append("note", 1)
 if os.getuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:
-    hf = holdfast.open(sys.argv[1], timeout=1)
-    hf.session("s").append("note", "not allowed")
-except holdfast.HoldfastError as error:
+    dm = duramen.open(sys.argv[1], timeout=1)
+    dm.session("s").append("note", "not allowed")
+except duramen.DuramenError as error:
     print(type(error).__name__, bool(error.hint))
-with holdfast.open(sys.argv[1], readonly=True) as hf:
-    print([event.data for event in hf.session("s").events()], hf.verify().ok)
+with duramen.open(sys.argv[1], readonly=True) as dm:
+    print([event.data for event in dm.session("s").events()], dm.verify().ok)
 """
 
 
@@ -348,8 +348,8 @@ def test_a_file_that_may_only_be_read(tmp_path: Path, folder_mode: int) -> None:
     folder = Path(tempfile.mkdtemp())  # one that anybody may enter
     path = folder / "agent.db"
     try:
-        with holdfast.open(path) as hf:
-            hf.session("s").append("note", "before")
+        with duramen.open(path) as dm:
+            dm.session("s").append("note", "before")
         for file in folder.iterdir():
             file.chmod(0o444)
         folder.chmod(folder_mode)
@@ -379,22 +379,22 @@ def disk() -> Iterator[PowerLossDisk]:
 )
 def test_a_full_or_failing_disk(disk: PowerLossDisk, call: Any, fault: Any, kind: Any, passing: int) -> None:
     settings = SqliteSettings("agent.db", timeout=1.0, vfs=disk.vfs_name)
-    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
-    session = hf.session("s")
+    dm = Duramen(AsyncDuramen(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
+    session = dm.session("s")
     session.append("note", "before")
     large = ["x" * 3_000] * 5
     disk.fail(call, fault, after=passing if call == "xWrite" else 0)
     for data in (large, "small"):
         refused(kind, lambda data=data: [session.append("note", data) for _ in range(3)])
     with pytest.raises(errors.StoreError):
-        hf.session("new").append_all([Draft("note", large)] * 3)
+        dm.session("new").append_all([Draft("note", large)] * 3)
     kept = [event.data for event in session.events()]
     assert kept[0] == "before"
     disk.heal()
     session.append("note", "after", expected=len(kept))
     assert [event.data for event in session.events()] == [*kept, "after"]
-    assert hf.verify().ok
-    hf.close()
+    assert dm.verify().ok
+    dm.close()
 
 
 def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
@@ -402,9 +402,9 @@ def test_a_full_disk_while_opening(disk: PowerLossDisk) -> None:
     disk.fail("xWrite", "full", after=1)
     refused(errors.StoreFull, lambda: SqliteStore(settings, Blocking()))
     disk.heal()
-    hf = Holdfast(AsyncHoldfast(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
-    hf.session("s").append("note", 1)
-    hf.close()
+    dm = Duramen(AsyncDuramen(open_journal(SqliteStore(settings, Blocking()), {}), Blocking()))
+    dm.session("s").append("note", 1)
+    dm.close()
 
 
 # -- servers
@@ -414,15 +414,15 @@ def test_a_server_that_is_not_there() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     error = refused(
-        errors.StoreUnavailable, lambda: holdfast.open(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", timeout=1)
+        errors.StoreUnavailable, lambda: duramen.open(f"postgresql://ada:hunter2@127.0.0.1:{port}/x", timeout=1)
     )
     assert "hunter2" not in str(error)
-    refused(errors.StoreUnavailable, lambda: holdfast.open("postgresql://ada@no-such-host.invalid/x", timeout=1))
+    refused(errors.StoreUnavailable, lambda: duramen.open("postgresql://ada@no-such-host.invalid/x", timeout=1))
 
 
 def test_a_database_that_is_not_there(postgres_server: PostgresServer) -> None:
     url = postgres_server.url.rsplit("/", 1)[0]
-    error = refused(errors.StoreUnavailable, lambda: holdfast.open(f"{url}/nowhere", timeout=1))
+    error = refused(errors.StoreUnavailable, lambda: duramen.open(f"{url}/nowhere", timeout=1))
     assert '"nowhere" does not exist' in error.message
     assert "create" in error.hint
 
@@ -445,17 +445,17 @@ def guarded_url(postgres_server: PostgresServer) -> Iterator[str]:
 
 
 def test_a_wrong_password_and_a_user_without_rights(guarded_url: str) -> None:
-    error = refused(errors.StoreUnavailable, lambda: holdfast.open(guarded_url.format("hunter2"), timeout=1))
+    error = refused(errors.StoreUnavailable, lambda: duramen.open(guarded_url.format("hunter2"), timeout=1))
     assert "password" in error.hint
     assert "hunter2" not in str(error)
-    refused(errors.StoreReadOnly, lambda: holdfast.open(guarded_url.format("right"), timeout=1))
+    refused(errors.StoreReadOnly, lambda: duramen.open(guarded_url.format("right"), timeout=1))
 
 
 def test_readonly_on_postgres(postgres_url: str) -> None:
-    refused(errors.NotAStore, lambda: holdfast.open(postgres_url, readonly=True))
-    with holdfast.open(postgres_url) as hf:
-        hf.session("s").append("note", 1)
-    with holdfast.open(postgres_url, readonly=True) as reader:
+    refused(errors.NotAStore, lambda: duramen.open(postgres_url, readonly=True))
+    with duramen.open(postgres_url) as dm:
+        dm.session("s").append("note", 1)
+    with duramen.open(postgres_url, readonly=True) as reader:
         assert [event.data for event in reader.session("s").events()] == [1]
         refused(errors.StoreReadOnly, lambda: reader.session("s").append("note", 2))
 
@@ -488,10 +488,10 @@ def yesterday(address: str, version: int, monkeypatch: pytest.MonkeyPatch) -> It
 def set_version(address: str, version: int) -> None:
     if address.startswith("postgresql:"):
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute("UPDATE holdfast.meta SET value = %s WHERE name = 'schema'", (version,))
+            connection.execute("UPDATE duramen.meta SET value = %s WHERE name = 'schema'", (version,))
     else:
         with closing(apsw.Connection(address)) as db:
-            db.execute("UPDATE holdfast_meta SET value = ? WHERE name = 'schema'", (version,))
+            db.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (version,))
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -503,45 +503,45 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.promise("J16")
 def test_a_store_of_the_first_version_opens_after_migration(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with yesterday(address, 1, monkeypatch), holdfast.open(address) as hf:
-        hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-        hf.session("s").fork("t", at=1).append("note", 3)
-    with holdfast.open(address) as hf:
-        assert [event.position for event in hf.session("s").events()] == [1, 2]
-        assert [event.data for event in hf.session("t").events()] == [1, 3]
-        assert hf.session("s").lease("worker") is not None
-        hf.session("s").append("note", 4)
-        assert hf.verify().ok
-    with holdfast.open(address) as hf:
-        assert hf.verify().events == 4
+    with yesterday(address, 1, monkeypatch), duramen.open(address) as dm:
+        dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
+        dm.session("s").fork("t", at=1).append("note", 3)
+    with duramen.open(address) as dm:
+        assert [event.position for event in dm.session("s").events()] == [1, 2]
+        assert [event.data for event in dm.session("t").events()] == [1, 3]
+        assert dm.session("s").lease("worker") is not None
+        dm.session("s").append("note", 4)
+        assert dm.verify().ok
+    with duramen.open(address) as dm:
+        assert dm.verify().events == 4
 
 
 @pytest.mark.promise("J16")
 def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with yesterday(address, 4, monkeypatch), holdfast.open(address) as hf:
-        hf.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-        drive(store_beside(hf._core, "s", Beside([Landmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
-    refused(errors.StoreReadOnly, lambda: holdfast.open(address, readonly=True))
-    with holdfast.open(address) as hf:
-        assert drive(known(hf._core)) == []
-        assert hf.verify().ok
-        ada = drive(hf._core._journal.owner("ada")).ref
-        drive(enter(hf._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
-        assert [one.id for one in drive(landmarks(hf._core, "s", LandmarkQuery("n")))] == ["1"]
-    with holdfast.open(address) as hf:
-        assert [row.id for row in drive(known(hf._core))] == ["m", "n"]
-        assert hf.verify().ok
-        hf.erase("ada")
-        assert [row.id for row in drive(known(hf._core))] == ["n"]
-        assert hf.verify().ok
+    with yesterday(address, 4, monkeypatch), duramen.open(address) as dm:
+        dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
+        drive(store_beside(dm._core, "s", Beside([Landmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
+    refused(errors.StoreReadOnly, lambda: duramen.open(address, readonly=True))
+    with duramen.open(address) as dm:
+        assert drive(known(dm._core)) == []
+        assert dm.verify().ok
+        ada = drive(dm._core._journal.owner("ada")).ref
+        drive(enter(dm._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
+        assert [one.id for one in drive(landmarks(dm._core, "s", LandmarkQuery("n")))] == ["1"]
+    with duramen.open(address) as dm:
+        assert [row.id for row in drive(known(dm._core))] == ["m", "n"]
+        assert dm.verify().ok
+        dm.erase("ada")
+        assert [row.id for row in drive(known(dm._core))] == ["n"]
+        assert dm.verify().ok
 
 
 COUNTED_POOLS = """
-    ALTER TABLE holdfast_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
-    UPDATE holdfast_pools SET changes = (SELECT max(changed) FROM holdfast_memories m WHERE m.pid = holdfast_pools.pid);
-    UPDATE holdfast_pools SET checksum = old_checksum(workspace, pool, changes);
-    DROP TABLE holdfast_segments;
-    UPDATE holdfast_meta SET value = 5 WHERE name = 'schema';
+    ALTER TABLE duramen_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
+    UPDATE duramen_pools SET changes = (SELECT max(changed) FROM duramen_memories m WHERE m.pid = duramen_pools.pid);
+    UPDATE duramen_pools SET checksum = old_checksum(workspace, pool, changes);
+    DROP TABLE duramen_segments;
+    UPDATE duramen_meta SET value = 5 WHERE name = 'schema';
 """
 """Back to a store that counted the changes of a pool in the pool."""
 
@@ -549,35 +549,35 @@ COUNTED_POOLS = """
 @pytest.mark.promise("J16")
 def test_pools_that_counted_their_changes_go_on(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.db")
-    with holdfast.open(path, embedder="none") as hf:
+    with duramen.open(path, embedder="none") as dm:
         for text in ("Ada lives in Rome", "Bo lives in Oslo", "Ada lives in Rome"):
-            hf.memory.remember(text)
-        hf.memory.remember("Cy plays chess", subject="cy")
-        before = drive(hf._core._journal.store.pool_changes("default", None))
+            dm.memory.remember(text)
+        dm.memory.remember("Cy plays chess", subject="cy")
+        before = drive(dm._core._journal.store.pool_changes("default", None))
     with closing(apsw.Connection(path)) as db:
         db.create_scalar_function("old_checksum", checksum)
         db.execute(COUNTED_POOLS)
-    with holdfast.open(path, embedder="none") as hf:
-        assert hf.verify().ok
-        assert drive(hf._core._journal.store.pool_changes("default", None)) == before
-        assert [hit.memory.content for hit in hf.memory.recall("Rome", limit=1)] == ["Ada lives in Rome"]
-        hf.memory.remember("Di lives in Bergen")
-        assert drive(hf._core._journal.store.pool_changes("default", [b""])) == {b"": before[b""] + 1}
-        assert [hit.memory.content for hit in hf.memory.recall("Bergen", limit=1)] == ["Di lives in Bergen"]
-        hf.erase("cy")
-        assert hf.verify().ok
+    with duramen.open(path, embedder="none") as dm:
+        assert dm.verify().ok
+        assert drive(dm._core._journal.store.pool_changes("default", None)) == before
+        assert [hit.memory.content for hit in dm.memory.recall("Rome", limit=1)] == ["Ada lives in Rome"]
+        dm.memory.remember("Di lives in Bergen")
+        assert drive(dm._core._journal.store.pool_changes("default", [b""])) == {b"": before[b""] + 1}
+        assert [hit.memory.content for hit in dm.memory.recall("Bergen", limit=1)] == ["Di lives in Bergen"]
+        dm.erase("cy")
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("J16")
 @pytest.mark.parametrize("readonly", [False, True], ids=["writing", "readonly"])
 def test_a_newer_store_is_refused_with_both_versions(address: str, readonly: bool) -> None:
-    with holdfast.open(address) as hf:
-        hf.session("s").append("note", 1)
+    with duramen.open(address) as dm:
+        dm.session("s").append("note", 1)
     known = postgres.SCHEMA_VERSION if address.startswith("postgresql:") else sqlite.SCHEMA_VERSION
     set_version(address, known + 1)
-    error = refused(errors.StoreTooNew, lambda: holdfast.open(address, readonly=readonly))
+    error = refused(errors.StoreTooNew, lambda: duramen.open(address, readonly=readonly))
     assert isinstance(error, errors.StoreTooNew)
     assert (error.found, error.supported) == (known + 1, known)
     set_version(address, known)
-    with holdfast.open(address) as hf:
-        assert [event.data for event in hf.session("s").events()] == [1]
+    with duramen.open(address) as dm:
+        assert [event.data for event in dm.session("s").events()] == [1]

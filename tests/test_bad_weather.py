@@ -8,42 +8,42 @@ from typing import Any
 import pytest
 from programs.weather import BadWeather
 
-import holdfast
-from holdfast.errors import RunActive, StoreError
+import duramen
+from duramen.errors import RunActive, StoreError
 
 RUNS = 4
 effects: Counter[str] = Counter()
 
 
-@holdfast.step
+@duramen.step
 def create() -> None:
-    holdfast.transaction().execute("CREATE TABLE IF NOT EXISTS paid (run text, number integer)")
+    duramen.transaction().execute("CREATE TABLE IF NOT EXISTS paid (run text, number integer)")
 
 
-@holdfast.task
+@duramen.task
 def set_up() -> None:
     create()
 
 
-@holdfast.step
+@duramen.step
 def act(number: int, *, key: str) -> int:
     effects[key] += 1
     return number
 
 
-@holdfast.step
+@duramen.step
 def pay(run: str, number: int) -> int:
-    holdfast.transaction().execute("INSERT INTO paid VALUES (%s, %s)", (run, number))
-    holdfast.remember(f"{run} paid {number}")
+    duramen.transaction().execute("INSERT INTO paid VALUES (%s, %s)", (run, number))
+    duramen.remember(f"{run} paid {number}")
     return number
 
 
-@holdfast.task
+@duramen.task
 def job(run: str) -> list[Any]:
     got: list[Any] = []
     for number in range(6):
         got += [act(number), pay(run, number)]
-        got.append(holdfast.receive("news"))
+        got.append(duramen.receive("news"))
     return got
 
 
@@ -60,28 +60,28 @@ def persistently(work: Any) -> Any:
 @pytest.mark.promise("B8", "X3", "X10", "X11", "X15")
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_doubled_or_lost_in_bad_weather(postgres_url: str, seed: int) -> None:
-    with BadWeather(postgres_url, seed) as weather, holdfast.open(weather.url, timeout=20) as hf:
-        hf.run(set_up, id="set-up")
+    with BadWeather(postgres_url, seed) as weather, duramen.open(weather.url, timeout=20) as dm:
+        dm.run(set_up, id="set-up")
         weather.turn(bad=True)
         for number in range(RUNS):
             run = f"{seed}-{number}"
-            persistently(lambda run=run: hf.start(job, run, id=run))
+            persistently(lambda run=run: dm.start(job, run, id=run))
             for news in range(6):
-                persistently(lambda run=run, news=news: hf.signal(run, "news", news, key=f"news-{news}"))
-            found = persistently(lambda run=run: hf.run(job, run, id=run))
+                persistently(lambda run=run, news=news: dm.signal(run, "news", news, key=f"news-{news}"))
+            found = persistently(lambda run=run: dm.run(job, run, id=run))
             assert found == [value for number in range(6) for value in (number, number, number)]
         weather.turn(bad=False)
         assert sum(weather.seen.values()) > 20, weather.seen
         assert weather.seen["dropped"] + weather.seen["half-closed"] > 0, weather.seen
         for number in range(RUNS):
             run = f"{seed}-{number}"
-            events = list(hf.session(run).events())
+            events = list(dm.session(run).events())
             steps = Counter(event.data["step"] for event in events if event.type == "step.done")
             assert set(steps.values()) == {1}, "each step has one outcome"
             memories = [event.data["content"] for event in events if event.type == "memory.added"]
             assert memories == [f"{run} paid {paid}" for paid in range(6)]
             assert [event.data["payload"] for event in events if event.type == "signal.sent"] == list(range(6))
-        assert hf.verify().ok
+        assert dm.verify().ok
     import psycopg
 
     with psycopg.connect(postgres_url) as connection:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.embedders import Installed, MiniLM
+from duramen.embedders import Installed, MiniLM
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -131,9 +131,9 @@ def test_a_peer_is_compared_over_the_questions_that_both_were_asked(monkeypatch:
     monkeypatch.syspath_prepend(str(BENCH))
     compared = import_module("recall").compared
     ours = {("one", 0): 1.0, ("one", 1): 3.0, ("two", 0): 100.0}
-    took = {"holdfast": ours, "chroma": {("one", 0): 10.0, ("one", 1): 30.0}}
+    took = {"duramen": ours, "chroma": {("one", 0): 10.0, ("one", 1): 30.0}}
     ours_by_talk = {"one": [90.0, 100.0, 900.0], "two": [40.0, 60.0], "three": [1.0]}
-    rates = {"holdfast": ours_by_talk, "chroma": {"one": [4.0], "two": [1.0], "three": [1.0]}}
+    rates = {"duramen": ours_by_talk, "chroma": {"one": [4.0], "two": [1.0], "three": [1.0]}}
     figures = compared(took, rates)
     assert figures["recall_p50_vs_chroma"] == 0.1
     assert figures["ingest_vs_chroma"] == 25

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointDamaged
-from holdfast.journal.forms import Leaf, pack
-from holdfast.journal.landmarks import disclose
-from holdfast.ports import Beside, LandmarkQuery
-from holdfast.runtime import drive
+import duramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointDamaged
+from duramen.journal.forms import Leaf, pack
+from duramen.journal.landmarks import disclose
+from duramen.ports import Beside, LandmarkQuery
+from duramen.runtime import drive
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -29,9 +29,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["plain", "sealed"])
-def hf(request: pytest.FixtureRequest, address: str) -> Iterator[holdfast.Holdfast]:
+def dm(request: pytest.FixtureRequest, address: str) -> Iterator[duramen.Duramen]:
     key: Any = {"key": bytes(range(32))} if request.param == "sealed" else {}
-    with holdfast.open(address, **key) as opened:
+    with duramen.open(address, **key) as opened:
         yield opened
 
 
@@ -39,13 +39,13 @@ def save(cp: Checkpoints, session: str, number: int) -> None:
     drive(cp.save(session, "main", form_of(number), {"n": number}, id=f"c{number}"))
 
 
-def save_four(hf: holdfast.Holdfast, session: str) -> None:
+def save_four(dm: duramen.Duramen, session: str) -> None:
     """Checkpoints c0 to c3 at positions 2 to 5, between events that have nothing to do with them."""
-    hf.session(session).append("note", "innocent")
-    cp = checkpoints_of(hf)
+    dm.session(session).append("note", "innocent")
+    cp = checkpoints_of(dm)
     for number in range(4):
         save(cp, session, number)
-    hf.session(session).append("note", "afterwards")
+    dm.session(session).append("note", "afterwards")
 
 
 def expect(cp: Checkpoints, session: str, number: int, how: str, **which: Any) -> tuple[CheckpointDamaged, ...]:
@@ -74,9 +74,9 @@ class Disk:
     def _where(self, session: str, place: str) -> str:
         if self._is_postgres:
             own = f"session = '{session}'"
-            return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM holdfast.parts WHERE {own})")
-        own = f"sid = (SELECT sid FROM holdfast_sessions WHERE session = '{session}')"
-        return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM holdfast_parts WHERE {own})")
+            return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen.parts WHERE {own})")
+        own = f"sid = (SELECT sid FROM duramen_sessions WHERE session = '{session}')"
+        return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen_parts WHERE {own})")
 
     def _read(self, session: str, table: str, column: str, place: str) -> Any:
         return self._do(f"SELECT {column} FROM {self._named(table)} WHERE {self._where(session, place)}", ())[0]
@@ -86,7 +86,7 @@ class Disk:
         self._do(f"UPDATE {self._named(table)} SET {column} = {mark} WHERE {where} RETURNING 1", (value,))
 
     def _named(self, table: str) -> str:
-        return f"holdfast.{table}" if self._is_postgres else f"holdfast_{table}"
+        return f"duramen.{table}" if self._is_postgres else f"duramen_{table}"
 
     def _do(self, sql: str, values: tuple[Any, ...]) -> Any:
         if self._is_postgres:
@@ -133,11 +133,11 @@ DAMAGE: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.promise("J8", "C3")
-def test_the_one_before_is_used_and_the_damage_is_told(hf: holdfast.Holdfast, address: str) -> None:
-    save_four(hf, "s")
+def test_the_one_before_is_used_and_the_damage_is_told(dm: duramen.Duramen, address: str) -> None:
+    save_four(dm, "s")
     for how in DAMAGE:
         undo = Disk(address).change("s", how)
-        for cp in (checkpoints_of(hf), checkpoints_of(hf)):
+        for cp in (checkpoints_of(dm), checkpoints_of(dm)):
             skipped = expect(cp, "s", 2, how)
             told = [(damaged.session, damaged.name, damaged.id, bool(damaged.reason)) for damaged in skipped]
             # A row that has slipped behind the others is not the newest any more: only verify knows.
@@ -148,48 +148,48 @@ def test_the_one_before_is_used_and_the_damage_is_told(hf: holdfast.Holdfast, ad
             for number in range(3):
                 assert expect(cp, "s", number, how, id=f"c{number}") == (), how
             assert [one.id for one in listed(cp, "s", "main")][-3:] == ["c2", "c1", "c0"], how
-        assert not hf.verify().ok, how
+        assert not dm.verify().ok, how
         undo()
-        assert expect(checkpoints_of(hf), "s", 3, how) == (), how
-        assert hf.verify().ok, how
+        assert expect(checkpoints_of(dm), "s", 3, how) == (), how
+        assert dm.verify().ok, how
 
 
 @pytest.mark.promise("J8")
-def test_a_process_that_finds_damage_goes_on_from_the_one_before(hf: holdfast.Holdfast, address: str) -> None:
+def test_a_process_that_finds_damage_goes_on_from_the_one_before(dm: duramen.Duramen, address: str) -> None:
     for index, how in enumerate(DAMAGE):
-        save_four(hf, session := f"s{index}")
+        save_four(dm, session := f"s{index}")
         Disk(address).change(session, how)
-        writer = checkpoints_of(hf)
+        writer = checkpoints_of(dm)
         if index % 2:
             expect(writer, session, 2, how)
         for number in (4, 5):
             save(writer, session, number)
-        for cp in (writer, checkpoints_of(hf)):
+        for cp in (writer, checkpoints_of(dm)):
             assert expect(cp, session, 5, how) == () or how == "the row's place far away", how
             expect(cp, session, 4, how, id="c4")
 
 
 @pytest.mark.promise("J8", "C6")
-def test_damaged_ones_and_others_beside_them_can_be_dropped(hf: holdfast.Holdfast, address: str) -> None:
+def test_damaged_ones_and_others_beside_them_can_be_dropped(dm: duramen.Duramen, address: str) -> None:
     for index, how in enumerate(DAMAGE):
-        save_four(hf, session := f"s{index}")
+        save_four(dm, session := f"s{index}")
         Disk(address).change(session, how)
-        cp = checkpoints_of(hf)
+        cp = checkpoints_of(dm)
         assert drive(cp.drop(session, "main", ["c0"], reason="test")) == 1, how
         expect(cp, session, 2, how)
         expect(cp, session, 1, how, id="c1")
         assert drive(cp.drop(session, "main", ["c3"], reason="test")) == 1, how
         assert expect(cp, session, 2, how) == (), how
         assert drive(cp.load(session, "main", id="c3")) is None, how
-        first = next(iter(hf.session(session).events()))
+        first = next(iter(dm.session(session).events()))
         assert (first.data, first.erased) == ("innocent", False), how
         save(cp, session, 3)
-        assert expect(checkpoints_of(hf), session, 3, how) == (), how
+        assert expect(checkpoints_of(dm), session, 3, how) == (), how
 
 
 @pytest.mark.promise("J8")
-def test_when_all_are_damaged_it_is_said(hf: holdfast.Holdfast, address: str) -> None:
-    cp = checkpoints_of(hf)
+def test_when_all_are_damaged_it_is_said(dm: duramen.Duramen, address: str) -> None:
+    cp = checkpoints_of(dm)
     drive(cp.save("s", "main", {"x": Leaf(b"word " * 50)}, {}, id="c3"))
     Disk(address).change("s", "a part's body")
     with pytest.raises(CheckpointDamaged):
@@ -198,8 +198,8 @@ def test_when_all_are_damaged_it_is_said(hf: holdfast.Holdfast, address: str) ->
 
 
 @pytest.mark.promise("J8")
-def test_damage_in_what_is_attached_is_said(hf: holdfast.Holdfast, address: str) -> None:
-    cp = checkpoints_of(hf)
+def test_damage_in_what_is_attached_is_said(dm: duramen.Duramen, address: str) -> None:
+    cp = checkpoints_of(dm)
     save(cp, "s", 0)
     drive(cp.attach("s", "main", "c0", {"n": 1}, type="writes", form={"w": texts(["first " * 50])}))
     drive(cp.attach("s", "main", "c0", {"n": 2}, type="writes", form={"w": texts(["second " * 50])}))
@@ -210,10 +210,10 @@ def test_damage_in_what_is_attached_is_said(hf: holdfast.Holdfast, address: str)
 
 
 @pytest.mark.promise("J10", "J8")
-def test_a_state_put_in_place_of_another_is_noticed(hf: holdfast.Holdfast) -> None:
+def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None:
     """By somebody who knows about checksums: the digest in the chain is another."""
-    save_four(hf, "s")
-    journal = hf._core._journal
+    save_four(dm, "s")
+    journal = dm._core._journal
 
     async def forge() -> None:
         store, place = journal.store, (journal.workspace, "s")
@@ -221,31 +221,31 @@ def test_a_state_put_in_place_of_another_is_noticed(hf: holdfast.Holdfast) -> No
         owner = await journal.owner(None)
         form = disclose(old.form or b"", owner, pack((*place, "main", "c1")))
         forged = new._replace(form=journal.landmarks.seal_form("s", "main", "c3", form, owner))
-        prepared = [journal.prepare(holdfast.Draft("note", "forged"), owner)]
+        prepared = [journal.prepare(duramen.Draft("note", "forged"), owner)]
         await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
 
     drive(forge())
-    (damaged,) = expect(checkpoints_of(hf), "s", 2, "forged")
+    (damaged,) = expect(checkpoints_of(dm), "s", 2, "forged")
     assert "digest" in damaged.reason
 
 
 @pytest.mark.promise("J8")
 def test_whatever_part_of_a_list_in_many_pieces_is_damaged_one_before_is_used(tmp_path: Path) -> None:
     path, wanted = str(tmp_path / "agent.db"), dict[str, list[bytes]]()
-    with holdfast.open(path) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(path) as dm:
+        cp = checkpoints_of(dm)
         talk = [f"{turn} " + "word " * 20 for turn in range(60)]
         for turn in range(90):
             talk[turn * 23 % 60] = f"edited at {turn} " + "again " * 20
             drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"c{turn}"))
             wanted[f"c{turn}"] = [one.encode() for one in talk]
         with closing(apsw.Connection(path)) as db:
-            parts: Any = db.execute("SELECT number, body FROM holdfast_parts").fetchall()
+            parts: Any = db.execute("SELECT number, body FROM duramen_parts").fetchall()
             skipped = 0
             for number, body in parts[1:]:  # all are made of the first
-                change = "UPDATE holdfast_parts SET body = ? WHERE number = ?"
+                change = "UPDATE duramen_parts SET body = ? WHERE number = ?"
                 db.execute(change, (flip(-9)(body), number))
-                found = drive(checkpoints_of(hf).load("s", "main"))
+                found = drive(checkpoints_of(dm).load("s", "main"))
                 assert found is not None
                 assert found.fields == {"talk": wanted[found.id]}
                 assert len(found.skipped) == 89 - int(found.id[1:])

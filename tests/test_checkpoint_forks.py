@@ -8,9 +8,9 @@ import pytest
 from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict
-from holdfast.runtime import drive
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointConflict
+from duramen.runtime import drive
 
 
 def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
@@ -29,14 +29,14 @@ def expect(found: Any, number: int) -> None:
 
 @pytest.mark.promise("X22")
 def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
     for number in range(4):
         save(cp, number)
     drive(cp.attach("s", "main", "c3", {"n": 3}, type="writes"))
-    fork_at = hf.session("s").head().position
-    hf.session("s").fork("fork")
-    hf.session("s").fork("early", at=2)
+    fork_at = dm.session("s").head().position
+    dm.session("s").fork("fork")
+    dm.session("s").fork("early", at=2)
     save(cp, 4)
     save(cp, 4, name="later")
     drive(cp.attach("s", "main", "c3", {"n": 4}, type="writes"))
@@ -52,23 +52,23 @@ def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
     with pytest.raises(CheckpointConflict):
         save(cp, 9, "fork", after=None)
     save(cp, 9, "fork", after="c3")
-    hf.session("fork").fork("twig")
+    dm.session("fork").fork("twig")
     save(cp, 10, "twig", after="c9")
     expect(load(cp, "fork"), 9)
     expect(load(cp, "twig"), 10)
     expect(load(cp, "twig", at=fork_at), 3)
     expect(load(cp), 4)
     assert [one.id for one in listed(cp, "twig", "main")] == ["c10", "c9", "c3", "c2", "c1", "c0"]
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("X22")
 def test_a_fork_keeps_its_own_when_the_parent_drops(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
     for number in range(3):
         save(cp, number)
-    hf.session("s").fork("fork")
+    dm.session("s").fork("fork")
     save(cp, 3, "fork")
     save(cp, 1, "fork")  # an inherited id again
     assert [one.id for one in listed(cp, "fork", "main")] == ["c1", "c3", "c2", "c0"]
@@ -83,13 +83,13 @@ def test_a_fork_keeps_its_own_when_the_parent_drops(open_one: Open) -> None:
 
 @pytest.mark.promise("X22")
 def test_forks_of_forks_see_each_what_was_before_them(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
     for depth in range(6):
         session = f"s{depth}"
         save(cp, depth, session)
         save(cp, 10 + depth, session)
-        hf.session(session).fork(f"s{depth + 1}", at=hf.session(session).head().position - 1)
+        dm.session(session).fork(f"s{depth + 1}", at=dm.session(session).head().position - 1)
     for reader in (cp, checkpoints_of(open_one())):
         for depth in range(6):
             ids = [f"c{10 + depth}", *(f"c{number}" for number in range(depth, -1, -1))]
@@ -102,10 +102,10 @@ def test_forks_of_forks_see_each_what_was_before_them(open_one: Open) -> None:
 
 @pytest.mark.promise("X22")
 def test_what_is_attached_in_a_fork_stays_there(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
     save(cp, 0)
-    hf.session("s").fork("fork")
+    dm.session("s").fork("fork")
     for session in ("s", "fork"):
         drive(cp.attach(session, "main", "c0", {"in": session}, type="writes", form={"w": texts(["word " * 40])}))
         assert [one.data["in"] for one in drive(cp.attached(session, "main", "c0"))] == [session]

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from programs.savers import checkpoints_of, form_of, texts
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.journal.forms import Leaf
-from holdfast.runtime import drive
+import duramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.journal.forms import Leaf
+from duramen.runtime import drive
 
 ITEM = 500
 
@@ -25,8 +25,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cp(path: Path) -> Iterator[Checkpoints]:
-    with holdfast.open(path) as hf:
-        yield checkpoints_of(hf)
+    with duramen.open(path) as dm:
+        yield checkpoints_of(dm)
 
 
 def item(chance: random.Random) -> str:

@@ -13,9 +13,9 @@ from programs.children import Nursery
 from programs.proxy import CuttingProxy
 from programs.savers import checkpoints_of, form_of, listed, plain
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.runtime import drive
+import duramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.runtime import drive
 
 SAVE_POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
 DROP_POINTS = ["checkpoints.dropping", *SAVE_POINTS[1:]]
@@ -41,15 +41,15 @@ def expect(cp: Checkpoints, number: int, **which: Any) -> None:
 
 def check_survivors(address: str, said: int, most: int) -> int:
     """That all up to `said` are there whole, that at most those up to `most` are, and the store is sound."""
-    with holdfast.open(address) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        cp = checkpoints_of(dm)
         newest = drive(cp.load("s", "main"))
         reached = -1 if newest is None else int(newest.note["n"])
         assert said <= reached <= most
         assert [saved.note["n"] for saved in listed(cp, "s", "main")] == list(range(reached, -1, -1))
         for number in range(max(0, reached - 12), reached + 1):
             expect(cp, number, id=f"c{number}")
-        assert hf.verify().ok
+        assert dm.verify().ok
     return reached
 
 
@@ -81,19 +81,19 @@ def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str
 @pytest.mark.promise("C8", "C6")
 @pytest.mark.parametrize("point", DROP_POINTS)
 def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nursery, point: str) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         for number in range(9):
-            save(checkpoints_of(hf), number)
+            save(checkpoints_of(dm), number)
     ids = ["c0", "c3", "c4", "c8"]
     child = nursery.start("savers:drop_states", crash=(point, 1), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.complaint()
-    with holdfast.open(address) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        cp = checkpoints_of(dm)
         left = [number for number in range(9) if point != "append.committed" or f"c{number}" not in ids]
         assert [saved.note["n"] for saved in listed(cp, "s", "main")] == left[::-1]
         for number in left:
             expect(cp, number, id=f"c{number}")
-        assert hf.verify().ok
+        assert dm.verify().ok
         assert drive(cp.drop("s", "main", ids, reason="again")) == len({f"c{number}" for number in left} & set(ids))
         save(cp, 9)
         expect(cp, 9)
@@ -101,8 +101,8 @@ def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nurs
 
 @pytest.mark.promise("J2", "C8")
 def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> None:
-    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as hf:
-        cp = checkpoints_of(hf)
+    with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as dm:
+        cp = checkpoints_of(dm)
         for number in range(8):
             if number % 2:
                 proxy.cut_after(b"COMMIT")
@@ -113,4 +113,4 @@ def test_an_answer_that_is_lost_on_the_way_loses_no_state(postgres_url: str) -> 
         assert [saved.id for saved in listed(cp, "s", "main")] == ["c7", "c6", "c4", "c3", "c2", "c1"]
         for number in (1, 2, 3, 4, 6, 7):
             expect(cp, number, id=f"c{number}")
-        assert hf.verify().ok
+        assert dm.verify().ok

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from programs.savers import checkpoints_of, listed, plain, texts
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict, SessionExists, UnknownSession
-from holdfast.journal.forms import Leaf
-from holdfast.runtime import drive
+import duramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointConflict, SessionExists, UnknownSession
+from duramen.journal.forms import Leaf
+from duramen.runtime import drive
 
 sessions = st.sampled_from(["a", "b", "c"])
 names = st.sampled_from(["main", "main", "sub:1"])
@@ -46,16 +46,16 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self._stack = ExitStack()
         workspace = uuid.uuid4().hex
-        self.hf = self.other = self._stack.enter_context(holdfast.open(address, workspace=workspace, **key))
+        self.dm = self.other = self._stack.enter_context(duramen.open(address, workspace=workspace, **key))
         if address != "memory:":
-            self.other = self._stack.enter_context(holdfast.open(address, workspace=workspace, **key))
-        self.writers = [checkpoints_of(self.hf), checkpoints_of(self.other), checkpoints_of(self.hf)]
+            self.other = self._stack.enter_context(duramen.open(address, workspace=workspace, **key))
+        self.writers = [checkpoints_of(self.dm), checkpoints_of(self.other), checkpoints_of(self.dm)]
         self.marks: dict[tuple[str, str], list[Mark]] = {}
         self.lists: dict[tuple[str, str], list[str]] = {}
         self.parents: dict[str, tuple[str, int]] = {}
 
     def teardown(self) -> None:
-        assert self.hf.verify().ok
+        assert self.dm.verify().ok
         for session, name in self.marks:
             for cp in (*self.writers, checkpoints_of(self.other)):
                 self._compare(cp, session, name)
@@ -151,9 +151,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(session=sessions, new=st.sampled_from(["b", "c"]), back=st.integers(0, 4))
     def fork(self, session: str, new: str, back: int) -> None:
-        at = max(0, self.hf.session(session).head().position - back)
+        at = max(0, self.dm.session(session).head().position - back)
         try:
-            self.hf.session(session).fork(new, at=at)
+            self.dm.session(session).fork(new, at=at)
         except (SessionExists, UnknownSession):
             return
         if at:
@@ -162,14 +162,14 @@ class Machine(RuleBasedStateMachine):
     @rule(other=st.booleans())
     def erase(self, other: bool) -> None:
         gone = [mark for own in self.marks.values() for mark in own if mark.subject == "ada"]
-        report = (self.other if other else self.hf).erase("ada")
+        report = (self.other if other else self.dm).erase("ada")
         assert report.checkpoints == len(gone)
         for own in self.marks.values():
             own[:] = [mark for mark in own if mark.subject != "ada"]
 
     @rule(writer=writers)
     def forget(self, writer: int) -> None:
-        self.writers[writer] = checkpoints_of(self.other if writer == 1 else self.hf)
+        self.writers[writer] = checkpoints_of(self.other if writer == 1 else self.dm)
 
     @rule(writer=writers, session=sessions, name=names)
     def look(self, writer: int, session: str, name: str) -> None:

@@ -15,12 +15,12 @@ from programs.children import Gate, Nursery
 from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict
-from holdfast.journal.forms import Leaf
-from holdfast.runtime import drive
+import duramen
+from duramen import crashpoints
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointConflict
+from duramen.journal.forms import Leaf
+from duramen.runtime import drive
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -158,15 +158,15 @@ def test_a_conflict_in_a_fork_says_what_was_expected(open_one: Open, once_at: On
 @pytest.mark.promise("G3")
 def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf, holdfast.open(path) as other:
-        cp = checkpoints_of(hf)
+    with duramen.open(path) as dm, duramen.open(path) as other:
+        cp = checkpoints_of(dm)
         save(cp, 0)
         drive(cp.save("s", "main", {"x": Leaf(b"ada was here " * 9)}, {}, id="ada", subject="ada"))
         once_at("checkpoints.dropping", lambda: other.erase("ada"))
         assert drive(cp.drop("s", "main", ["0"], reason="test")) == 1
         assert drive(cp.load("s", "main")) is None
         assert [file.name for file in tmp_path.iterdir() if b"ada was" in file.read_bytes()] == []
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
@@ -189,13 +189,13 @@ def test_an_erasure_during_a_save_starts_the_person_anew(open_one: Open, once_at
 def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     open_one: Open, monkeypatch: pytest.MonkeyPatch, what: str, which: str
 ) -> None:
-    hf, other = open_one(), open_one()
-    cp, two = checkpoints_of(hf), checkpoints_of(other)
+    dm, other = open_one(), open_one()
+    cp, two = checkpoints_of(dm), checkpoints_of(other)
     for number in range(3):
         save(cp, number, subject="ada" if what == "erase" and number == 2 else None)
     drive(cp.save("s", "other", {"x": Leaf(b"only here " * 20)}, {}, id="x"))
     drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", form={"w": texts(["word " * 50])}))
-    store = hf._core._journal.store
+    store = dm._core._journal.store
     read_parts = store.parts
 
     async def moved_meanwhile(*place: Any) -> Any:
@@ -280,8 +280,8 @@ def _save_and_look(cp: Checkpoints, name: str) -> None:
 @pytest.mark.promise("J5")
 def test_coroutines_lose_nothing(address: str) -> None:
     async def all_at_once() -> None:
-        async with await holdfast.aopen(address) as hf:
-            cp = Checkpoints(hf._journal)
+        async with await duramen.aopen(address) as dm:
+            cp = Checkpoints(dm._journal)
             saves = [
                 cp.save(f"s{number % 2}", "main", form_of(number), {"n": number}, id=f"{number}")
                 for number in range(30)
@@ -297,24 +297,24 @@ def test_coroutines_lose_nothing(address: str) -> None:
 
 @pytest.mark.promise("M1", "J6")
 def test_nobody_overwrites_what_another_process_added(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    holdfast.open(address).close()
+    duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "count": 8, "gate": gate.path}
     children = [nursery.start("savers:count_up", writer=f"w{number}", **given) for number in range(3)]
     gate.open()
     for child in children:
         child.finish()
-    with holdfast.open(address) as hf:
-        found = drive(checkpoints_of(hf).load("s", "list"))
+    with duramen.open(address) as dm:
+        found = drive(checkpoints_of(dm).load("s", "list"))
         assert found is not None
         assert found.fields is not None
         assert sorted(found.fields["all"]) == sorted(f"w{w}-{n}".encode() for w in range(3) for n in range(8))
-        assert len(listed(checkpoints_of(hf), "s", "list")) == 24
+        assert len(listed(checkpoints_of(dm), "s", "list")) == 24
 
 
 @pytest.mark.promise("C6", "C8")
 def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    holdfast.open(address).close()
+    duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "gate": gate.path}
     dropper = nursery.start("savers:drop_for_ever", **given)
@@ -325,8 +325,8 @@ def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: P
     dropper.kill()
     assert dropper.complaint() == ""
     to_drop = {id for line in dropper.lines() for id in json.loads(line)}
-    with holdfast.open(address) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        cp = checkpoints_of(dm)
         there = {saved.id for saved in listed(cp, "s", "main")}
         assert there >= {f"w{w}-{n}" for w in range(2) for n in range(25)} - to_drop
         for id in there:
@@ -334,15 +334,15 @@ def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: P
             found = drive(cp.load("s", "main", id=id))
             assert found is not None
             assert found.fields == plain(form_of(int(number), writer))
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 def test_many_sessions_are_not_remembered_for_ever() -> None:
-    with holdfast.open("memory:") as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open("memory:") as dm:
+        cp = checkpoints_of(dm)
         for number in range(300):
             drive(cp.save(f"s{number}", "main", form_of(3), {}))
-        reader = checkpoints_of(hf)
+        reader = checkpoints_of(dm)
         for number in range(300):
             drive(reader.load(f"s{number}", "main"))
         for one in (cp, reader):

@@ -15,15 +15,15 @@ import pytest
 from programs.faroff import Open
 from programs.savers import as_they_are, checkpoints_of, form_of, plain, texts
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict, StoreError
-from holdfast.journal.events import Draft
-from holdfast.journal.forms import Items, Leaf
-from holdfast.journal.journal import Journal
-from holdfast.journal.writing import Prepared
-from holdfast.runtime import drive
+import duramen
+from duramen import crashpoints
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointConflict, StoreError
+from duramen.journal.events import Draft
+from duramen.journal.forms import Items, Leaf
+from duramen.journal.journal import Journal
+from duramen.journal.writing import Prepared
+from duramen.runtime import drive
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -97,18 +97,18 @@ def talking(cp: Checkpoints, said: str) -> Callable[[], Any]:
     return lambda: drive(cp.save("s", "main", form, {}, id=said))
 
 
-def expect_talks(hf: holdfast.Holdfast, *talks: str) -> None:
+def expect_talks(dm: duramen.Duramen, *talks: str) -> None:
     """That each of these is there, for whoever looks."""
     for said in talks:
-        found = drive(checkpoints_of(hf).load("s", "main", id=said))
+        found = drive(checkpoints_of(dm).load("s", "main", id=said))
         assert found is not None
         assert found.fields == {"talk": [letter.encode() * 300 for letter in said]}
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
-def expect(hf: holdfast.Holdfast, numbers: list[int], attached: list[int]) -> None:
+def expect(dm: duramen.Duramen, numbers: list[int], attached: list[int]) -> None:
     """That these checkpoints and what is attached to the first are there, for whoever looks."""
-    cp = checkpoints_of(hf)
+    cp = checkpoints_of(dm)
     for number in numbers:
         found = drive(cp.load("s", "main", id=f"c{number}"))
         assert found is not None
@@ -116,7 +116,7 @@ def expect(hf: holdfast.Holdfast, numbers: list[int], attached: list[int]) -> No
     beside = drive(cp.attached("s", "main", "c0"))
     assert [one.data["n"] for one in beside] == attached
     assert [one.fields for one in beside] == [{"w": [f"write {number} ".encode() * 30]} for number in attached]
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("C2", "C8")
@@ -132,8 +132,8 @@ def test_what_waits_together_is_one_append(open_one: Open) -> None:
 
 @pytest.mark.promise("C7", "C8")
 def test_a_conflict_is_for_the_one_who_is_late(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
     saving(cp, 0)()
     with held(cp) as hold:
         first = hold.behind(saving(cp, 1, after="c0"))
@@ -187,8 +187,8 @@ def test_somebody_elsewhere_comes_first_and_all_are_woven_again(open_one: Open, 
 
 @pytest.mark.promise("C8")
 def test_an_interrupt_of_the_one_who_stores_is_told_to_those_with_him(open_one: Open) -> None:
-    hf = open_one()
-    cp = checkpoints_of(hf)
+    dm = open_one()
+    cp = checkpoints_of(dm)
 
     def interrupt(point: str) -> None:
         if point == "checkpoint.woven":
@@ -213,10 +213,10 @@ def test_threads_that_save_and_attach_at_once_lose_nothing(open_one: Open) -> No
             pool.submit(work) for work in works[::5] + works[1::5] + works[2::5] + works[3::5] + works[4::5]
         ]:
             future.result()
-    hf = open_one()
-    found = [one.data["n"] for one in drive(checkpoints_of(hf).attached("s", "main", "c0"))]
+    dm = open_one()
+    found = [one.data["n"] for one in drive(checkpoints_of(dm).attached("s", "main", "c0"))]
     assert sorted(found) == list(range(24))
-    expect(hf, list(range(25)), found)
+    expect(dm, list(range(25)), found)
 
 
 def test_what_is_patient_goes_with_the_next_checkpoint(open_one: Open) -> None:
@@ -238,8 +238,8 @@ def test_what_is_patient_goes_with_the_next_checkpoint(open_one: Open) -> None:
 
 @pytest.mark.promise("C2")
 def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    hf = open_one()
-    cp, journal = checkpoints_of(hf), hf._core._journal
+    dm = open_one()
+    cp, journal = checkpoints_of(dm), dm._core._journal
     saving(cp, 0)()
     cp._weaver._lane("s")._patience = 30.0
     encoded: list[tuple[str, int]] = []
@@ -260,7 +260,7 @@ def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pyte
     assert encoded == [("writes", waits), ("checkpoint", threading.get_ident())]
     (found,) = drive(checkpoints_of(open_one()).attached("s", "main", "c0"))
     assert found.fields == {"w": [b"write 1 " * 30], "deep": {"small": b"1", "none": b""}}
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("C8", "J5")
@@ -322,8 +322,8 @@ def test_nothing_follows_and_patience_ends(open_one: Open) -> None:
 @pytest.mark.promise("C8")
 def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> None:
     async def go() -> None:
-        async with await holdfast.aopen(address) as hf:
-            cp = Checkpoints(hf._journal)
+        async with await duramen.aopen(address) as dm:
+            cp = Checkpoints(dm._journal)
             lane = cp._weaver._lane("s")
             assert await lane.turn.take()
             save = cp.save("s", "main", form_of(0), {"n": 0}, id="c0")
@@ -346,5 +346,5 @@ def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> Non
                 await asyncio.sleep(0.001)
 
     asyncio.run(go())
-    with holdfast.open(address) as hf:
-        expect(hf, [0], [1])
+    with duramen.open(address) as dm:
+        expect(dm, [0], [1])

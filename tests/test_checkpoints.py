@@ -9,20 +9,20 @@ import pytest
 from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
-from holdfast.journal.forms import Leaf
-from holdfast.ports import LandmarkQuery
-from holdfast.runtime import drive
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
+from duramen.journal.forms import Leaf
+from duramen.ports import LandmarkQuery
+from duramen.runtime import drive
+from duramen.testing.clock import FakeClock
 
 KEY = bytes(range(32))
 
 
 @pytest.fixture
-def cp(hf: holdfast.Holdfast) -> Checkpoints:
-    return checkpoints_of(hf)
+def cp(dm: duramen.Duramen) -> Checkpoints:
+    return checkpoints_of(dm)
 
 
 def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
@@ -172,11 +172,11 @@ def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -
         {"form": {"x": {"y": [1]}}},
     ],
 )
-def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, hf: holdfast.Holdfast, wrong: dict[str, Any]) -> None:
+def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, dm: duramen.Duramen, wrong: dict[str, Any]) -> None:
     given = {"session": "s", "name": "main", "form": {}, "note": {}, **wrong}
     with pytest.raises(InvalidInput):
         drive(cp.save(**given))
-    assert list(hf.sessions()) == []
+    assert list(dm.sessions()) == []
 
 
 # -- conflicts
@@ -203,8 +203,8 @@ def test_whoever_did_not_see_the_newest_gets_a_conflict(open_one: Open) -> None:
 
 @pytest.mark.promise("X16")
 def test_an_owner_that_lost_its_lease_saves_nothing(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
-    cp, lease = checkpoints_of(hf), hf.session("s").lease("one", seconds=5)
+    dm = open_one()
+    cp, lease = checkpoints_of(dm), dm.session("s").lease("one", seconds=5)
     assert lease is not None
     save(cp, 0, fence=lease.fence)
     clock.advance(6)
@@ -286,8 +286,8 @@ def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> No
 @pytest.mark.promise("L1")
 def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(path) as dm:
+        cp = checkpoints_of(dm)
         for number in range(3):
             for name in ("main", "other"):
                 planted = {"big": Leaf(b"planted in a state " * 9), "list": texts([f"{number} planted " * 9])}
@@ -296,9 +296,9 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
                 drive(cp.attach("s", name, f"c{number}", note, type="writes", form=planted))
         drive(cp.attach("s", "main", "never came", {"text": "planted beside nothing"}, type="writes"))
         for name in ("main", "other"):
-            assert drive(checkpoints_of(hf).drop("s", name, None, reason="test")) == 3
+            assert drive(checkpoints_of(dm).drop("s", name, None, reason="test")) == 3
             assert load(cp, name=name) is None
-        assert hf.verify().ok
+        assert dm.verify().ok
     assert not files_with(tmp_path, b"planted")
 
 
@@ -310,8 +310,8 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
 def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "agent.db"
     key: Any = {"key": KEY} if sealed else {}
-    with holdfast.open(path, **key) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(path, **key) as dm:
+        cp = checkpoints_of(dm)
         save(cp, 0)
         for number in range(3):
             state = {"big": Leaf(b"ada was planted here " * 9), "list": texts(["ada was planted here " * 9] * number)}
@@ -320,7 +320,7 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
         if sealed:
             assert not files_with(tmp_path, b"planted here")
         assert load(cp, id="ada2").fields["list"] == [b"ada was planted here " * 9] * 2
-        report = hf.erase("ada")
+        report = dm.erase("ada")
         assert (report.payloads, report.checkpoints, report.key_destroyed) == (3, 3, sealed)
         assert not files_with(tmp_path, b"planted here")
         assert [one.id for one in listed(cp, "s", "main")] == ["bob", "c0"]
@@ -329,14 +329,14 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
         expect(load(cp, id="c0"), 0)
         drive(cp.save("s", "main", {"big": Leaf(b"ada is back " * 20)}, {}, id="ada0", subject="ada"))
         assert load(cp).fields == {"big": b"ada is back " * 20}
-        assert hf.verify().ok
-    with holdfast.open(path, **key) as hf:
-        assert hf.erase("bob").checkpoints == 1
+        assert dm.verify().ok
+    with duramen.open(path, **key) as dm:
+        assert dm.erase("bob").checkpoints == 1
         assert not files_with(tmp_path, b"bob was")
-        expect(load(checkpoints_of(hf), id="c0"), 0)
+        expect(load(checkpoints_of(dm), id="c0"), 0)
     if sealed:
         with pytest.raises(KeyMissing):
-            holdfast.open(path)
+            duramen.open(path)
 
 
 @pytest.mark.promise("G3")
@@ -356,35 +356,35 @@ def test_what_others_have_in_common_with_a_person_outlives_the_person(open_one: 
 
 @pytest.mark.promise("G2")
 def test_checkpoints_outlive_new_keys(tmp_path: Path) -> None:
-    path, keys = tmp_path / "agent.db", [holdfast.new_key() for _ in range(2)]
-    with holdfast.open(path) as hf:
-        save(checkpoints_of(hf), 0)
-        save(checkpoints_of(hf), 1, subject="ada")
-    with holdfast.open(path, key=keys[0]) as hf:  # sealed from here on
-        expect(load(checkpoints_of(hf)), 1)
-        save(checkpoints_of(hf), 2)
-        save(checkpoints_of(hf), 3, subject="ada")
-        hf.rotate_key(keys[1])
-        save(checkpoints_of(hf), 4)
-    with holdfast.open(path, key=keys[1], readonly=True) as hf:
+    path, keys = tmp_path / "agent.db", [duramen.new_key() for _ in range(2)]
+    with duramen.open(path) as dm:
+        save(checkpoints_of(dm), 0)
+        save(checkpoints_of(dm), 1, subject="ada")
+    with duramen.open(path, key=keys[0]) as dm:  # sealed from here on
+        expect(load(checkpoints_of(dm)), 1)
+        save(checkpoints_of(dm), 2)
+        save(checkpoints_of(dm), 3, subject="ada")
+        dm.rotate_key(keys[1])
+        save(checkpoints_of(dm), 4)
+    with duramen.open(path, key=keys[1], readonly=True) as dm:
         for number in range(5):
-            expect(load(checkpoints_of(hf), id=f"c{number}"), number)
-    with holdfast.open(path, key=keys[1]) as hf:
-        cp = checkpoints_of(hf)
+            expect(load(checkpoints_of(dm), id=f"c{number}"), number)
+    with duramen.open(path, key=keys[1]) as dm:
+        cp = checkpoints_of(dm)
         assert drive(cp.drop("s", "main", ["c0", "c3"], reason="test")) == 2
         for number in (1, 2, 4):
             expect(load(cp, id=f"c{number}"), number)
-        assert hf.erase("ada").checkpoints == 1
+        assert dm.erase("ada").checkpoints == 1
         assert [one.id for one in listed(cp, "s", "main")] == ["c4", "c2"]
 
 
 def test_a_reader_without_the_right_to_write_reads(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        save(checkpoints_of(hf), 7)
-        drive(checkpoints_of(hf).attach("s", "main", "c7", {"n": 1}, type="writes"))
-    with holdfast.open(path, readonly=True) as hf:
-        cp = checkpoints_of(hf)
+    with duramen.open(path) as dm:
+        save(checkpoints_of(dm), 7)
+        drive(checkpoints_of(dm).attach("s", "main", "c7", {"n": 1}, type="writes"))
+    with duramen.open(path, readonly=True) as dm:
+        cp = checkpoints_of(dm)
         expect(load(cp), 7)
         assert [one.data for one in drive(cp.attached("s", "main", "c7"))] == [{"n": 1}]
         with pytest.raises(StoreReadOnly):

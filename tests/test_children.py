@@ -7,60 +7,60 @@ from typing import Any
 import pytest
 from programs.faroff import Far, Open, killed
 
-import holdfast
-from holdfast import RunStatus
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import RunStatus
+from duramen.testing.clock import FakeClock
 
 
 @pytest.mark.promise("X18")
 def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, far: Far) -> None:
-    @holdfast.step
+    @duramen.step
     def work(part: int, day: int) -> str:
         return far.do(f"part {part} day {day}")
 
-    @holdfast.task
+    @duramen.task
     def part(number: int) -> list[str]:
         done = []
         for day in range(3):
             done.append(work(number, day))
-            holdfast.sleep(24 * 3600)
+            duramen.sleep(24 * 3600)
         return done
 
-    @holdfast.task
+    @duramen.task
     def project() -> list[list[str]]:
         return [part(number) for number in range(4)]
 
-    hf = open_one()
-    hf.start(project, id="r")
+    dm = open_one()
+    dm.start(project, id="r")
     far.die = "after part 1 day 1"
     restarts = 0
     for _ in range(40):
-        hf = open_one()
+        dm = open_one()
         try:
-            hf.serve([project, part], until_idle=True)
+            dm.serve([project, part], until_idle=True)
         except BaseException:  # noqa: BLE001 - the killed one
             restarts += 1
         clock.advance(24 * 3600 + 1)
-        if hf.run_info("r").status is RunStatus.DONE:
+        if dm.run_info("r").status is RunStatus.DONE:
             break
-    assert hf.resume("r") == [[f"part {part} day {day} done" for day in range(3)] for part in range(4)]
-    assert len({one.session for one in hf.runs()}) == 5
+    assert dm.resume("r") == [[f"part {part} day {day} done" for day in range(3)] for part in range(4)]
+    assert len({one.session for one in dm.runs()}) == 5
     assert all(far.times(what) == 1 for what, _ in far.done if what != "part 1 day 1")
 
 
 @pytest.mark.promise("X26")
 def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far: Far) -> None:
-    @holdfast.step
+    @duramen.step
     def act(what: str) -> str:
         return far.do(what)
 
-    @holdfast.task
+    @duramen.task
     def child(what: str) -> str:
         if what == "bad":
             raise ValueError("a child failed")
         return act(what)
 
-    @holdfast.task
+    @duramen.task
     def parent() -> list[str]:
         got = [child("good")]
         try:
@@ -70,94 +70,94 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far:
         got.append(act("after"))
         return got
 
-    hf = open_one()
+    dm = open_one()
     far.die = "after good"
-    killed(hf, parent, id="r")
-    statuses = {one.id: one.status for one in hf.runs()}
+    killed(dm, parent, id="r")
+    statuses = {one.id: one.status for one in dm.runs()}
     assert len(statuses) == 2
     far.die = "before after"
     killed(open_one(), parent, id="r")
     assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
     assert far.times("good") == 2, "in doubt and declared to rerun: under the same key"
-    children = hf.runs(parent="r")
+    children = dm.runs(parent="r")
     assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
 
 
 @pytest.mark.promise("X26")
 def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
-    @holdfast.task
+    @duramen.task
     def square(number: int) -> int:
         return number * number
 
-    @holdfast.task
+    @duramen.task
     def total(numbers: list[int]) -> int:
         children = [square.start(number) for number in numbers]
         return sum(child.result() for child in children)
 
-    hf = open_one()
-    hf.start(total, [1, 2, 3], id="r")
-    hf.serve([total, square], until_idle=True)
-    assert hf.resume("r") == 14
-    children = hf.runs(task="square")
+    dm = open_one()
+    dm.start(total, [1, 2, 3], id="r")
+    dm.serve([total, square], until_idle=True)
+    assert dm.resume("r") == 14
+    children = dm.runs(task="square")
     assert [one.parent for one in children] == ["r"] * 3
-    opening = next(iter(hf.session(children[0].id).events()))
+    opening = next(iter(dm.session(children[0].id).events()))
     assert str(opening.cause).startswith("r#"), "a child says which event of its parent led to it"
 
 
 def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
-    @holdfast.task
+    @duramen.task
     def wait() -> Any:
-        return holdfast.receive("go")
+        return duramen.receive("go")
 
-    @holdfast.task
+    @duramen.task
     def family() -> Any:
         beside = wait.start()
         wait()
         return beside.result()
 
-    hf = open_one()
-    hf.start(family, id="r")
-    hf.serve([family, wait], until_idle=True)
-    hf.cancel("r", "enough")
-    hf.serve([family, wait], until_idle=True)
-    assert {one.status for one in hf.runs()} == {RunStatus.CANCELLED}
+    dm = open_one()
+    dm.start(family, id="r")
+    dm.serve([family, wait], until_idle=True)
+    dm.cancel("r", "enough")
+    dm.serve([family, wait], until_idle=True)
+    assert {one.status for one in dm.runs()} == {RunStatus.CANCELLED}
 
 
 @pytest.mark.promise("M2")
 def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_one: Open, far: Far) -> None:
     briefs: list[Any] = []
 
-    @holdfast.step
+    @duramen.step
     def search(what: str) -> str:
         far.do(what)
         return what * 50
 
-    @holdfast.step
+    @duramen.step
     def note() -> str:
         return "not asked for"
 
-    @holdfast.task
+    @duramen.task
     def child(question: str, context: Any) -> int:
         briefs.append(context)
         return len(context["items"])
 
-    @holdfast.task
+    @duramen.task
     def parent() -> list[int]:
         search("a")
         search("b")
         note()
-        all_of_it = child("What do we know?", holdfast.brief("search"))
-        newest = child("And lately?", holdfast.brief("search", budget=90))
+        all_of_it = child("What do we know?", duramen.brief("search"))
+        newest = child("And lately?", duramen.brief("search", budget=90))
         far.do("done")
         return [all_of_it, newest]
 
     far.die = "before done"
-    hf = open_one()
-    killed(hf, parent, id="r")
+    dm = open_one()
+    killed(dm, parent, id="r")
     assert open_one().run(parent, id="r") == [2, 1]
     assert [item["step"] for item in briefs[0]["items"]] == ["search#1", "search#2"]
     assert (briefs[1]["items"][0]["outcome"], briefs[1]["left_out"]) == ("b" * 50, 1)
     source, _, position = briefs[1]["items"][0]["from"].partition("#")
-    event = next(iter(hf.session(source).events(start=int(position), limit=1)))
+    event = next(iter(dm.session(source).events(start=int(position), limit=1)))
     assert (event.type, event.data["step"]) == ("step.done", "search#2")
     assert len(briefs) == 2

@@ -21,10 +21,10 @@ from typing import Any
 import apsw
 import pytest
 
-import holdfast
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.testing.clock import FakeClock
 
-COMMAND = [sys.executable, "-m", "holdfast.cli.app"]
+COMMAND = [sys.executable, "-m", "duramen.cli.app"]
 NASTY = "[red]hi[/red] \x1b[2J\x1b]0;owned\x07 \x9b31m \u202elive \U000e0041 \u2028end"
 
 
@@ -42,7 +42,7 @@ class Ran:
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "NO_COLOR"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DURAMEN_", "NO_COLOR"))}
     return {**kept, "COLUMNS": "140", **more}
 
 
@@ -56,10 +56,10 @@ def run(*arguments: object, cwd: Path, **env: str) -> Ran:
 
 FORKING = """
 import contextlib, io, json, os, sys
-import holdfast.cli.app, holdfast.cli.exporting, holdfast.cli.sessions, holdfast.cli.timeline
-import holdfast.cli.complaining, holdfast.cli.tailing, holdfast.cli.verifying, holdfast.stores.sqlite
+import duramen.cli.app, duramen.cli.exporting, duramen.cli.sessions, duramen.cli.timeline
+import duramen.cli.complaining, duramen.cli.tailing, duramen.cli.verifying, duramen.stores.sqlite
 with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
-    holdfast.cli.app.app(["tail", "--after", "1"])  # refused, but parsed first: the parser loads much when it is used
+    duramen.cli.app.app(["tail", "--after", "1"])  # refused, but parsed first: the parser loads much when it is used
 answers = []
 for arguments in json.load(sys.stdin):
     out, err = os.path.join(sys.argv[1], "out"), os.path.join(sys.argv[1], "err")
@@ -67,9 +67,9 @@ for arguments in json.load(sys.stdin):
     if not child:
         for stream, path in ((1, out), (2, err)):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-        sys.argv = ["holdfast", *arguments]
+        sys.argv = ["duramen", *arguments]
         try:
-            holdfast.cli.app.main()
+            duramen.cli.app.main()
         except SystemExit as end:
             os._exit(end.code or 0)  # without taking the interpreter down, which costs more than the command
         os._exit(3)
@@ -113,27 +113,27 @@ def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a store that commands only look at."""
     folder = tmp_path_factory.mktemp("journal")
-    with holdfast.open(folder / "holdfast.db", clock=FakeClock(1_772_374_925_000_000)) as hf:
-        trip = hf.session("trip")
+    with duramen.open(folder / "duramen.db", clock=FakeClock(1_772_374_925_000_000)) as dm:
+        trip = dm.session("trip")
         trip.append("run.started", {"task": "trip"}, actor="user:ann")
         trip.append("message", {"text": NASTY}, actor="user:ann", cause=1, subject="ann", key="m-1")
         trip.append("step.done", {"flight": "BA 117"}, actor="agent", cause=2)
         trip.append("note", {"text": "forget me"}, actor="agent", cause="inbox#7", subject="zoe")
         trip.fork("trip-b", at=3).append("note", {"text": "other way"}, actor="dev:bo", cause=3)
-        hf.session(f"evil {NASTY}").append("[bold]\x1b[2J", NASTY, actor="\x1b[31mroot", key="\x07k")
-        hf.erase("zoe")
-    with holdfast.open(folder / "holdfast.db", workspace="other") as hf:
-        hf.session("elsewhere").append("run.finished", {"ok": True})
+        dm.session(f"evil {NASTY}").append("[bold]\x1b[2J", NASTY, actor="\x1b[31mroot", key="\x07k")
+        dm.erase("zoe")
+    with duramen.open(folder / "duramen.db", workspace="other") as dm:
+        dm.session("elsewhere").append("run.finished", {"ok": True})
     return folder
 
 
 def test_alone_it_explains_itself_and_stays_light(tmp_path: Path) -> None:
     alone, version, wrong = run_each([], ["--version"], ["nonsense"], cwd=tmp_path)
     assert alone.code == 0
-    assert all(word in alone.out for word in ("sessions", "show", "tail", "verify", "export", "HOLDFAST_KEY"))
-    assert (version.code, version.out) == (0, f"holdfast {holdfast.__version__}\n")
+    assert all(word in alone.out for word in ("sessions", "show", "tail", "verify", "export", "DURAMEN_KEY"))
+    assert (version.code, version.out) == (0, f"duramen {duramen.__version__}\n")
     assert wrong.code == 2
-    code = "import sys, holdfast.cli.app; sys.exit(bool({'apsw', 'msgspec', 'rich'} & sys.modules.keys()))"
+    code = "import sys, duramen.cli.app; sys.exit(bool({'apsw', 'msgspec', 'rich'} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
@@ -162,8 +162,8 @@ def test_sessions_lists_what_is_there(folder: Path) -> None:
 @pytest.mark.promise("J9")
 def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
     writer = (
-        "import holdfast, os, signal\n"
-        "trip = holdfast.open('agent.db').session('trip')\n"
+        "import duramen, os, signal\n"
+        "trip = duramen.open('agent.db').session('trip')\n"
         "trip.append('run.started', {'task': 'book'}, actor='user:ann')\n"
         "trip.append('step.intent', {'step': 'book'}, actor='agent:7', cause=1)\n"
         "trip.append('step.done', {'ticket': 'X1'}, actor='agent:7', cause='mail#4')\n"
@@ -171,7 +171,7 @@ def test_the_audit_trail_outlives_the_process(tmp_path: Path) -> None:
     )
     began = dt.datetime.now(dt.UTC)
     assert subprocess.run([sys.executable, "-c", writer], cwd=tmp_path).returncode == -signal.SIGKILL
-    shown, lines = run_each(["show", "trip"], ["show", "trip", "--json"], cwd=tmp_path, HOLDFAST_STORE="agent.db")
+    shown, lines = run_each(["show", "trip"], ["show", "trip", "--json"], cwd=tmp_path, DURAMEN_STORE="agent.db")
     _, _, *rows = (line.split() for line in shown.out.splitlines())
     assert [(row[0], *row[2:5]) for row in rows[1:]] == [
         ("2", "step.intent", "agent:7", "1"),
@@ -239,24 +239,24 @@ def test_colours_are_for_terminals(folder: Path) -> None:
 @pytest.mark.promise("G4")
 def test_verify_notes_who_is_not_kept_to_a_workspace(tmp_path: Path, postgres_url: str, bound_url: str) -> None:
     for url, expected in ((postgres_url, 1), (bound_url, 0)):
-        with holdfast.open(url) as hf:
-            hf.session("s").append("note", 1)
+        with duramen.open(url) as dm:
+            dm.session("s").append("note", 1)
         shown = run("verify", "--store", url, cwd=tmp_path)
         told = run("verify", "--store", url, "--json", cwd=tmp_path)
-        assert (shown.code, shown.out.count("is a superuser: only holdfast")) == (0, expected)
+        assert (shown.code, shown.out.count("is a superuser: only duramen")) == (0, expected)
         assert (told.code, len(told.lines[0]["remarks"])) == (0, expected)
 
 
 @pytest.mark.promise("J10")
 def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
+    with duramen.open(tmp_path / "duramen.db") as dm:
         for name in ("a", "b"):
             for number in range(6):
-                hf.session(name).append("note", {"number": number}, actor="agent")
+                dm.session(name).append("note", {"number": number}, actor="agent")
     good = run("verify", cwd=tmp_path)
     assert (good.code, good.out.splitlines()[0]) == (0, "Walked 2 sessions, 12 events, 0 blobs.")
-    connection = apsw.Connection(str(tmp_path / "holdfast.db"))
-    connection.execute("UPDATE holdfast_events SET actor = 'somebody' WHERE position IN (4, 5) AND sid = 2")
+    connection = apsw.Connection(str(tmp_path / "duramen.db"))
+    connection.execute("UPDATE duramen_events SET actor = 'somebody' WHERE position IN (4, 5) AND sid = 2")
     connection.close()
     bad, found, one, other, sessions, shown, export = run_each(
         ["verify"],
@@ -281,8 +281,8 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
 def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_text("this is not a database " * 200)
     (tmp_path / "folder.db").mkdir()
-    with holdfast.open(tmp_path / "sealed.db", key=holdfast.new_key()) as hf:
-        hf.session("s").append("note", {"text": "secret"})
+    with duramen.open(tmp_path / "sealed.db", key=duramen.new_key()) as dm:
+        dm.session("s").append("note", {"text": "secret"})
     before = sorted(path.name for path in tmp_path.iterdir())
 
     def refused(ran: Ran, says: str, hints: str) -> None:
@@ -293,8 +293,8 @@ def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
         assert says in message
         assert hints in hint
 
-    refused(run("sessions", cwd=tmp_path), "there is no holdfast.db", "--store")
-    missing = run("verify", cwd=tmp_path, HOLDFAST_STORE="none/x.db")
+    refused(run("sessions", cwd=tmp_path), "there is no duramen.db", "--store")
+    missing = run("verify", cwd=tmp_path, DURAMEN_STORE="none/x.db")
     refused(missing, "there is no none/x.db", "--store")
     output, directory, junk, keyless = run_each(
         ["export", "-o", "out.jsonl"],
@@ -303,12 +303,12 @@ def test_errors_say_what_to_do_and_leave_nothing_behind(tmp_path: Path) -> None:
         ["sessions", "-s", "sealed.db"],
         cwd=tmp_path,
     )
-    refused(output, "there is no holdfast.db", "--store")
+    refused(output, "there is no duramen.db", "--store")
     refused(directory, "is a directory", "path of a file")
-    refused(junk, "not a database", "HOLDFAST_FILE_KEY")
-    refused(keyless, "no key was given", "HOLDFAST_KEY")
-    wrong = run("verify", "-s", "sealed.db", cwd=tmp_path, HOLDFAST_KEY=holdfast.new_key())
-    refused(wrong, "another key", "HOLDFAST_KEY")
+    refused(junk, "not a database", "DURAMEN_FILE_KEY")
+    refused(keyless, "no key was given", "DURAMEN_KEY")
+    wrong = run("verify", "-s", "sealed.db", cwd=tmp_path, DURAMEN_KEY=duramen.new_key())
+    refused(wrong, "another key", "DURAMEN_KEY")
     left = {path.name for path in tmp_path.iterdir()} - {"sealed.db-wal", "sealed.db-shm"}
     assert sorted(left) == before
 
@@ -321,8 +321,8 @@ def test_an_unknown_session_is_an_error_everywhere(folder: Path) -> None:
 
 @pytest.mark.promise("J15")
 def test_tail_follows_other_processes_until_interrupted(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
-        one = hf.session("one")
+    with duramen.open(tmp_path / "duramen.db") as dm:
+        one = dm.session("one")
         for number in range(12):
             one.append("note", number)
         with running("tail", "one", "--json", cwd=tmp_path) as alone, running("tail", cwd=tmp_path) as all_of_them:
@@ -333,7 +333,7 @@ def test_tail_follows_other_processes_until_interrupted(tmp_path: Path) -> None:
             assert shown[0].split() == ["session", "#", "time", "type", "actor", "cause", "data"]
             one.append("note", "live")
             assert json.loads(alone.stdout.readline())["data"] == "live"
-            hf.session("two").append("hello", {"new": True}, actor="agent")
+            dm.session("two").append("hello", {"new": True}, actor="agent")
             live, hello = (all_of_them.stdout.readline().split() for _ in range(2))
             assert (live[:2], live[-1]) == (["one", "13"], '"live"')
             assert (hello[:2], hello[3:]) == (["two", "1"], ["hello", "agent", '{"new":', "true}"])
@@ -392,13 +392,13 @@ AS_JSON = [
 
 
 def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
-        one = hf.session("one")
+    with duramen.open(tmp_path / "duramen.db") as dm:
+        one = dm.session("one")
         for number, data in enumerate(EXPORTED):
             one.append("note", data, actor="agent", cause=number or None, key=f"k{number}", subject="ann")
-        hf.session("two").append("hello", "x" * 100_000)
-        hf.session("two").append("deep", json.loads("[" * 400 + "]" * 400))
-        events = [*one.events(), *hf.session("two").events()]
+        dm.session("two").append("hello", "x" * 100_000)
+        dm.session("two").append("deep", json.loads("[" * 400 + "]" * 400))
+        events = [*one.events(), *dm.session("two").events()]
     lines = run("export", cwd=tmp_path).lines
     assert [line["data"] for line in lines] == [*AS_JSON, "x" * 100_000, json.loads("[" * 400 + "]" * 400)]
     for line, event in zip(lines, events, strict=True):
@@ -420,7 +420,7 @@ def test_export_says_everything_in_json_lines(tmp_path: Path) -> None:
 
 def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> None:
     target = tmp_path / "out.jsonl"
-    store = ("--store", folder / "holdfast.db")
+    store = ("--store", folder / "duramen.db")
     first, plain, again = run_each(
         ["export", "trip", *store, "-o", target],
         ["export", "trip", *store],
@@ -433,7 +433,7 @@ def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> 
     assert (again.code, "--force" in again.err) == (2, True)
     forced, itself = run_each(
         ["export", *store, "-o", target, "--force"],
-        ["export", *store, "-o", folder / "holdfast.db", "--force"],
+        ["export", *store, "-o", folder / "duramen.db", "--force"],
         cwd=tmp_path,
     )
     assert (forced.code, len(target.read_text().splitlines())) == (0, 10)
@@ -443,9 +443,9 @@ def test_export_replaces_a_file_only_when_told(folder: Path, tmp_path: Path) -> 
 
 def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Path) -> None:
     (tmp_path / "flights.py").write_text(
-        "import dataclasses, holdfast\n"
-        "@holdfast.register\n@dataclasses.dataclass\nclass Flight:\n    number: str\n"
-        "holdfast.open('holdfast.db').session('s').append('found', Flight('BA 117'))\n"
+        "import dataclasses, duramen\n"
+        "@duramen.register\n@dataclasses.dataclass\nclass Flight:\n    number: str\n"
+        "duramen.open('duramen.db').session('s').append('found', Flight('BA 117'))\n"
     )
     subprocess.run([sys.executable, "flights.py"], cwd=tmp_path, check=True)
     exported, verified, shown = run_each(["export"], ["verify"], ["show", "s"], cwd=tmp_path)
@@ -455,8 +455,8 @@ def test_values_of_the_agents_own_classes_are_shown_by_their_fields(tmp_path: Pa
 
 
 def test_a_reader_may_leave_early(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
-        hf.session("long").append_all([holdfast.Draft("note", {"text": "x" * 200})] * 2000)
+    with duramen.open(tmp_path / "duramen.db") as dm:
+        dm.session("long").append_all([duramen.Draft("note", {"text": "x" * 200})] * 2000)
     for command in (["export"], ["show", "long"]):
         with running(*command, cwd=tmp_path) as process:
             assert process.stdout is not None
@@ -469,23 +469,23 @@ def test_a_reader_may_leave_early(tmp_path: Path) -> None:
 
 def test_looking_changes_nothing(folder: Path) -> None:
     def digest() -> str:
-        return hashlib.sha256((folder / "holdfast.db").read_bytes()).hexdigest()
+        return hashlib.sha256((folder / "duramen.db").read_bytes()).hexdigest()
 
-    before, modified = digest(), (folder / "holdfast.db").stat().st_mtime_ns
+    before, modified = digest(), (folder / "duramen.db").stat().st_mtime_ns
     looks = (["sessions"], ["show", "trip"], ["tail", "--timeout", 0], ["verify"], ["export"])
     assert [ran.code for ran in run_each(*looks, cwd=folder)] == [0] * 5
-    assert (digest(), (folder / "holdfast.db").stat().st_mtime_ns) == (before, modified)
+    assert (digest(), (folder / "duramen.db").stat().st_mtime_ns) == (before, modified)
 
 
 def test_postgres_is_looked_at_the_same_way(postgres_url: str, tmp_path: Path) -> None:
-    with holdfast.open(postgres_url) as hf:
-        hf.session("trip").append("note", {"text": "hello"}, actor="agent")
+    with duramen.open(postgres_url) as dm:
+        dm.session("trip").append("note", {"text": "hello"}, actor="agent")
     listed, walked, tailed = run_each(
         ["sessions", "--json"],
         ["verify"],
         ["tail", "--timeout", 0, "--json"],
         cwd=tmp_path,
-        HOLDFAST_STORE=postgres_url,
+        DURAMEN_STORE=postgres_url,
     )
     assert [row["session"] for row in listed.lines] == ["trip"]
     assert walked.code == 0

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from test_cli import COMMAND, NASTY, Ran, environment
 
-import holdfast
+import duramen
 
 DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
-        hf.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada")
-        hf.memory.remember("The refund window is 30 days", key="refund", metadata={"tags": ["shop"]})
+    with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
+        dm.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada")
+        dm.memory.remember("The refund window is 30 days", key="refund", metadata={"tags": ["shop"]})
     return tmp_path
 
 
@@ -34,7 +34,7 @@ def run(*arguments: object, cwd: Path, given: str = "", **env: str) -> Ran:
         input=given,
         text=True,
         timeout=60,
-        env=environment(HOLDFAST_EMBEDDER="none", **env),
+        env=environment(DURAMEN_EMBEDDER="none", **env),
     )
     assert "Traceback" not in done.stdout + done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
@@ -60,8 +60,8 @@ def test_the_walk_that_a_person_takes(home: Path) -> None:
     path.write_text(path.read_text().replace("aisle seats", "window seats, never over the wing"))
     assert "edited    preference/" in run("sync", "files", cwd=home).out
     assert "never over the wing" in run("memory", "search", "which seats", "--subject", "ada", cwd=home).out
-    with holdfast.open(home / "holdfast.db", embedder="none") as hf:
-        recalled = hf.session("two").recall("Which seats does the user want?", subject="ada").text
+    with duramen.open(home / "duramen.db", embedder="none") as dm:
+        recalled = dm.session("two").recall("Which seats does the user want?", subject="ada").text
     assert "never over the wing" in recalled
     assert "aisle" not in recalled
     assert run("sync", "files", cwd=home).out == "Files and memories agree.\n"
@@ -121,8 +121,8 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["memory", "show", "nosuch"], "holdfast memory list"),
-        (["proposals", "accept", "nosuch"], "holdfast proposals list"),
+        (["memory", "show", "nosuch"], "duramen memory list"),
+        (["proposals", "accept", "nosuch"], "duramen proposals list"),
         (["proposals", "list", "--state", "maybe"], "pending, accepted or dismissed"),
         (["import", "nowhere", "--format", "claude"], "there is no"),
         (["import", ".", "--format", "word"], "claude, openclaw, basic-memory, jsonl"),
@@ -130,7 +130,7 @@ def test_what_cannot_be_read_after_an_edit_is_not_lost(home: Path) -> None:
         (["export", "one", "--format", "claude", "-o", "x"], "SESSION"),
         (["export", "--subject", "ada"], "--subject"),
         (["sync", "--timeout", "1"], "--watch"),
-        (["sync", "holdfast.db"], "holdfast.db"),
+        (["sync", "duramen.db"], "duramen.db"),
         (["memory", "list", "--store", "none.db"], "none.db"),
         (["memory", "add", " "], "nothing to remember"),
     ],
@@ -174,7 +174,7 @@ def test_a_watch_on_the_command_line(home: Path) -> None:
         [*COMMAND, "sync", "files", "--watch", "--git", "--json", "--timeout", "20"],
         stdout=subprocess.PIPE,
         cwd=home,
-        env=environment(HOLDFAST_EMBEDDER="none"),
+        env=environment(DURAMEN_EMBEDDER="none"),
         text=True,
     )
     assert watching.stdout is not None
@@ -222,7 +222,7 @@ def test_somebody_checked_a_memory(home: Path) -> None:
 def test_forgetting_says_what_went(home: Path) -> None:
     (memory,) = ids(run("memory", "list", "--kind", "fact", "--json", cwd=home))
     assert "1 versions, 1 texts" in run("memory", "forget", memory, "--yes", cwd=home).out
-    assert b"refund window" not in (home / "holdfast.db").read_bytes()
+    assert b"refund window" not in (home / "duramen.db").read_bytes()
 
 
 @pytest.mark.parametrize(("answer", "stays"), [("n", True), ("", True), ("y", False)])
@@ -232,7 +232,7 @@ def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> 
     with subprocess.Popen(
         [*COMMAND, "memory", "forget", memory],
         cwd=home,
-        env=environment(HOLDFAST_EMBEDDER="none"),
+        env=environment(DURAMEN_EMBEDDER="none"),
         stdin=slave,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -247,9 +247,9 @@ def test_forgetting_asks_on_a_terminal(home: Path, answer: str, stays: bool) -> 
 
 
 def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
-        id = hf.memory.remember(f"{NASTY}\nsecond line", title=NASTY, key=NASTY[:40], metadata={NASTY: NASTY}).id
-        hf.memory.proposals.make(NASTY, evidence=NASTY)
+    with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
+        id = dm.memory.remember(f"{NASTY}\nsecond line", title=NASTY, key=NASTY[:40], metadata={NASTY: NASTY}).id
+        dm.memory.proposals.make(NASTY, evidence=NASTY)
     for command in (
         ["memory", "list"],
         ["memory", "show", id],
@@ -264,9 +264,9 @@ def test_what_is_remembered_cannot_command_the_terminal(tmp_path: Path) -> None:
 
 
 def test_metadata_that_json_has_no_word_for_is_shown(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "holdfast.db", embedder="none") as hf:
+    with duramen.open(tmp_path / "duramen.db", embedder="none") as dm:
         day = dt.datetime(2026, 5, 1, tzinfo=dt.UTC)
-        id = hf.memory.remember("The lease ends", metadata={"on": day, "parts": [1, b"\x00"]}).id
+        id = dm.memory.remember("The lease ends", metadata={"on": day, "parts": [1, b"\x00"]}).id
     (memory,) = run("memory", "show", id, "--json", cwd=tmp_path).lines
     assert memory["metadata"]["on"] == {"$type": "datetime", "value": "2026-05-01T00:00:00+00:00"}
     assert "2026-05-01" in run("memory", "show", id, cwd=tmp_path).out

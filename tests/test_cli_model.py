@@ -1,4 +1,4 @@
-"""`holdfast model`, run as people run it, on a cache of the test's own."""
+"""`duramen model`, run as people run it, on a cache of the test's own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from test_cli import COMMAND, Ran, environment, run, run_each
 
-import holdfast
-from holdfast.embedders import Installed
-from holdfast.embedders.minilm_compiled import compiled_here
+import duramen
+from duramen.embedders import Installed
+from duramen.embedders.minilm_compiled import compiled_here
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -25,13 +25,13 @@ def cache(tmp_path: Path) -> Path:
 
 def model(*arguments: object, cache: Path) -> Ran:
     """A command that reaches no network, whatever it does."""
-    return run("model", *arguments, cwd=cache.parent, HOLDFAST_CACHE=str(cache), HOLDFAST_OFFLINE="1")
+    return run("model", *arguments, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
 def model_each(*commands: list[object], cache: Path) -> list[Ran]:
     """Several of them, one after the other."""
     whole = (["model", *command] for command in commands)
-    return run_each(*whole, cwd=cache.parent, HOLDFAST_CACHE=str(cache), HOLDFAST_OFFLINE="1")
+    return run_each(*whole, cwd=cache.parent, DURAMEN_CACHE=str(cache), DURAMEN_OFFLINE="1")
 
 
 def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
@@ -41,7 +41,7 @@ def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
     assert (rows["model"], rows["checksum"]) == ("all-MiniLM-L6-v2", SHA256)
     assert rows["folder"].startswith(str(cache))
     assert rows["runtime"].startswith("compiled, int8" if compiled_here() else "onnxruntime 1.")
-    assert "`holdfast model install`" in rows["missing"]
+    assert "`duramen model install`" in rows["missing"]
     assert "size" not in rows
     facts = as_json.lines[0]
     assert (facts["installed"], facts["sound"], facts["bytes"], len(facts["missing"])) == (False, False, 0, 1)
@@ -90,8 +90,8 @@ def test_where_nothing_is_to_be_had_the_command_fails_and_says_what_to_do(cache:
     assert (failed.code, failed.out) == (2, "")
     message, hint = failed.err.splitlines()
     assert message.startswith("Error: no vectors from all-MiniLM-L6-v2: its weights are not installed")
-    assert "HOLDFAST_OFFLINE" in message
-    assert hint.startswith("Hint: run `holdfast model install`")
+    assert "DURAMEN_OFFLINE" in message
+    assert hint.startswith("Hint: run `duramen model install`")
     # A script is told in one line, and goes on.
     assert (told.code, told.out) == (0, "")
     assert told.err.count("\n") == 1
@@ -125,7 +125,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(cache: Path) -> None:
 def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Installed) -> None:
     ours, theirs = os.openpty()
     command = [*COMMAND, "model", "install", "--from", str(installed.folder)]
-    env = environment(TERM="xterm", HOLDFAST_CACHE=str(cache))
+    env = environment(TERM="xterm", DURAMEN_CACHE=str(cache))
     done = subprocess.run(command, stderr=theirs, stdout=subprocess.PIPE, env=env, cwd=cache.parent, timeout=30)
     os.close(theirs)
     seen = os.read(ours, 1 << 20)
@@ -138,14 +138,14 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Install
 
 def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: Installed) -> None:
     store = cache.parent / "agent.db"
-    with holdfast.open(store, embedder="none") as hf:
-        hf.memory.remember("Prefers tea")
-    settings = {"HOLDFAST_CACHE": str(cache), "HOLDFAST_OFFLINE": "1"}
+    with duramen.open(store, embedder="none") as dm:
+        dm.memory.remember("Prefers tea")
+    settings = {"DURAMEN_CACHE": str(cache), "DURAMEN_OFFLINE": "1"}
     (refused,) = run_each(["reindex", "--store", store], cwd=cache.parent, **settings)
     assert refused.code != 0
     assert "model install" in refused.err
     (done,) = run_each(
-        ["reindex", "--store", store], cwd=cache.parent, HOLDFAST_WEIGHTS=str(installed.folder), **settings
+        ["reindex", "--store", store], cwd=cache.parent, DURAMEN_WEIGHTS=str(installed.folder), **settings
     )
     assert (done.code, done.err) == (0, ""), "no bar where nobody watches"
     assert done.out.startswith("1 vectors made")

@@ -19,13 +19,13 @@ from typing import IO
 import pytest
 from test_cli import COMMAND, Ran, environment, run, run_each, running
 
-import holdfast
+import duramen
 
 TRIPS = """
 import dataclasses, os, signal, time
-import holdfast
+import duramen
 
-@holdfast.register
+@duramen.register
 @dataclasses.dataclass
 class Flight:
     number: str
@@ -35,67 +35,67 @@ class Gateway(Exception):
 
 attempts = []
 
-@holdfast.step
+@duramen.step
 def search(where):
     return [Flight("BA 117"), Flight("DL 2")]
 
-@holdfast.step(retry=holdfast.Retry(attempts=3, first=0.01))
+@duramen.step(retry=duramen.Retry(attempts=3, first=0.01))
 def price(flight):
     attempts.append(flight)
     if len(attempts) == 1:
         raise Gateway("later \\x1b[31m")
     return 412.5
 
-@holdfast.step(irreversible=True)
+@duramen.step(irreversible=True)
 def charge(amount, *, key):
     if os.environ.get("DIE"):
         os.kill(os.getpid(), signal.SIGKILL)
     return f"paid {amount}"
 
-@holdfast.task
+@duramen.task
 def trip(where):
     print("the task is called")
     flight = search(where)[0]
     cost = price(flight)
-    if not holdfast.ask(f"Book {flight.number}?", {"price": cost}):
+    if not duramen.ask(f"Book {flight.number}?", {"price": cost}):
         return None
     return {"flight": flight, "paid": charge(cost)}
 
-@holdfast.task
+@duramen.task
 def mail():
-    return holdfast.receive("mail")
+    return duramen.receive("mail")
 
-@holdfast.task
+@duramen.task
 def nap():
-    holdfast.sleep(3600)
+    duramen.sleep(3600)
 
-@holdfast.task
+@duramen.task
 def broken(why):
     raise ValueError(why)
 
-@holdfast.task
+@duramen.task
 def child(number):
     return number + 1
 
-@holdfast.task(version="2")
+@duramen.task(version="2")
 def family():
     return child(41)
 
-@holdfast.step
+@duramen.step
 def slowly():
     time.sleep(1.5)
     return "slept"
 
-@holdfast.task
+@duramen.task
 def slow():
     return slowly()
 
-@holdfast.task
+@duramen.task
 def count(number):
     return number
 
-LIMITED = holdfast.Queue("limited", concurrency=1)
-OFTEN = holdfast.Schedule("often", count, every=0.05, args=(7,))
+LIMITED = duramen.Queue("limited", concurrency=1)
+OFTEN = duramen.Schedule("often", count, every=0.05, args=(7,))
 LISTED = [mail, count, LIMITED]
 TICKING = (OFTEN,)
 MIXED = [mail, "mial"]
@@ -103,23 +103,23 @@ NUMBER = 5
 """
 MAKE = """
 import os, sys
-import holdfast, trips
-with holdfast.open("holdfast.db") as hf:
+import duramen, trips
+with duramen.open("duramen.db") as dm:
     def go(task, id, *args):
         try:
-            hf.run(task, *args, id=id)
+            dm.run(task, *args, id=id)
         except Exception as error:
             print(type(error).__name__)
     go(trips.trip, "trip-1", "NYC")
     go(trips.mail, "mail-1")
     go(trips.broken, "broken-1", "no [red]luck[/red] \\x1b[2J")
     go(trips.family, "family-1")
-    hf.start(trips.count, 3, id="count-1", queue="limited", queue_key="ann", priority=2)
-    hf.start(trips.nap, id="nap-1", delay=3600)
+    dm.start(trips.count, 3, id="count-1", queue="limited", queue_key="ann", priority=2)
+    dm.start(trips.nap, id="nap-1", delay=3600)
     if len(sys.argv) > 1:
-        hf.answer("trip-1", True, actor="user:ann")
+        dm.answer("trip-1", True, actor="user:ann")
         os.environ["DIE"] = "1"
-        hf.resume("trip-1", trips.trip)
+        dm.resume("trip-1", trips.trip)
 """
 KILLED = "trip-1"
 """Waits in `parked`; in `doubtful`, its process was killed inside the step `charge`."""
@@ -134,7 +134,7 @@ def _made(folder: Path, *arguments: str) -> Path:
         resumed = run("run", "resume", KILLED, "--tasks", "trips", cwd=folder)
         assert (resumed.code, resumed.out) == (3, "")
         assert "is in doubt" in resumed.err
-        assert f"holdfast run settle {KILLED} done|retry|abort" in resumed.err
+        assert f"duramen run settle {KILLED} done|retry|abort" in resumed.err
     return folder
 
 
@@ -193,9 +193,9 @@ def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) ->
     assert all(word in group.out for word in ("show", "resume", "cancel", "fork", "settle", "answer"))
     assert bare.code == 2
     code = (
-        "import sys, holdfast.cli.app as cli\n"
+        "import sys, duramen.cli.app as cli\n"
         "try:\n    cli.app(['worker', '--help'])\nexcept SystemExit:\n    pass\n"
-        "sys.exit(bool({'apsw', 'msgspec', 'holdfast.sync', 'holdfast.execution'} & sys.modules.keys()))"
+        "sys.exit(bool({'apsw', 'msgspec', 'duramen.sync', 'duramen.execution'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30, stdout=subprocess.DEVNULL).returncode == 0
 
@@ -263,8 +263,8 @@ def test_watching_shows_changes_until_interrupted(waiting: Path) -> None:
         assert "waiting" in _until(tables.stdout, "mail-1")
         _until(tables.stdout, "trip-1")
         _until(lines.stdout, '"trip-1"')
-        with holdfast.open(waiting / "holdfast.db") as hf:
-            hf.signal("mail-1", "mail", "hello")
+        with duramen.open(waiting / "duramen.db") as dm:
+            dm.signal("mail-1", "mail", "hello")
         assert json.loads(_until(lines.stdout, '"mail-1"'))["status"] == "queued"
         assert "queued" in _until(tables.stdout, "mail-1")
         for process in (lines, tables):
@@ -295,7 +295,7 @@ def test_a_run_is_shown_from_its_question_back_to_its_first_intent(parked: Path)
     assert (facts["task"], facts["input"]) == ("trip", '"NYC"')
     assert facts["waits for"] == "an answer to 'Book BA 117?'"
     assert (facts["question"], facts["about"]) == ("Book BA 117?", '{"price": 412.5}')
-    assert facts["answer it"] == "holdfast run answer trip-1 JSON"
+    assert facts["answer it"] == "duramen run answer trip-1 JSON"
     steps = [line.split() for line in ran.out.splitlines() if line.startswith(" ") and line[:4].strip().isdigit()]
     assert [step[1:3] for step in steps] == [["search#1", "done"], ["price#1", "done"], ["@ask#1", "waiting"]]
     assert (steps[0][3], steps[1][3]) == ("1", "2")
@@ -326,19 +326,19 @@ def test_a_run_as_json_says_everything(parked: Path) -> None:
 
 
 def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
-    @holdfast.step
+    @duramen.step
     def one(value: int) -> int:
         return value
 
-    @holdfast.task
+    @duramen.task
     def plain(value: int) -> int:
         return one(value)
 
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
+    with duramen.open(tmp_path / "duramen.db") as dm:
         for number in (1, 2, 3):
-            hf.run(plain, number, id=f"run {number}", session="shared")
-        hf.fork_run("run 2", "fork")
-        hf.resume("fork", plain)
+            dm.run(plain, number, id=f"run {number}", session="shared")
+        dm.fork_run("run 2", "fork")
+        dm.resume("fork", plain)
     second, fork = shown(tmp_path, "run 2"), shown(tmp_path, "fork")
     assert (second["session"], second["args"], second["result"]) == ("shared", [2], 2)
     assert [step["value"] for step in second["steps"]] == [2]  # type: ignore[attr-defined]
@@ -348,7 +348,7 @@ def test_one_of_several_runs_in_a_session(tmp_path: Path) -> None:
 
 def test_looking_at_runs_changes_nothing(parked: Path) -> None:
     def digest() -> str:
-        return hashlib.sha256((parked / "holdfast.db").read_bytes()).hexdigest()
+        return hashlib.sha256((parked / "duramen.db").read_bytes()).hexdigest()
 
     before = digest()
     looks = (["runs"], ["run", "show", "trip-1"], ["runs", "--watch", "--timeout", "0"])
@@ -409,7 +409,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
     refused(step, "charge#1", "name the step")
     refused(certain, "none", "run show mail-1")
     refused(ended, "has ended (failed)")
-    refused(nobody, "there is no run 'nobody'", "holdfast runs")
+    refused(nobody, "there is no run 'nobody'", "duramen runs")
 
 
 def test_a_question_is_answered(waiting: Path) -> None:
@@ -426,13 +426,13 @@ def test_a_question_is_answered(waiting: Path) -> None:
 
 
 def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
-    @holdfast.task
+    @duramen.task
     async def both() -> list[object]:
-        return await asyncio.gather(holdfast.ask("one?"), holdfast.ask("two \x1b[2J?"))
+        return await asyncio.gather(duramen.ask("one?"), duramen.ask("two \x1b[2J?"))
 
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
-        with pytest.raises(holdfast.errors.RunParked):
-            hf.run(both, id="both")
+    with duramen.open(tmp_path / "duramen.db") as dm:
+        with pytest.raises(duramen.errors.RunParked):
+            dm.run(both, id="both")
         answered, none, shows = run_each(
             ["run", "answer", "both", "-5", "--question", "two \x1b[2J?"],
             ["run", "answer", "both", "1", "--question", "three?"],
@@ -442,21 +442,21 @@ def test_of_several_questions_one_is_answered(tmp_path: Path) -> None:
         assert answered.code == 0
         refused(none, "open question", "run show both")
         assert f"-5 by {ME}, to be received" in shows.out
-        assert "holdfast run answer both JSON --question 'one?'" in shows.out
+        assert "duramen run answer both JSON --question 'one?'" in shows.out
         assert run("run", "answer", "both", "1", cwd=tmp_path).code == 0
-        assert hf.resume("both", both) == [1, -5]
+        assert dm.resume("both", both) == [1, -5]
 
 
 def test_what_was_erased_is_shown_as_such(tmp_path: Path) -> None:
-    @holdfast.task
+    @duramen.task
     def about(name: str) -> object:
-        return holdfast.receive("go")
+        return duramen.receive("go")
 
-    with holdfast.open(tmp_path / "holdfast.db") as hf:
-        with pytest.raises(holdfast.errors.RunParked):
-            hf.run(about, "Ann", id="about", subject="ann")
-        hf.signal("about", "go", "secret")
-        hf.erase("ann")
+    with duramen.open(tmp_path / "duramen.db") as dm:
+        with pytest.raises(duramen.errors.RunParked):
+            dm.run(about, "Ann", id="about", subject="ann")
+        dm.signal("about", "go", "secret")
+        dm.erase("ann")
     shows, lines = run_each(["run", "show", "about"], ["run", "show", "about", "--json"], cwd=tmp_path)
     assert "input       (erased)" in shows.out
     assert (lines.lines[0]["args"], lines.lines[0]["signals"]) == (None, [])
@@ -494,7 +494,7 @@ def test_a_signal_reaches_its_run_once(waiting: Path) -> None:
         cwd=waiting,
     )
     refused(ended, "has ended (done)", "open run")
-    refused(nobody, "there is no run 'nobody'", "holdfast runs")
+    refused(nobody, "there is no run 'nobody'", "duramen runs")
     refused(broken, "--data is no JSON", "quotes")
 
 
@@ -544,10 +544,10 @@ def test_a_fork_goes_its_own_way(doubtful: Path) -> None:
 
 def test_a_run_that_cannot_be_resumed_says_why(waiting: Path) -> None:
     needs = run("run", "resume", "mail-1", "--tasks", "trips", cwd=waiting)
-    refused(needs, "signal 'mail'", "holdfast signal mail-1 mail", code=3)
+    refused(needs, "signal 'mail'", "duramen signal mail-1 mail", code=3)
     failed = run("run", "resume", "broken-1", "--tasks", "trips", cwd=waiting)
     refused(failed, "ValueError: no [red]luck[/red] \\u001b[2J", "run show broken-1", code=1)
-    (waiting / "other.py").write_text("import holdfast\n@holdfast.task\ndef other(): pass\n")
+    (waiting / "other.py").write_text("import duramen\n@duramen.task\ndef other(): pass\n")
     missing, nobody = run_each(
         ["run", "resume", "mail-1", "--tasks", "other"], ["run", "resume", "nobody", "-t", "trips"], cwd=waiting
     )
@@ -557,8 +557,8 @@ def test_a_run_that_cannot_be_resumed_says_why(waiting: Path) -> None:
 
 
 def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
-    with holdfast.open(waiting / "holdfast.db", keep_unknown=True) as hf:
-        hf.answer("trip-1", True)
+    with duramen.open(waiting / "duramen.db", keep_unknown=True) as dm:
+        dm.answer("trip-1", True)
     assert run("run", "resume", "trip-1", "-t", "trips", cwd=waiting).code == 0
     again, early, failed, waits = (
         run("replay", *arguments, "--tasks", "trips", cwd=waiting, DIE="1")
@@ -569,7 +569,7 @@ def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
     refused(early, "up to position 4 ends before its task does", "run show", code=3)
     refused(failed, "ValueError", code=1)
     refused(waits, "mail-1", code=3)
-    (waiting / "trips.py").write_text(TRIPS.replace("holdfast.ask(", "len("))
+    (waiting / "trips.py").write_text(TRIPS.replace("duramen.ask(", "len("))
     changed = run("replay", "trip-1", "--tasks", "trips", cwd=waiting)
     assert changed.code in (1, 2)
     other, nobody = run_each(
@@ -580,9 +580,9 @@ def test_a_replay_gives_the_result_again_and_acts_not(waiting: Path) -> None:
 
 
 def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
-    odd = "import holdfast\n@holdfast.task\ndef odd():\n    return {}\n"
+    odd = "import duramen\n@duramen.task\ndef odd():\n    return {}\n"
     (tmp_path / "odd.py").write_text(odd.format(1))
-    make = "import holdfast, odd\nholdfast.open('holdfast.db').run(odd.odd, id='odd')"
+    make = "import duramen, odd\nduramen.open('duramen.db').run(odd.odd, id='odd')"
     subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True)
     (tmp_path / "odd.py").write_text(odd.format("range(3)"))
     assert run("replay", "odd", "-t", "odd", cwd=tmp_path).lines == [{"$type": "range", "value": "range(0, 3)"}]
@@ -597,13 +597,13 @@ def test_a_replayed_result_need_not_be_storable(tmp_path: Path) -> None:
         ("nowhere", "there is no module 'nowhere'", "PYTHONPATH"),
         ("nowhere.deeper:task", "there is no module 'nowhere.deeper'", "PYTHONPATH"),
         ("trips:nothing", "there is no 'trips:nothing': its tasks are trip, mail", "one that is there"),
-        ("trips:NUMBER", "'trips:NUMBER' is no task", "@holdfast.task"),
+        ("trips:NUMBER", "'trips:NUMBER' is no task", "@duramen.task"),
         ("trips:MIXED", "'mial'", "list tasks"),
-        ("trips:search", "'trips:search' is no task", "@holdfast.task"),
+        ("trips:search", "'trips:search' is no task", "@duramen.task"),
         ("trips.py", "names no module", "not a file"),
         ("../trips", "names no module", "not a file"),
         (":trip", "names no module", "module:attribute"),
-        ("json", "module 'json' has no tasks", "@holdfast.task"),
+        ("json", "module 'json' has no tasks", "@duramen.task"),
         ("raising", "importing 'raising' failed with ZeroDivisionError", 'python -c "import raising"'),
         ("leaving", "importing 'leaving' failed with SystemExit", "try it alone"),
         ("needing", "importing 'needing' failed with ModuleNotFoundError", "try it alone"),
@@ -640,48 +640,48 @@ def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_worker_ends_what_is_under_way(waiting: Path, number: signal.Signals) -> None:
-    with holdfast.open(waiting / "holdfast.db") as hf:
+    with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", "-c", "1", cwd=waiting) as process:
             assert process.stderr is not None
             _until(process.stderr, "Ctrl-C stops")
             subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
-            _wait_for(hf, "slow-1", "running")
+            _wait_for(dm, "slow-1", "running")
             process.send_signal(number)
             _, told = process.communicate(timeout=20)
             assert process.returncode == 0
             assert "Stopping" in told
             assert "Stopped after 1 execution." in told
-        assert hf.run_info("slow-1").status == "done"
+        assert dm.run_info("slow-1").status == "done"
 
 
-START_SLOW = "import holdfast, trips\nholdfast.open('holdfast.db').start(trips.slow, id='slow-1')"
+START_SLOW = "import duramen, trips\nduramen.open('duramen.db').start(trips.slow, id='slow-1')"
 
 
 def test_a_second_interrupt_leaves_at_once_and_the_run_goes_on_later(waiting: Path) -> None:
     subprocess.run([sys.executable, "-c", START_SLOW], cwd=waiting, check=True)
-    with holdfast.open(waiting / "holdfast.db") as hf:
+    with duramen.open(waiting / "duramen.db") as dm:
         with running("worker", "trips:slow", cwd=waiting) as process:
             assert process.stderr is not None
-            _wait_for(hf, "slow-1", "running")
+            _wait_for(dm, "slow-1", "running")
             process.send_signal(signal.SIGINT)
             _until(process.stderr, "Stopping")
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 130
-        assert hf.run_info("slow-1").ended is None
+        assert dm.run_info("slow-1").ended is None
     assert run("worker", "trips:slow", "--until-idle", cwd=waiting).code == 0
     assert shown(waiting, "slow-1")["result"] == "slept"
 
 
 def test_a_worker_tells_of_failures_and_serves_schedules(waiting: Path) -> None:
-    start = "import holdfast, trips\nholdfast.open('holdfast.db').start(trips.broken, 'bad \\x1b[2J', id='broken-2')"
+    start = "import duramen, trips\nduramen.open('duramen.db').start(trips.broken, 'bad \\x1b[2J', id='broken-2')"
     subprocess.run([sys.executable, "-c", start], cwd=waiting, check=True)
     with running("worker", "trips:TICKING", "trips:broken", cwd=waiting) as process:
         assert process.stderr is not None
         assert "schedules often" in _until(process.stderr, "Serving")
         assert "bad \\u001b[2J" in _until(process.stderr, "broken-2")
-        with holdfast.open(waiting / "holdfast.db") as hf:
+        with duramen.open(waiting / "duramen.db") as dm:
             for _ in _patiently():
-                if any(info.id.startswith("often@") for info in hf.runs(task="count", status="done")):
+                if any(info.id.startswith("often@") for info in dm.runs(task="count", status="done")):
                     break
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
@@ -695,9 +695,9 @@ def _patiently() -> Iterator[None]:
     raise AssertionError("it never happened")
 
 
-def _wait_for(hf: holdfast.Holdfast, name: str, status: str) -> None:
+def _wait_for(dm: duramen.Duramen, name: str, status: str) -> None:
     for _ in _patiently():
-        if hf.run_info(name).status == status:
+        if dm.run_info(name).status == status:
             return
 
 
@@ -722,10 +722,10 @@ def test_writing_commands_make_no_store(tmp_path: Path) -> None:
         ["run", "answer", "r", "1"],
     ]
     for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1"):
-        refused(ran, "there is no holdfast.db", "--store")
-    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", HOLDFAST_STORE="junk.db"):
+        refused(ran, "there is no duramen.db", "--store")
+    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="junk.db"):
         refused(ran, "not a database")
-    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", HOLDFAST_STORE="empty.db"):
+    for ran in run_each(*commands, cwd=tmp_path, PYTHONDONTWRITEBYTECODE="1", DURAMEN_STORE="empty.db"):
         refused(ran, "holds no journal")
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert (tmp_path / "empty.db").stat().st_size == 0
@@ -733,8 +733,8 @@ def test_writing_commands_make_no_store(tmp_path: Path) -> None:
 
 def test_runs_in_postgres_are_served_the_same_way(postgres_url: str, tmp_path: Path) -> None:
     (tmp_path / "trips.py").write_text(TRIPS)
-    start = "import holdfast, sys, trips\nholdfast.open(sys.argv[1]).start(trips.mail, id='mail-1')"
-    empty = run("run", "cancel", "mail-1", cwd=tmp_path, HOLDFAST_STORE=postgres_url)
+    start = "import duramen, sys, trips\nduramen.open(sys.argv[1]).start(trips.mail, id='mail-1')"
+    empty = run("run", "cancel", "mail-1", cwd=tmp_path, DURAMEN_STORE=postgres_url)
     refused(empty, "holds no journal")
     subprocess.run([sys.executable, "-c", start, postgres_url], cwd=tmp_path, check=True)
     sent, worked, listed = run_each(
@@ -742,7 +742,7 @@ def test_runs_in_postgres_are_served_the_same_way(postgres_url: str, tmp_path: P
         ["worker", "trips", "--until-idle"],
         ["run", "show", "mail-1", "--json"],
         cwd=tmp_path,
-        HOLDFAST_STORE=postgres_url,
+        DURAMEN_STORE=postgres_url,
     )
     assert (sent.code, worked.code, listed.code) == (0, 0, 0), (worked, listed)
     assert (listed.lines[0]["status"], listed.lines[0]["result"]) == ("done", [1])

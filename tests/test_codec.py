@@ -24,15 +24,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast.errors import HoldfastError, InvalidInput, JournalDamaged, UnknownType
-from holdfast.journal.codec import Codec, Tag
-from holdfast.journal.registry import Registry
+import duramen
+from duramen.errors import DuramenError, InvalidInput, JournalDamaged, UnknownType
+from duramen.journal.codec import Codec, Tag
+from duramen.journal.registry import Registry
 
 QUICK = settings(
     max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-SOURCE = pathlib.Path(holdfast.__file__).parent
+SOURCE = pathlib.Path(duramen.__file__).parent
 pack, Ext = msgspec.msgpack.encode, msgspec.msgpack.Ext
 
 
@@ -281,10 +281,10 @@ def test_a_subclass_is_another_class() -> None:
 
 
 def test_what_can_be_registered_is_told_how() -> None:
-    with pytest.raises(UnknownType, match=r"holdfast\.register\(Point\)"):
+    with pytest.raises(UnknownType, match=r"duramen\.register\(Point\)"):
         encode(Point(1), Codec(registry=Registry()))
     with pytest.raises(InvalidInput, match="cannot be registered"):
-        holdfast.register(Stranger)
+        duramen.register(Stranger)
 
 
 def test_two_classes_do_not_share_a_name() -> None:
@@ -322,7 +322,7 @@ def test_a_deep_payload_is_no_damage_for_a_reader_with_little_stack() -> None:
     deep: Any = ()
     for _ in range(250):
         deep = (deep,)
-    session = holdfast.open("memory:").session("s")
+    session = duramen.open("memory:").session("s")
     try:
         session.append("note", deep)
     except InvalidInput:
@@ -331,7 +331,7 @@ def test_a_deep_payload_is_no_damage_for_a_reader_with_little_stack() -> None:
         stack_deeper(sys.getrecursionlimit() - 400, lambda: list(session.events()))
     except JournalDamaged:
         pytest.fail("the store is sound; it is the reader's stack that is short")
-    except (HoldfastError, RecursionError):
+    except (DuramenError, RecursionError):
         pass
 
 
@@ -346,8 +346,8 @@ class Halved:
 
 @pytest.mark.promise("J5")
 def test_what_could_not_be_loaded_is_not_stored() -> None:
-    holdfast.register(Halved, name="test_codec.Halved")
-    session = holdfast.open("memory:").session("s")
+    duramen.register(Halved, name="test_codec.Halved")
+    session = duramen.open("memory:").session("s")
     with pytest.raises(UnknownType):
         session.append("note", Halved(4, 1))
     assert session.head().position == 0, "InvalidInput says that nothing was stored"
@@ -444,40 +444,40 @@ def test_any_bytes_raise_nothing_but_named_errors(payload: bytes) -> None:
 def test_old_events_are_brought_up_and_newer_ones_refused(tmp_path: pathlib.Path) -> None:
     def program(fields: list[str], **options: Any) -> type:
         made = dataclasses.make_dataclass("Booking", fields)
-        holdfast.register(made, name="test_codec.Booking", **options)
+        duramen.register(made, name="test_codec.Booking", **options)
         return made
 
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        hf.session("s").append("booked", program(["seat"])("12A"))
+    with duramen.open(tmp_path / "agent.db") as dm:
+        dm.session("s").append("booked", program(["seat"])("12A"))
     upcasts = {1: lambda f: {"row": f["seat"][:-1], "letter": f["seat"][-1]}, 2: lambda f: {**f, "row": int(f["row"])}}
     newest = program(["row", "letter"], version=3, upcasts=upcasts)
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        assert [event.data for event in hf.session("s").events()] == [newest(12, "A")]
-        hf.session("s").append("booked", newest(7, "C"))
+    with duramen.open(tmp_path / "agent.db") as dm:
+        assert [event.data for event in dm.session("s").events()] == [newest(12, "A")]
+        dm.session("s").append("booked", newest(7, "C"))
         program(["row", "letter"], version=2, upcasts=upcasts)
         with pytest.raises(UnknownType, match="version 3") as refused:
-            list(hf.session("s").events(start=2))
+            list(dm.session("s").events(start=2))
         assert "deploy the newer code" in refused.value.hint
         program(["row", "letter"], version=3)
         with pytest.raises(UnknownType, match="version 1") as refused:
-            list(hf.session("s").events())
+            list(dm.session("s").events())
         assert "upcasts" in refused.value.hint
 
 
 # -- determinism
 
 PROGRAM = """
-import dataclasses, sys, holdfast
-from holdfast.testing.clock import FakeClock, FakeIds
-@holdfast.register
+import dataclasses, sys, duramen
+from duramen.testing.clock import FakeClock, FakeIds
+@duramen.register
 @dataclasses.dataclass(frozen=True)
 class Tagged:
     tags: frozenset
 value = {"set": {f"item {n}" for n in range(50)}, "mixed": {1, "1", None, (1,), b"1"}, (1, 2): {"z": 1, "a": 2}}
 value["tagged"] = Tagged(frozenset(Tagged(frozenset({n, str(n)})) for n in range(9)))
-with holdfast.open(sys.argv[1], clock=FakeClock(), ids=FakeIds(7), key=bytes(32)) as hf:
-    print(hf.session("s").append("state", value, subject="ada").hash.hex())
-    print(hf.session("s").append("state", value).hash.hex())
+with duramen.open(sys.argv[1], clock=FakeClock(), ids=FakeIds(7), key=bytes(32)) as dm:
+    print(dm.session("s").append("state", value, subject="ada").hash.hex())
+    print(dm.session("s").append("state", value).hash.hex())
 """
 
 

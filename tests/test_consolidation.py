@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from programs.embedding import Counted
 
-import holdfast
-from holdfast.embedders import Installed
-from holdfast.errors import InvalidInput
+import duramen
+from duramen.embedders import Installed
+from duramen.errors import InvalidInput
 
 PAIRS = [
     ("Ada prefers aisle seats on long flights", "Ada prefers aisle seats on all long flights"),
@@ -31,74 +31,74 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "agent.db") if request.param == "sqlite" else "memory:"
 
 
-def contents(hf: holdfast.Holdfast, **whose: str) -> list[str]:
-    return [one.content for one in hf.memory.list(**whose)]  # type: ignore[arg-type]
+def contents(dm: duramen.Duramen, **whose: str) -> list[str]:
+    return [one.content for one in dm.memory.list(**whose)]  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("S4", "S12")
 def test_what_says_the_same_becomes_one_and_keeps_its_history(address: str) -> None:
-    with holdfast.open(address, embedder=Counted(dims=512)) as hf:
-        older = hf.memory.remember("Ada prefers aisle seats on long flights")
-        newer = hf.memory.remember("Ada prefers aisle seats on the long flights")
-        other = hf.memory.remember("The staging server runs Debian")
-        hf.memory.catch_up()
-        (merged,) = hf.memory.consolidate()
+    with duramen.open(address, embedder=Counted(dims=512)) as dm:
+        older = dm.memory.remember("Ada prefers aisle seats on long flights")
+        newer = dm.memory.remember("Ada prefers aisle seats on the long flights")
+        other = dm.memory.remember("The staging server runs Debian")
+        dm.memory.catch_up()
+        (merged,) = dm.memory.consolidate()
         assert (merged.kept.id, merged.ended.id) == (newer.id, older.id)
-        assert contents(hf) == [newer.content, other.content]
-        assert hf.memory.get(older.id).ended is not None
-        assert [hit.memory.id for hit in hf.memory.recall("seats on flights", limit=5)] == [newer.id, other.id]
-        assert [one.content for one in hf.memory.as_of(other.recorded).list()] == [
+        assert contents(dm) == [newer.content, other.content]
+        assert dm.memory.get(older.id).ended is not None
+        assert [hit.memory.id for hit in dm.memory.recall("seats on flights", limit=5)] == [newer.id, other.id]
+        assert [one.content for one in dm.memory.as_of(other.recorded).list()] == [
             older.content,
             newer.content,
             other.content,
         ]
-        assert hf.memory.consolidate() == []
-        assert hf.verify().ok
+        assert dm.memory.consolidate() == []
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("S4")
 def test_what_differs_in_a_number_a_name_or_a_negation_stays_apart(installed: Installed) -> None:
-    with holdfast.open("memory:") as hf:
+    with duramen.open("memory:") as dm:
         for one, other in APART:
-            hf.memory.remember(one)
-            hf.memory.remember(other)
-        hf.memory.catch_up()
-        assert hf.memory.consolidate() == []
+            dm.memory.remember(one)
+            dm.memory.remember(other)
+        dm.memory.catch_up()
+        assert dm.memory.consolidate() == []
         for one, other in PAIRS:
-            hf.memory.remember(one)
-            hf.memory.remember(other)
-        hf.memory.catch_up()
-        assert {(one.ended.content, one.kept.content) for one in hf.memory.consolidate()} == set(PAIRS)
+            dm.memory.remember(one)
+            dm.memory.remember(other)
+        dm.memory.catch_up()
+        assert {(one.ended.content, one.kept.content) for one in dm.memory.consolidate()} == set(PAIRS)
 
 
 @pytest.mark.promise("S4", "G4")
 def test_kinds_keys_speakers_and_people_stay_apart() -> None:
     said = "Deploys need a second pair of eyes"
-    with holdfast.open("memory:", embedder=Counted(dims=512)) as hf:
-        hf.memory.remember(said)
-        hf.memory.remember(f"{said}.", kind="preference")
-        hf.memory.remember(f"{said}!", key="deploys")
-        hf.memory.remember(f"{said}?", speaker="Ada")
-        hf.memory.remember(f"{said}.", subject="ada")
+    with duramen.open("memory:", embedder=Counted(dims=512)) as dm:
+        dm.memory.remember(said)
+        dm.memory.remember(f"{said}.", kind="preference")
+        dm.memory.remember(f"{said}!", key="deploys")
+        dm.memory.remember(f"{said}?", speaker="Ada")
+        dm.memory.remember(f"{said}.", subject="ada")
         for number in range(2):
-            hf.session("talk").remember(f"{said}{'.' * number}", kind="episode")
-        hf.memory.catch_up()
-        assert hf.memory.consolidate(everyone=True) == []
-        hf.memory.remember(f"{said}!", subject="ada")
-        hf.memory.catch_up()
-        assert hf.memory.consolidate() == []
-        assert len(hf.memory.consolidate(subject="ada")) == 1
+            dm.session("talk").remember(f"{said}{'.' * number}", kind="episode")
+        dm.memory.catch_up()
+        assert dm.memory.consolidate(everyone=True) == []
+        dm.memory.remember(f"{said}!", subject="ada")
+        dm.memory.catch_up()
+        assert dm.memory.consolidate() == []
+        assert len(dm.memory.consolidate(subject="ada")) == 1
         with pytest.raises(InvalidInput, match="'person' is no option"):
-            hf.memory.consolidate(person="ada")  # type: ignore[call-arg]
+            dm.memory.consolidate(person="ada")  # type: ignore[call-arg]
 
 
 @pytest.mark.promise("S4", "R9")
 def test_without_vectors_the_same_words_are_one() -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
-        hf.memory.remember("The build runs on every push")
-        newest = hf.memory.remember("the build runs, on every push.")
-        hf.memory.remember("The build runs on every pull")
-        (merged,) = hf.memory.consolidate()
+    with duramen.open("memory:", embedder="none") as dm:
+        dm.memory.remember("The build runs on every push")
+        newest = dm.memory.remember("the build runs, on every push.")
+        dm.memory.remember("The build runs on every pull")
+        (merged,) = dm.memory.consolidate()
         assert merged.kept.id == newest.id
 
 
@@ -110,23 +110,23 @@ def test_recall_does_not_get_worse(installed: Installed) -> None:
         "Who signs contracts?": "Contracts are signed by Grace from legal",
         "Where are backups kept?": "Backups go to the bucket in Frankfurt every night",
     }
-    with holdfast.open("memory:") as hf:
+    with duramen.open("memory:") as dm:
         for fact in facts.values():
             for said in (fact, f"{fact}.", f"{fact} ", f"{fact}, too"):
-                hf.memory.remember(said)
-        hf.memory.catch_up()
+                dm.memory.remember(said)
+        dm.memory.catch_up()
 
         def found() -> list[int]:
             return [
                 next(
                     rank
-                    for rank, hit in enumerate(hf.memory.recall(question, limit=16))
+                    for rank, hit in enumerate(dm.memory.recall(question, limit=16))
                     if hit.memory.content.startswith(fact)
                 )
                 for question, fact in facts.items()
             ]
 
         before = found()
-        hf.memory.consolidate()
-        assert len(contents(hf)) == len(facts)
+        dm.memory.consolidate()
+        assert len(contents(dm)) == len(facts)
         assert all(after <= ahead for after, ahead in zip(found(), before, strict=True))

@@ -9,11 +9,11 @@ import pytest
 from programs.faroff import Open
 from programs.talking import Characters, Recorder, Words, digest_of, recount, take_turn
 
-import holdfast
-from holdfast import Draft, Holdfast, Session
-from holdfast.context.rendering import Shown
-from holdfast.context.talk import Kind
-from holdfast.errors import InvalidInput
+import duramen
+from duramen import Draft, Duramen, Session
+from duramen.context.rendering import Shown
+from duramen.context.talk import Kind
+from duramen.errors import InvalidInput
 
 LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"
 
@@ -40,16 +40,16 @@ def test_a_context_is_the_same_to_the_byte_in_another_handle(open_one: Open) -> 
         take_turn(session, number)
         seen.append(session.context(budget=1500, system="Be brief."))
     for context in (seen[0], seen[9], seen[-1]):
-        for hf in (open_one(), open_one()):
-            again = hf.session("s").context(at=context.position, budget=1500, system="Be brief.")
+        for dm in (open_one(), open_one()):
+            again = dm.session("s").context(at=context.position, budget=1500, system="Be brief.")
             assert again.json() == context.json()
             assert again == context
     assert open_one().session("s").context(budget=1500, system="Be brief.") == seen[-1]
 
 
 @pytest.mark.promise("W1")
-def test_every_context_that_there_was_can_be_seen_again(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_every_context_that_there_was_can_be_seen_again(dm: Duramen) -> None:
+    session = dm.session("s")
     seen: dict[int, bytes] = {}
     session.progress.begin("Book a flight", next_action="look")
     for number in range(14):
@@ -69,13 +69,13 @@ def test_every_context_that_there_was_can_be_seen_again(hf: Holdfast) -> None:
     assert session.head().position == last
 
 
-def test_looking_back_never_writes(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_looking_back_never_writes(dm: Duramen) -> None:
+    session = dm.session("s")
     chat(session, 60)
     assert session.context(at=60).tokens <= 8000
     assert session.head().position == 60
-    assert hf.session("nobody").context().said == ()
-    assert hf.session("nobody").head().position == 0
+    assert dm.session("nobody").context().said == ()
+    assert dm.session("nobody").head().position == 0
 
 
 @pytest.mark.promise("J15")
@@ -100,8 +100,8 @@ def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Ope
 
 @pytest.mark.promise("W2")
 @pytest.mark.parametrize("counter", [None, Characters()], ids=["estimate", "characters"])
-def test_a_thousand_turns_with_huge_items_stay_within_the_budget(hf: Holdfast, counter: Any) -> None:
-    session = hf.session("s")
+def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, counter: Any) -> None:
+    session = dm.session("s")
     budget = 3_000 if isinstance(counter, Characters) else 1_000
     session.say("system", "You are a travel agent.")
     huge = (LONG * 150, "x" * 4_000, "漢字" * 2_000, {"rows": [[number, LONG] for number in range(90)]})
@@ -125,8 +125,8 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(hf: Holdfast, c
 
 @pytest.mark.promise("W4")
 @pytest.mark.parametrize("kind", ["output", "message", "mixed"])
-def test_a_few_huge_items_do_not_defeat_it(hf: Holdfast, kind: str) -> None:
-    session = hf.session("s")
+def test_a_few_huge_items_do_not_defeat_it(dm: Duramen, kind: str) -> None:
+    session = dm.session("s")
     for number in range(5):
         if kind == "message" or (kind == "mixed" and number % 2):
             session.say("user", f"{number} is the number. " + LONG * 900)
@@ -140,8 +140,8 @@ def test_a_few_huge_items_do_not_defeat_it(hf: Holdfast, kind: str) -> None:
 
 
 @pytest.mark.promise("W2", "W4")
-def test_what_cannot_be_masked_is_left_out_whole(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_what_cannot_be_masked_is_left_out_whole(dm: Duramen) -> None:
+    session = dm.session("s")
     session.decide("Write it all down", reason=LONG * 900)
     session.met_error(LONG * 900)
     session.tool_call("write", {"text": LONG * 900})
@@ -152,8 +152,8 @@ def test_what_cannot_be_masked_is_left_out_whole(hf: Holdfast) -> None:
     assert context.tokens < 20
 
 
-def test_a_system_prompt_that_does_not_fit_is_refused(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_a_system_prompt_that_does_not_fit_is_refused(dm: Duramen) -> None:
+    session = dm.session("s")
     session.say("user", "Hello")
     with pytest.raises(InvalidInput, match="system prompt takes") as refused:
         session.context(system=LONG * 100, budget=500)
@@ -164,8 +164,8 @@ def test_a_system_prompt_that_does_not_fit_is_refused(hf: Holdfast) -> None:
 
 
 @pytest.mark.promise("W3")
-def test_twenty_items_are_kept_and_twenty_one_are_summarised(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_twenty_items_are_kept_and_twenty_one_are_summarised(dm: Duramen) -> None:
+    session = dm.session("s")
     said = chat(session, 20)
     assert contents(session) == said
     assert session.head().position == 20
@@ -178,9 +178,9 @@ def test_twenty_items_are_kept_and_twenty_one_are_summarised(hf: Holdfast) -> No
 
 
 @pytest.mark.promise("W3")
-def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(hf: Holdfast) -> None:
+def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) -> None:
     for name, words, summarised in (("under", 1_040, False), ("over", 1_080, True)):
-        session = hf.session(name)
+        session = dm.session(name)
         said = [f"{number} {'w ' * (words - 1)}" for number in range(6)]
         for text in said:
             session.say("user", text)
@@ -204,24 +204,24 @@ def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(hf: Holdfast)
         ({"max_items": 400, "budget": 600, "threshold": 1.0, "counter": Words()}, 40),
     ],
 )
-def test_all_four_are_settings(hf: Holdfast, changes: dict[str, Any], stay: int) -> None:
-    said = chat(hf.session("s"), 40)
-    assert contents(hf.session("s"), **changes) == said[-stay:]
+def test_all_four_are_settings(dm: Duramen, changes: dict[str, Any], stay: int) -> None:
+    said = chat(dm.session("s"), 40)
+    assert contents(dm.session("s"), **changes) == said[-stay:]
 
 
 @pytest.mark.promise("W3")
 def test_a_handle_has_its_window_and_a_call_may_change_it(any_address: str) -> None:
-    with holdfast.open(any_address, window=holdfast.Window(max_items=6, keep_last=2)) as hf:
-        said = chat(hf.session("s"), 7)
-        assert contents(hf.session("s"), max_items=7) == said
-        assert contents(hf.session("s")) == said[-2:]
+    with duramen.open(any_address, window=duramen.Window(max_items=6, keep_last=2)) as dm:
+        said = chat(dm.session("s"), 7)
+        assert contents(dm.session("s"), max_items=7) == said
+        assert contents(dm.session("s")) == said[-2:]
     with pytest.raises(InvalidInput, match="window"):
-        holdfast.open(any_address, window={"budget": 5})  # type: ignore[arg-type]
+        duramen.open(any_address, window={"budget": 5})  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("W3", "W5")
-def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) -> None:
+    session = dm.session("s")
     chat(session, 30)
     odd = "Bücher\u2028 kosten\x00 5\u20ac \ud83d\ude00 \ud800 end \n\n  "
     arguments = {"path": odd, "n": 1.5, "deep": [None, True, {"k": odd}]}
@@ -247,8 +247,8 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(hf: Holdfast)
 
 @pytest.mark.promise("W5", "W6")
 @pytest.mark.parametrize("counter", [None, Words()], ids=["estimate", "words"])
-def test_a_long_output_becomes_a_short_digest_with_a_reference(hf: Holdfast, counter: Any) -> None:
-    session = hf.session("s")
+def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, counter: Any) -> None:
+    session = dm.session("s")
     output = "begun\n" + "".join(f"line {number}: ok\n" for number in range(15_000)) + "error: disk full\n"
     call = session.tool_call("make", {"target": "all " * 50})
     result = session.tool_result(call, output, error=True)
@@ -269,8 +269,8 @@ def test_a_long_output_becomes_a_short_digest_with_a_reference(hf: Holdfast, cou
 
 
 @pytest.mark.promise("W5")
-def test_older_outputs_are_masked_earlier_than_near_ones(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_older_outputs_are_masked_earlier_than_near_ones(dm: Duramen) -> None:
+    session = dm.session("s")
     output = "".join(f"row {number} of the answer\n" for number in range(60))
     for number in range(8):
         session.tool_result(session.tool_call("rows", {"n": number}), output)
@@ -293,8 +293,8 @@ ORIGINALS = [
 
 @pytest.mark.promise("W6")
 @pytest.mark.parametrize("original", ORIGINALS, ids=["text", "odd", "bytes", "rows", "tree", "blocks", "exotic"])
-def test_what_was_masked_is_given_back_exactly(hf: Holdfast, original: Any) -> None:
-    session = hf.session("s")
+def test_what_was_masked_is_given_back_exactly(dm: Duramen, original: Any) -> None:
+    session = dm.session("s")
     session.tool_result(session.tool_call("get"), original)
     shown = session.context().said[-1].plain()["content"]
     reference = shown.rpartition('fetch("')[2].partition('"')[0]
@@ -311,8 +311,8 @@ def test_what_was_masked_is_given_back_exactly(hf: Holdfast, original: Any) -> N
 
 
 @pytest.mark.promise("W6")
-def test_a_message_that_was_masked_is_given_back_too(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_a_message_that_was_masked_is_given_back_too(dm: Duramen) -> None:
+    session = dm.session("s")
     session.say("user", LONG * 900)
     assert session.context().said[0].content.endswith('fetch("#1")')
     assert session.fetch("#1") == LONG * 900
@@ -324,8 +324,8 @@ def test_a_message_that_was_masked_is_given_back_too(hf: Holdfast) -> None:
 @pytest.mark.parametrize(
     "reference", ["", "#", "#0", "#2", "#-1", "##1", "1.0", "one", None, 1.0, True, -1, 10**30, "#" + "9" * 5_000, b"1"]
 )
-def test_a_reference_to_nothing_is_refused(hf: Holdfast, reference: Any) -> None:
-    session = hf.session("s")
+def test_a_reference_to_nothing_is_refused(dm: Duramen, reference: Any) -> None:
+    session = dm.session("s")
     session.say("user", "hello")
     with pytest.raises(InvalidInput) as refused:
         session.fetch(reference)
@@ -333,8 +333,8 @@ def test_a_reference_to_nothing_is_refused(hf: Holdfast, reference: Any) -> None
 
 
 @pytest.mark.parametrize("piece", [{"start": -1}, {"length": -1}, {"start": "1"}, {"start": True}, {"length": 1.5}])
-def test_a_piece_that_cannot_be_is_refused(hf: Holdfast, piece: Any) -> None:
-    session = hf.session("s")
+def test_a_piece_that_cannot_be_is_refused(dm: Duramen, piece: Any) -> None:
+    session = dm.session("s")
     session.say("user", "hello")
     with pytest.raises(InvalidInput, match="cannot be"):
         session.fetch("#1", **piece)
@@ -355,12 +355,12 @@ def test_a_summary_is_used_again_by_whoever_comes_next(open_one: Open) -> None:
     assert digest_of(open_one().session("s").context()) == digest_of(before)  # nor does it matter who would write now
     assert len(model.prompts) == 1
     (written,) = open_one().session("s").events(types="context.summary")
-    assert (written.data["by"], written.data["note"], written.actor) == ("recorder", None, "holdfast")
+    assert (written.data["by"], written.data["note"], written.actor) == ("recorder", None, "duramen")
 
 
 @pytest.mark.promise("W8")
-def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(dm: Duramen) -> None:
+    session = dm.session("s")
     session.decide("Fly on May 4", reason="the fair begins on May 5")
     for number in range(24):
         chat(session, 20, begin=number * 20)
@@ -376,8 +376,8 @@ def test_summaries_of_summaries_keep_a_long_conversation_within_their_share(hf: 
 
 
 @pytest.mark.promise("W9")
-def test_the_least_important_goes_first_and_the_trace_says_so(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_the_least_important_goes_first_and_the_trace_says_so(dm: Duramen) -> None:
+    session = dm.session("s")
     text = "w " * 40
     for priority in ("normal", "high", "low", "always", "low", "normal", "high"):
         session.say("user", f"{priority} {text}", priority=priority)
@@ -394,8 +394,8 @@ def test_the_least_important_goes_first_and_the_trace_says_so(hf: Holdfast) -> N
 
 
 @pytest.mark.promise("W9")
-def test_every_entry_is_in_the_trace(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_every_entry_is_in_the_trace(dm: Duramen) -> None:
+    session = dm.session("s")
     session.say("system", "You are a travel agent.")
     for number in range(12):
         take_turn(session, number)
@@ -419,8 +419,8 @@ def test_every_entry_is_in_the_trace(hf: Holdfast) -> None:
 
 
 @pytest.mark.promise("W10")
-def test_tokens_stay_flat_over_five_hundred_turns(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_tokens_stay_flat_over_five_hundred_turns(dm: Duramen) -> None:
+    session = dm.session("s")
     tokens = []
     for number in range(0, 500, 4):
         chat(session, 4, begin=number)
@@ -453,8 +453,8 @@ def test_a_new_session_begins_with_the_handoff_and_not_with_the_transcript(open_
 
 
 @pytest.mark.promise("W1", "X22")
-def test_a_fork_sees_what_its_parent_saw_and_goes_its_own_way(hf: Holdfast) -> None:
-    session = hf.session("0")
+def test_a_fork_sees_what_its_parent_saw_and_goes_its_own_way(dm: Duramen) -> None:
+    session = dm.session("0")
     small: dict[str, Any] = {"budget": 700, "max_items": 8, "keep_last": 3}
     for depth in range(1, 5):
         for number in range(4):

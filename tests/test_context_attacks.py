@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from programs.talking import SMALL, Characters, Recorder, Words, recount, take_turn
 
-import holdfast
-from holdfast import Draft, Holdfast, Session
-from holdfast.context.rendering import Shown
-from holdfast.errors import HoldfastError, InvalidInput, JournalDamaged
+import duramen
+from duramen import Draft, Duramen, Session
+from duramen.context.rendering import Shown
+from duramen.errors import DuramenError, InvalidInput, JournalDamaged
 
 KEY = bytes(range(32))
 SECRET = "xyzzyplugh"
@@ -50,16 +50,16 @@ def talk_about_ann(session: Session, number: int) -> None:
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("model", [None, Recorder()], ids=["extract", "model"])
-def test_an_erased_person_is_gone_from_contexts_and_summaries(hf: Holdfast, model: Any) -> None:
-    session = hf.session("s")
+def test_an_erased_person_is_gone_from_contexts_and_summaries(dm: Duramen, model: Any) -> None:
+    session = dm.session("s")
     for number in range(12):
         talk_about_ann(session, number)
         seen = session.context(budget=2_000, model=model)
     assert SECRET in seen.memory
     fork = session.fork("fork")
-    new = hf.session("new", continues="s")
+    new = dm.session("new", continues="s")
     assert SECRET in new.context().memory
-    hf.erase("ann")
+    dm.erase("ann")
     for one in (session, fork, new):
         for position in (None, one.head().position, seen.position, 7):
             assert SECRET not in one.context(at=position, budget=2_000, model=model).json().decode()
@@ -71,25 +71,25 @@ def test_an_erased_person_is_gone_from_contexts_and_summaries(hf: Holdfast, mode
         assert context.tokens <= 2_000
     with pytest.raises(InvalidInput, match="erased"):
         session.fetch("#1")
-    assert hf.verify().ok
-    assert "_made" not in _remembered(hf)
+    assert dm.verify().ok
+    assert "_made" not in _remembered(dm)
 
 
-def _remembered(hf: Holdfast) -> str:
+def _remembered(dm: Duramen) -> str:
     """Where the secret lies in what the handle remembers of texts."""
-    working = hf._core._faculties.telling._working
+    working = dm._core._faculties.telling._working
     return " ".join(name for name, value in vars(working).items() if SECRET in repr(value)[: 10**7])
 
 
 @pytest.mark.promise("G3")
 def test_no_byte_of_an_erased_person_is_left_in_the_file(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        session = hf.session("s")
+    with duramen.open(tmp_path / "agent.db") as dm:
+        session = dm.session("s")
         for number in range(12):
             talk_about_ann(session, number)
             session.context(**SMALL)
         assert files_with(tmp_path, SECRET)
-        hf.erase("ann")
+        dm.erase("ann")
         assert files_with(tmp_path, SECRET) == []
         session.context(**SMALL)
     assert files_with(tmp_path, SECRET) == []
@@ -97,22 +97,22 @@ def test_no_byte_of_an_erased_person_is_left_in_the_file(tmp_path: Path) -> None
 
 @pytest.mark.promise("G1")
 def test_nothing_of_a_sealed_conversation_can_be_read_in_the_file(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db", key=KEY) as hf:
+    with duramen.open(tmp_path / "agent.db", key=KEY) as dm:
         for number in range(12):
-            talk_about_ann(hf.session("s"), number)
-            context = hf.session("s").context(**SMALL)
+            talk_about_ann(dm.session("s"), number)
+            context = dm.session("s").context(**SMALL)
     assert SECRET in context.memory
     assert files_with(tmp_path, SECRET) == []
     assert files_with(tmp_path, "Main Street") == []
-    with holdfast.open(tmp_path / "agent.db", key=KEY) as hf:
-        assert hf.session("s").context(**SMALL) == context
+    with duramen.open(tmp_path / "agent.db", key=KEY) as dm:
+        assert dm.session("s").context(**SMALL) == context
 
 
-def test_a_backlog_of_somebody_who_was_erased_hides_nothing(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_a_backlog_of_somebody_who_was_erased_hides_nothing(dm: Duramen) -> None:
+    session = dm.session("s")
     for begin in range(0, 2_400, 600):
         session.append_all(messages(600, begin=begin), subject="ann")
-    hf.erase("ann")
+    dm.erase("ann")
     session.say("user", "Hello, are you there?")
     assert [said.content for said in session.context().said] == ["Hello, are you there?"]
     assert [said.content for said in session.context(at=session.head().position).said] == ["Hello, are you there?"]
@@ -128,7 +128,7 @@ def execute(address: str, sql: str, *values: Any) -> None:
             connection.execute(sql.replace("?", "%s").encode(), values)
     else:
         with closing(apsw.Connection(address)) as sqlite:
-            sqlite.execute(sql.replace("holdfast.", "holdfast_"), values)
+            sqlite.execute(sql.replace("duramen.", "duramen_"), values)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -140,60 +140,60 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.mark.parametrize("between", [3, 400])
 @pytest.mark.parametrize("kind", ["talk.message", "context.summary", "context.compacted"])
 def test_a_changed_event_is_found_before_a_model_sees_it(address: str, kind: str, between: int) -> None:
-    with holdfast.open(address) as hf:
-        session = hf.session("s")
+    with duramen.open(address) as dm:
+        session = dm.session("s")
         session.append_all(messages(30, "Message {} about LH{} is original."))
         before = session.context()
         session.append_all([Draft("note", number) for number in range(between)])
         session.say("user", "Well?")
         place = max(event.position for event in session.events(types=kind) if event.position <= before.position)
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         payload = _payload(address, place)
         changed = payload.replace(b"original", b"tampered") if b"original" in payload else bytes([*payload[:-1], 0x2A])
         assert changed != payload
-        execute(address, "UPDATE holdfast.events SET payload = ? WHERE position = ?", changed, place)
-    with holdfast.open(address) as hf, pytest.raises(JournalDamaged) as found:
-        hf.session("s").context()
+        execute(address, "UPDATE duramen.events SET payload = ? WHERE position = ?", changed, place)
+    with duramen.open(address) as dm, pytest.raises(JournalDamaged) as found:
+        dm.session("s").context()
     assert found.value.position == place
 
 
 def _payload(address: str, position: int) -> bytes:
-    sql = f"SELECT payload FROM holdfast.events WHERE position = {position}"
+    sql = f"SELECT payload FROM duramen.events WHERE position = {position}"
     if address.startswith("postgresql:"):
         with psycopg.connect(address) as connection:
             row = connection.execute(sql.encode()).fetchone()
             assert row is not None
             return bytes(row[0])
     with closing(apsw.Connection(address)) as sqlite:
-        return bytes(next(iter(sqlite.execute(sql.replace("holdfast.", "holdfast_"))))[0])
+        return bytes(next(iter(sqlite.execute(sql.replace("duramen.", "duramen_"))))[0])
 
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE holdfast.landmarks SET time = 5",
-        "UPDATE holdfast.landmarks SET position = 5",
-        "UPDATE holdfast.landmarks SET position = position - 1",
-        "UPDATE holdfast.landmarks SET position = 900",
-        "UPDATE holdfast.landmarks SET id = 'x'",
-        "UPDATE holdfast.landmarks SET name = 'contexu'",
-        "DELETE FROM holdfast.landmarks",
-        "DELETE FROM holdfast.events WHERE type = 'context.compacted'",
-        "DELETE FROM holdfast.events WHERE type = 'context.summary'",
+        "UPDATE duramen.landmarks SET time = 5",
+        "UPDATE duramen.landmarks SET position = 5",
+        "UPDATE duramen.landmarks SET position = position - 1",
+        "UPDATE duramen.landmarks SET position = 900",
+        "UPDATE duramen.landmarks SET id = 'x'",
+        "UPDATE duramen.landmarks SET name = 'contexu'",
+        "DELETE FROM duramen.landmarks",
+        "DELETE FROM duramen.events WHERE type = 'context.compacted'",
+        "DELETE FROM duramen.events WHERE type = 'context.summary'",
     ],
 )
 def test_a_damaged_compaction_is_reported_or_made_anew_but_not_waited_for(address: str, damage: str) -> None:
-    with holdfast.open(address) as hf:
-        hf.session("s").append_all(messages(30))
-        before = hf.session("s").context()
+    with duramen.open(address) as dm:
+        dm.session("s").append_all(messages(30))
+        before = dm.session("s").context()
     execute(address, damage)
     outcome: list[Any] = []
 
     def look() -> None:
-        with holdfast.open(address) as hf:
+        with duramen.open(address) as dm:
             try:
-                outcome.append(hf.session("s").context())
+                outcome.append(dm.session("s").context())
             except Exception as error:  # noqa: BLE001 - looked at below
                 outcome.append(error)
 
@@ -201,8 +201,8 @@ def test_a_damaged_compaction_is_reported_or_made_anew_but_not_waited_for(addres
     looking.start()
     looking.join(20)
     assert outcome, "the context was never built"
-    assert isinstance(outcome[0], (holdfast.Context, HoldfastError)), repr(outcome[0])
-    if isinstance(outcome[0], holdfast.Context):
+    assert isinstance(outcome[0], (duramen.Context, DuramenError)), repr(outcome[0])
+    if isinstance(outcome[0], duramen.Context):
         assert [said.content for said in outcome[0].said] == [said.content for said in before.said]
         assert outcome[0].memory == before.memory
 
@@ -243,8 +243,8 @@ ODD: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_items": 1, "keep_last": 1}, {"budget": 100}], ids=str)
-def test_odd_events_cannot_break_a_context(hf: Holdfast, changes: dict[str, Any]) -> None:
-    session = hf.session("s")
+def test_odd_events_cannot_break_a_context(dm: Duramen, changes: dict[str, Any]) -> None:
+    session = dm.session("s")
     for kind, data in ODD:
         session.append(kind, data)
         session.say("user", f"Hello after {kind}")
@@ -258,11 +258,11 @@ def test_odd_events_cannot_break_a_context(hf: Holdfast, changes: dict[str, Any]
         session.fetch(position)
         session.fetch(position, start=0, length=3)
     session.handoff()
-    hf.session("new", continues="s").context()
+    dm.session("new", continues="s").context()
 
 
-def test_what_belongs_to_nothing_stands_alone(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_what_belongs_to_nothing_stands_alone(dm: Duramen) -> None:
+    session = dm.session("s")
     said = session.say("user", "Hm.")
     call = session.tool_call("x", id="c")
     session.resolved(call, "by hand")
@@ -332,16 +332,16 @@ def test_what_belongs_to_nothing_stands_alone(hf: Holdfast) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_hint(act: Callable[[Any], Any]) -> None:
-    with holdfast.open("memory:") as hf, pytest.raises(InvalidInput) as refused:
-        act(hf.session("s"))
+    with duramen.open("memory:") as dm, pytest.raises(InvalidInput) as refused:
+        act(dm.session("s"))
     assert refused.value.hint
 
 
 # -- a great deal
 
 
-def test_five_thousand_messages_that_nobody_compacted(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_five_thousand_messages_that_nobody_compacted(dm: Duramen) -> None:
+    session = dm.session("s")
     for begin in range(0, 5_000, 1_000):
         session.append_all(messages(1_000, begin=begin))
     looked_at = session.context(at=5_000)
@@ -358,9 +358,9 @@ def test_five_thousand_messages_that_nobody_compacted(hf: Holdfast) -> None:
 class Recording:
     """Counts the events that a store is asked for."""
 
-    def __init__(self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, dm: Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        store = hf._core._journal.store
+        store = dm._core._journal.store
         for name in ("read", "pick", "talk"):
             monkeypatch.setattr(store, name, self._counted(getattr(store, name)))
 
@@ -375,13 +375,13 @@ class Recording:
 
 @pytest.mark.promise("W10")
 def test_what_lies_between_two_messages_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        session = hf.session("s")
+    with duramen.open(tmp_path / "agent.db") as dm:
+        session = dm.session("s")
         session.say("user", "before")
         for begin in range(0, 100_000, 10_000):
             session.append_all([Draft("note", number) for number in range(begin, begin + 10_000)])
         session.say("user", "after")
-        recording = Recording(hf, monkeypatch)
+        recording = Recording(dm, monkeypatch)
         assert [said.content for said in session.context().said] == ["before", "after"]
         assert recording.rows < 20
 
@@ -407,8 +407,8 @@ def test_what_lies_between_two_messages_costs_nothing(tmp_path: Path, monkeypatc
     ids=str,
 )
 def test_settings_at_their_ends(changes: dict[str, Any], counter: Any) -> None:
-    with holdfast.open("memory:") as hf:
-        session = hf.session("s")
+    with duramen.open("memory:") as dm:
+        session = dm.session("s")
         session.say("system", "Be brief.")
         for number in range(14):
             take_turn(session, number)
@@ -422,7 +422,7 @@ def test_settings_at_their_ends(changes: dict[str, Any], counter: Any) -> None:
             assert context.said[-1].content == f"LH{number} costs {number * 99} euro." or left_out
 
 
-def test_a_counter_that_changes_its_mind_still_gives_contexts(hf: Holdfast) -> None:
+def test_a_counter_that_changes_its_mind_still_gives_contexts(dm: Duramen) -> None:
     class Fickle:
         name = "fickle"
         factor = 1
@@ -431,7 +431,7 @@ def test_a_counter_that_changes_its_mind_still_gives_contexts(hf: Holdfast) -> N
             self.factor = self.factor % 7 + 1
             return len(text) * self.factor // 4
 
-    session = hf.session("s")
+    session = dm.session("s")
     fickle = Fickle()
     for number in range(12):
         take_turn(session, number)
@@ -439,14 +439,14 @@ def test_a_counter_that_changes_its_mind_still_gives_contexts(hf: Holdfast) -> N
         assert session.context(counter=Fickle(), budget=900).tokens <= 900
 
 
-def test_a_plain_function_counts_and_is_asked_once_for_each_text(hf: Holdfast) -> None:
+def test_a_plain_function_counts_and_is_asked_once_for_each_text(dm: Duramen) -> None:
     asked: list[str] = []
 
     def count(text: str) -> int:
         asked.append(text)
         return len(text.split())
 
-    session = hf.session("s")
+    session = dm.session("s")
     session.append_all(messages(10))
     assert session.context(counter=count).tokens == session.context(counter=Words()).tokens  # type: ignore[arg-type]
     known = len(asked)
@@ -457,8 +457,8 @@ def test_a_plain_function_counts_and_is_asked_once_for_each_text(hf: Holdfast) -
 # -- many at once
 
 
-def test_messages_that_come_while_others_compact(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_messages_that_come_while_others_compact(dm: Duramen) -> None:
+    session = dm.session("s")
 
     def speak(speaker: int) -> None:
         for number in range(40):
@@ -485,7 +485,7 @@ def test_messages_that_come_while_others_compact(hf: Holdfast) -> None:
     assert len(keys) == len(set(keys))
     told = {place for one in session.context(**SMALL).trace for place in range(one.first, one.last + 1)}
     assert {event.position for event in session.events(types="talk.message")} <= told
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 def test_a_model_is_asked_once_by_all_who_want_the_same_context() -> None:
@@ -494,18 +494,18 @@ def test_a_model_is_asked_once_by_all_who_want_the_same_context() -> None:
             threading.Event().wait(0.05)
             return super().complete(prompt, system=system, max_tokens=max_tokens)
 
-    with holdfast.open("memory:") as hf:
-        hf.session("s").append_all(messages(30))
+    with duramen.open("memory:") as dm:
+        dm.session("s").append_all(messages(30))
         model = Slow()
         with ThreadPoolExecutor(6) as pool:
-            found = list(pool.map(lambda _: hf.session("s").context(model=model), range(6)))
+            found = list(pool.map(lambda _: dm.session("s").context(model=model), range(6)))
         assert len({context.json() for context in found}) == 1
         assert len(model.prompts) == 1
 
 
 def test_many_sessions_on_one_event_loop(any_address: str) -> None:
-    async def converse(hf: holdfast.AsyncHoldfast, name: str, model: Recorder) -> None:
-        session = hf.session(name)
+    async def converse(dm: duramen.AsyncDuramen, name: str, model: Recorder) -> None:
+        session = dm.session(name)
         for number in range(12):
             await session.say("user", f"{name}: question {number} about LH{number}")
             call = await session.tool_call("search", {"n": number})
@@ -521,19 +521,19 @@ def test_many_sessions_on_one_event_loop(any_address: str) -> None:
 
     async def whole() -> None:
         model = Recorder()
-        async with await holdfast.aopen(any_address) as hf:
-            await asyncio.gather(*(converse(hf, name, model) for name in names))
+        async with await duramen.aopen(any_address) as dm:
+            await asyncio.gather(*(converse(dm, name, model) for name in names))
             assert len(model.prompts) >= len(names)
-            assert (await hf.verify()).ok
+            assert (await dm.verify()).ok
 
     asyncio.run(whole())
 
 
 def test_a_handle_that_may_only_read_builds_contexts(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        hf.session("s").append_all(messages(200))
-    with holdfast.open(tmp_path / "agent.db", readonly=True) as hf:
-        context = hf.session("s").context(budget=800)
+    with duramen.open(tmp_path / "agent.db") as dm:
+        dm.session("s").append_all(messages(200))
+    with duramen.open(tmp_path / "agent.db", readonly=True) as dm:
+        context = dm.session("s").context(budget=800)
         assert context.tokens <= 800
         assert context.said[-1].content == "Message 199 about flight LH199."
-        assert hf.session("s").head().position == 200
+        assert dm.session("s").head().position == 200

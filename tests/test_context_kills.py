@@ -13,8 +13,8 @@ import pytest
 from programs.children import Gate, Nursery
 from programs.talking import SMALL, Recorder, digest_of, take_turn
 
-import holdfast
-from holdfast import Context, Draft, Session, Window, crashpoints
+import duramen
+from duramen import Context, Draft, Session, Window, crashpoints
 
 TURNS = 9
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
@@ -43,8 +43,8 @@ class Whole(NamedTuple):
 def uninterrupted() -> Whole:
     model = Recorder()
     compacting = []
-    with holdfast.open("memory:", window=Window(**SMALL, model=model)) as hf:
-        session = hf.session("s")
+    with duramen.open("memory:", window=Window(**SMALL, model=model)) as dm:
+        session = dm.session("s")
         for number in range(TURNS):
             take_turn(session, number)
             before = session.head()
@@ -90,8 +90,8 @@ class Story:
 
     def check(self, newest: int = 2) -> None:
         """The contexts that processes saw are built again by this one."""
-        with holdfast.open(self._address, window=Window(**SMALL)) as hf:
-            session = hf.session("s")
+        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+            session = dm.session("s")
             for position, digest in self.seen[-newest:]:
                 assert digest_of(session.context(at=position)) == digest
             head = session.head().position
@@ -102,9 +102,9 @@ class Story:
     def end(self) -> Counter[str]:
         """It ends as the one that nobody killed; returns how often the model was asked what."""
         whole = uninterrupted()
-        with holdfast.open(self._address, window=Window(**SMALL)) as hf:
-            assert journaled(hf.session("s")) == whole.events
-            assert hf.session("s").context() == whole.context
+        with duramen.open(self._address, window=Window(**SMALL)) as dm:
+            assert journaled(dm.session("s")) == whole.events
+            assert dm.session("s").context() == whole.context
         asked = Counter(self._calls.read_text().splitlines())
         assert len(asked) == len(set(whole.prompts))
         return asked
@@ -148,18 +148,18 @@ def test_a_restart_asks_no_model(address: str, nursery: Nursery, tmp_path: Path)
     asked = story.end()
     model = Recorder()
     for _ in range(2):
-        with holdfast.open(address, window=Window(**SMALL, model=model)) as hf:
-            assert hf.session("s").context() == uninterrupted().context
+        with duramen.open(address, window=Window(**SMALL, model=model)) as dm:
+            assert dm.session("s").context() == uninterrupted().context
     assert model.prompts == []
     assert set(asked.values()) == {1}
 
 
 @pytest.mark.promise("W1", "W8", "J5")
 def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         for name in ("one", "two", "three"):
             drafts = [Draft("talk.message", {"role": "user", "content": f"Message {n} of {name}."}) for n in range(60)]
-            hf.session(name).append_all(drafts)
+            dm.session(name).append_all(drafts)
     for name in ("one", "two", "three"):
         gate = Gate(tmp_path / name)
         given: dict[str, Any] = {"address": address, "gate": gate.path, "calls": str(tmp_path / "calls")}
@@ -168,8 +168,8 @@ def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: 
             child.hear(1)
         gate.open()
         found = {child.finish()[1] for child in children}
-        with holdfast.open(address, window=Window(**SMALL)) as hf:
-            session = hf.session(name)
+        with duramen.open(address, window=Window(**SMALL)) as dm:
+            session = dm.session(name)
             assert found == {digest_of(session.context())} == {digest_of(session.context(at=session.head().position))}
             keys = [event.key for event in session.events(types="context.summary")]
             assert len(keys) == len(set(keys)) > 0
@@ -181,8 +181,8 @@ def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: 
 @pytest.mark.parametrize("visit", range(3))
 def test_a_neighbour_that_compacts_in_between_is_noticed(tmp_path: Path, visit: int) -> None:
     path, window = tmp_path / "agent.db", Window(**SMALL)
-    with holdfast.open(path, window=window) as hf, holdfast.open(path, window=window) as neighbour:
-        session = hf.session("s")
+    with duramen.open(path, window=window) as dm, duramen.open(path, window=window) as neighbour:
+        session = dm.session("s")
         for number in range(8):
             take_turn(session, number)
         found: list[Context] = []

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from programs.providers import check_anthropic, check_openai
 from programs.talking import Characters, Recorder, Words, digest_of, recount
 
-from holdfast import Context, Holdfast, Session, Window
-from holdfast.aio import AsyncHoldfast
-from holdfast.context.talk import ROLES
-from holdfast.errors import InvalidInput
-from holdfast.opening import open_journal, open_store
-from holdfast.ports import Store
-from holdfast.runtime import Blocking, drive
-from holdfast.testing.clock import FakeClock, FakeIds
+from duramen import Context, Duramen, Session, Window
+from duramen.aio import AsyncDuramen
+from duramen.context.talk import ROLES
+from duramen.errors import InvalidInput
+from duramen.opening import open_journal, open_store
+from duramen.ports import Store
+from duramen.runtime import Blocking, drive
+from duramen.testing.clock import FakeClock, FakeIds
 
 QUICK: Any = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 COUNTERS: dict[str, Any] = {"characters": Characters(), "words": Words(), "estimate": None}
@@ -131,11 +131,11 @@ class Played:
 class Play:
     """One conversation in one store."""
 
-    def __init__(self, hf: Holdfast, window: dict[str, Any], counter: str, modelled: bool) -> None:
-        self.hf = hf
+    def __init__(self, dm: Duramen, window: dict[str, Any], counter: str, modelled: bool) -> None:
+        self.dm = dm
         self.changes = {**window, "counter": COUNTERS[counter], "model": Recorder() if modelled else None}
         self.count = None if COUNTERS[counter] is None else COUNTERS[counter].count
-        self.played = Played(hf.session("s"))
+        self.played = Played(dm.session("s"))
         self.begun = False
 
     def run(self, steps: list[Step]) -> Played:
@@ -223,10 +223,10 @@ class Places:
     def __init__(self, stores: dict[str, tuple[Store, Store]]) -> None:
         self._stores = stores
 
-    def open(self, workspace: str, store: str, which: int = 0) -> Holdfast:
+    def open(self, workspace: str, store: str, which: int = 0) -> Duramen:
         chosen: Any = {"workspace": workspace, "clock": FakeClock(), "ids": FakeIds()}
         journal = open_journal(self._stores[store][which], chosen)
-        return Holdfast(AsyncHoldfast(journal, Blocking(), Window()))
+        return Duramen(AsyncDuramen(journal, Blocking(), Window()))
 
 
 @pytest.fixture(scope="module")
@@ -318,8 +318,8 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
 def test_every_position_can_be_seen_again_and_forked(
     places: Places, steps: list[Step], window: dict[str, Any], counter: str, modelled: bool, data: st.DataObject
 ) -> None:
-    hf = places.open(uuid.uuid4().hex, "memory")
-    play = Play(hf, window, counter, modelled)
+    dm = places.open(uuid.uuid4().hex, "memory")
+    play = Play(dm, window, counter, modelled)
     played = play.run(steps)
     last = played.session.head().position
     for number in range(6):

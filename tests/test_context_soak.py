@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from programs.talking import Words, recount
 
-import holdfast
-from holdfast import Draft, Holdfast, Session
+import duramen
+from duramen import Draft, Duramen, Session
 
 TURNS = 10_000
 BATCH = 40
@@ -56,11 +56,11 @@ class Conversation:
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path = path
-        self.hf = holdfast.open(path)
-        self.session: Session = self.hf.session("s")
+        self.dm = duramen.open(path)
+        self.session: Session = self.dm.session("s")
         self.turns = 0
         self.rows = 0
-        store = self.hf._core._journal.store
+        store = self.dm._core._journal.store
         for name in ("read", "pick", "talk"):
             monkeypatch.setattr(store, name, self._counted(getattr(store, name)))
 
@@ -108,9 +108,9 @@ class Conversation:
 
     def _cold(self) -> float:
         """The time that a handle takes which was just opened."""
-        with holdfast.open(self.path) as hf:
+        with duramen.open(self.path) as dm:
             begun = time.perf_counter()
-            hf.session("s").context(**WINDOW)
+            dm.session("s").context(**WINDOW)
             return time.perf_counter() - begun
 
     def size(self) -> int:
@@ -139,7 +139,7 @@ def test_ten_thousand_turns_cost_what_the_first_ones_cost(tmp_path: Path, monkey
         sizes.append(conversation.size())
     late = conversation.measure()
     context = conversation.session.context(**WINDOW)
-    conversation.hf.close()
+    conversation.dm.close()
     assert late.tokens <= 1.05 * early.tokens <= 1.05 * WINDOW["budget"]
     assert late.rows <= 1.2 * early.rows < 250
     assert late.memory <= 1.3 * early.memory
@@ -154,8 +154,8 @@ def test_ten_thousand_turns_cost_what_the_first_ones_cost(tmp_path: Path, monkey
 
 
 @pytest.mark.promise("W10")
-def test_summaries_are_few_and_rarely_made_again(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_summaries_are_few_and_rarely_made_again(dm: Duramen) -> None:
+    session = dm.session("s")
     for begin in range(0, 1_000, BATCH):
         session.append_all([draft for number in range(begin, begin + BATCH) for draft in turn(number)])
         context = session.context(**WINDOW)

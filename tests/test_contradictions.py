@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.memory.claims import claims, contradict
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import InvalidInput
+from duramen.memory.claims import claims, contradict
+from duramen.testing.clock import FakeClock
 
 CORPUS = json.loads((Path(__file__).parent / "corpus" / "contradictions.json").read_text())
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
@@ -25,13 +25,13 @@ def found(pair: list[str]) -> bool:
 
 
 @pytest.fixture
-def hf(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(any_address, embedder="none", clock=clock) as handle:
+def dm(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with duramen.open(any_address, embedder="none", clock=clock) as handle:
         yield handle
 
 
-def pairs(hf: holdfast.Holdfast, **whose: str) -> list[tuple[str, str]]:
-    return [(one.older.content, one.newer.content) for one in hf.memory.contradictions(**whose)]  # type: ignore[arg-type]
+def pairs(dm: duramen.Duramen, **whose: str) -> list[tuple[str, str]]:
+    return [(one.older.content, one.newer.content) for one in dm.memory.contradictions(**whose)]  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("S5")
@@ -45,68 +45,68 @@ def test_precision_comes_first(part: str) -> None:
 
 
 @pytest.mark.promise("S5")
-def test_a_contradiction_is_listed_until_one_of_them_is_gone(hf: holdfast.Holdfast, clock: FakeClock) -> None:
-    rome = hf.memory.remember("Ada lives in Rome.")
-    hf.memory.remember("Ada likes tea.")
+def test_a_contradiction_is_listed_until_one_of_them_is_gone(dm: duramen.Duramen, clock: FakeClock) -> None:
+    rome = dm.memory.remember("Ada lives in Rome.")
+    dm.memory.remember("Ada likes tea.")
     clock.advance(5)
-    oslo = hf.memory.remember("Ada lives in Oslo. She is fine.")
-    (one,) = hf.memory.contradictions()
+    oslo = dm.memory.remember("Ada lives in Oslo. She is fine.")
+    (one,) = dm.memory.contradictions()
     assert (one.older, one.newer, one.reason) == (rome, oslo, "lives in: Rome or Oslo")
     clock.advance(5)
-    hf.memory.remember("Ada hates tea.")
-    assert [one.reason for one in hf.memory.contradictions()] == ["likes tea or dislikes tea", one.reason], (
+    dm.memory.remember("Ada hates tea.")
+    assert [one.reason for one in dm.memory.contradictions()] == ["likes tea or dislikes tea", one.reason], (
         "newest first"
     )
-    assert len(hf.memory.contradictions(limit=1)) == 1
-    hf.memory.forget(rome.id)
-    assert pairs(hf) == [("Ada likes tea.", "Ada hates tea.")]
+    assert len(dm.memory.contradictions(limit=1)) == 1
+    dm.memory.forget(rome.id)
+    assert pairs(dm) == [("Ada likes tea.", "Ada hates tea.")]
 
 
 @pytest.mark.promise("S5")
 def test_what_is_history_is_over_or_happens_at_another_time_contradicts_nothing(
-    hf: holdfast.Holdfast, clock: FakeClock
+    dm: duramen.Duramen, clock: FakeClock
 ) -> None:
-    hf.memory.remember("Ada lives in Rome.", key="home")
-    hf.memory.remember("Ada lives in Oslo.", key="home")
-    hf.memory.remember("Bob lives in Rome.", valid_to=START + dt.timedelta(days=5))
-    hf.memory.remember("Bob lives in Oslo.", valid_from=START + dt.timedelta(days=5))
-    hf.memory.remember("Carol lives in Rome.", ttl=60)
-    hf.memory.remember("Carol lives in Oslo.")
-    hf.memory.remember("Dave lives in Rome.", kind="episode")
-    hf.memory.remember("Dave lives in Oslo.")
-    assert pairs(hf) == [("Carol lives in Rome.", "Carol lives in Oslo.")]
+    dm.memory.remember("Ada lives in Rome.", key="home")
+    dm.memory.remember("Ada lives in Oslo.", key="home")
+    dm.memory.remember("Bob lives in Rome.", valid_to=START + dt.timedelta(days=5))
+    dm.memory.remember("Bob lives in Oslo.", valid_from=START + dt.timedelta(days=5))
+    dm.memory.remember("Carol lives in Rome.", ttl=60)
+    dm.memory.remember("Carol lives in Oslo.")
+    dm.memory.remember("Dave lives in Rome.", kind="episode")
+    dm.memory.remember("Dave lives in Oslo.")
+    assert pairs(dm) == [("Carol lives in Rome.", "Carol lives in Oslo.")]
     clock.advance(61)
-    assert pairs(hf) == []
+    assert pairs(dm) == []
 
 
 @pytest.mark.promise("S5", "G3")
-def test_who_is_told_what_and_who_says_i_counts(hf: holdfast.Holdfast) -> None:
-    hf.memory.remember("I have two cats.", subject="ada")
-    hf.memory.remember("I have three cats.", subject="bob")
-    hf.memory.remember("I have four cats.", subject="bob", speaker="Carol")
-    hf.memory.remember("Erin lives in Rome.")
-    hf.memory.remember("Erin lives in Oslo.", subject="ada")
-    hf.memory.remember("Erin lives in Bonn.", subject="bob")
-    assert pairs(hf) == []
-    assert pairs(hf, subject="ada") == [("Erin lives in Rome.", "Erin lives in Oslo.")]
-    assert sorted(newer for _, newer in pairs(hf, everyone=True)) == ["Erin lives in Bonn.", "Erin lives in Oslo."]  # type: ignore[arg-type]
-    hf.memory.remember("I have nine cats.", subject="ada")
-    assert ("I have two cats.", "I have nine cats.") in pairs(hf, subject="ada")
+def test_who_is_told_what_and_who_says_i_counts(dm: duramen.Duramen) -> None:
+    dm.memory.remember("I have two cats.", subject="ada")
+    dm.memory.remember("I have three cats.", subject="bob")
+    dm.memory.remember("I have four cats.", subject="bob", speaker="Carol")
+    dm.memory.remember("Erin lives in Rome.")
+    dm.memory.remember("Erin lives in Oslo.", subject="ada")
+    dm.memory.remember("Erin lives in Bonn.", subject="bob")
+    assert pairs(dm) == []
+    assert pairs(dm, subject="ada") == [("Erin lives in Rome.", "Erin lives in Oslo.")]
+    assert sorted(newer for _, newer in pairs(dm, everyone=True)) == ["Erin lives in Bonn.", "Erin lives in Oslo."]  # type: ignore[arg-type]
+    dm.memory.remember("I have nine cats.", subject="ada")
+    assert ("I have two cats.", "I have nine cats.") in pairs(dm, subject="ada")
 
 
 def test_what_cannot_be_asked_is_refused_and_both_faces_say_the_same(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
-        hf.memory.remember("Ada lives in Rome.")
-        hf.memory.remember("Ada lives in Oslo.")
-        here = pairs(hf)
+    with duramen.open(any_address, embedder="none") as dm:
+        dm.memory.remember("Ada lives in Rome.")
+        dm.memory.remember("Ada lives in Oslo.")
+        here = pairs(dm)
         for wrong in ({"limit": 0}, {"limit": "x"}, {"whose": "x"}):
             with pytest.raises(InvalidInput):
-                hf.memory.contradictions(**wrong)  # type: ignore[arg-type]
+                dm.memory.contradictions(**wrong)  # type: ignore[arg-type]
         if any_address == "memory:":
             return
 
     async def there() -> list[tuple[str, str]]:
-        async with await holdfast.aopen(any_address, embedder="none") as ahf:
-            return [(one.older.content, one.newer.content) for one in await ahf.memory.contradictions()]
+        async with await duramen.aopen(any_address, embedder="none") as adm:
+            return [(one.older.content, one.newer.content) for one in await adm.memory.contradictions()]
 
     assert asyncio.run(there()) == here

@@ -16,20 +16,20 @@ import psycopg
 import pytest
 from programs.savers import texts
 
-import holdfast
-from holdfast import Draft, Holdfast
-from holdfast.aio import AsyncHoldfast
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.context.shelf import Shelf
-from holdfast.errors import HoldfastError, JournalDamaged, StoreDamaged
-from holdfast.journal.forms import Leaf
-from holdfast.journal.journal import Journal
-from holdfast.opening import open_journal, open_store
-from holdfast.ports import Beside, FeedItem, MemoryQuery, Record, Store, Trace
-from holdfast.runtime import Blocking, drive
-from holdfast.testing.clock import FakeClock, FakeIds
-from holdfast.testing.part_contract import store_beside
-from holdfast.testing.trace_contract import enter, known, memory
+import duramen
+from duramen import Draft, Duramen
+from duramen.aio import AsyncDuramen
+from duramen.context.checkpoints import Checkpoints
+from duramen.context.shelf import Shelf
+from duramen.errors import DuramenError, JournalDamaged, StoreDamaged
+from duramen.journal.forms import Leaf
+from duramen.journal.journal import Journal
+from duramen.opening import open_journal, open_store
+from duramen.ports import Beside, FeedItem, MemoryQuery, Record, Store, Trace
+from duramen.runtime import Blocking, drive
+from duramen.testing.clock import FakeClock, FakeIds
+from duramen.testing.part_contract import store_beside
+from duramen.testing.trace_contract import enter, known, memory
 
 KEY = bytes(range(32))
 FLIPS = 200
@@ -45,7 +45,7 @@ class Outlet:
         """Takes all."""
 
 
-@holdfast.task(version="1")
+@duramen.task(version="1")
 def errand(count: int) -> int:
     return count
 
@@ -53,8 +53,8 @@ def errand(count: int) -> int:
 def populate(address: str) -> None:
     """A store with everything in it: sealed and not, persons living and erased, forks, blobs, leases, cursors."""
     clock, ids = FakeClock(), FakeIds()
-    with holdfast.open(address, workspace="main", clock=clock, ids=ids) as hf:
-        a, b = hf.session("a"), hf.session("b")
+    with duramen.open(address, workspace="main", clock=clock, ids=ids) as dm:
+        a, b = dm.session("a"), dm.session("b")
         a.append("asked", {"n": 1}, actor="user", key="k1")
         b.append("note", "b one")
         a.append_all([Draft("thought", [1, 2.5, None], "agent", 1), Draft("said", "hello", "agent", "b#1")], key="k2")
@@ -63,36 +63,36 @@ def populate(address: str) -> None:
         b.append("output", {"out": "shared " * 4_000})
         a.fork("twig", at=3).append("note", "on the twig")
         a.fork("bare", at=2)
-        save_states(hf)
-        remember(hf)
-        hf.erase("eve")
-    with holdfast.open(address, workspace="main", clock=clock, ids=ids, key=KEY) as hf:
-        hf.session("a").append("sealed", {"n": 7}, key="k3")
-        hf.session("b").append("sealed", {"out": "hidden " * 4_000}, subject="ada")
-        drive(Checkpoints(hf._core._journal).save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="3"))
-        assert hf.session("a").lease("worker", seconds=60)
-        hf.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
-        hf.run(errand, 4, id="errand-2")
-        hf.deliver(Outlet())
-        hf.session("b").append("note", "not delivered yet")
-        hf.session("a").append("note", "the last of a")
-    with holdfast.open(address, workspace="other", clock=clock, ids=ids) as hf:
-        hf.session("x").append("note", 1, subject="bob")
-        hf.session("x").append("note", 2)
+        save_states(dm)
+        remember(dm)
+        dm.erase("eve")
+    with duramen.open(address, workspace="main", clock=clock, ids=ids, key=KEY) as dm:
+        dm.session("a").append("sealed", {"n": 7}, key="k3")
+        dm.session("b").append("sealed", {"out": "hidden " * 4_000}, subject="ada")
+        drive(Checkpoints(dm._core._journal).save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="3"))
+        assert dm.session("a").lease("worker", seconds=60)
+        dm.start(errand, 3, id="errand-1", queue="errands", queue_key="ada", priority=2)
+        dm.run(errand, 4, id="errand-2")
+        dm.deliver(Outlet())
+        dm.session("b").append("note", "not delivered yet")
+        dm.session("a").append("note", "the last of a")
+    with duramen.open(address, workspace="other", clock=clock, ids=ids) as dm:
+        dm.session("x").append("note", 1, subject="bob")
+        dm.session("x").append("note", 2)
 
 
-def save_states(hf: Holdfast) -> None:
+def save_states(dm: Duramen) -> None:
     """Checkpoints of a list that grows, what is attached to one, and something on a shelf."""
-    checkpoints, shelf = Checkpoints(hf._core._journal), Shelf(hf._core._journal)
+    checkpoints, shelf = Checkpoints(dm._core._journal), Shelf(dm._core._journal)
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40]), "n": Leaf(b"1")}, {"step": 1}, id="1"))
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="2", subject="ada"))
     drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", form={"w": texts(["word " * 40])}))
     drive(shelf.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
 
 
-def remember(hf: Holdfast) -> None:
+def remember(dm: Duramen) -> None:
     """Memories in two pools: current, replaced, said again, forgotten, of a person who is erased; with traces."""
-    core, store = hf._core, hf._core._journal.store
+    core, store = dm._core, dm._core._journal.store
     eve = drive(core._journal.owner("eve")).ref
     made = drive(store.add_generation("main", b"model", active=True))
     drive(enter(core, memory("old", key="k"), memory("gone", pool=b"p"), memory("twice", expires=9), session="m"))
@@ -130,23 +130,23 @@ def answers(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for workspace in WORKSPACES:
         journal = open_journal(store, {"workspace": workspace, "key": KEY, "clock": FakeClock()})
-        hf = Holdfast(AsyncHoldfast(journal, Blocking()))
-        found[f"{workspace} sessions"] = attempt(lambda hf=hf: list(hf.sessions()))
+        dm = Duramen(AsyncDuramen(journal, Blocking()))
+        found[f"{workspace} sessions"] = attempt(lambda dm=dm: list(dm.sessions()))
         for session in ("a", "b", "twig", "bare", "x"):
-            found[f"{workspace}/{session}"] = attempt(lambda hf=hf, session=session: read(hf, session))
+            found[f"{workspace}/{session}"] = attempt(lambda dm=dm, session=session: read(dm, session))
             found[f"{workspace}/{session} lease"] = attempt(
                 lambda workspace=workspace, session=session: drive(store.lease(workspace, session))
             )
         items = attempt(lambda workspace=workspace: drive(store.feed(workspace, 0, 500)))
-        if not isinstance(items, HoldfastError):
+        if not isinstance(items, DuramenError):
             items = attempt(lambda journal=journal, items=items: drive(journal.reading.opened_feed(items)))
         found[f"{workspace} feed"] = items
         found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
         found[f"{workspace} states"] = attempt(lambda journal=journal: states(journal))
         found[f"{workspace} memories"] = attempt(lambda workspace=workspace: remembered(store, workspace))
-        found[f"{workspace} runs"] = attempt(lambda hf=hf: [hf.runs(), hf.runs(status="queued", queue="errands")])
+        found[f"{workspace} runs"] = attempt(lambda dm=dm: [dm.runs(), dm.runs(status="queued", queue="errands")])
         found[f"{workspace} due"] = attempt(lambda workspace=workspace: drive(store.due(workspace, 2**60, 9)))
-        found[f"{workspace} verify"] = attempt(hf.verify)
+        found[f"{workspace} verify"] = attempt(dm.verify)
     found["workspaces"] = attempt(lambda: drive(store.workspaces()))
     return found
 
@@ -154,12 +154,12 @@ def answers(store: Store) -> dict[str, Any]:
 def attempt(work: Any) -> Any:
     try:
         return work()
-    except HoldfastError as error:
+    except DuramenError as error:
         return error
 
 
-def read(hf: Holdfast, session: str) -> Any:
-    return list(hf.session(session).events()), hf.session(session).head(), hf.session(session).standing()
+def read(dm: Duramen, session: str) -> Any:
+    return list(dm.session(session).events()), dm.session(session).head(), dm.session(session).standing()
 
 
 def pending(store: Store, workspace: str) -> list[Any]:
@@ -168,7 +168,7 @@ def pending(store: Store, workspace: str) -> list[Any]:
 
 
 def verdict(before: dict[str, Any], after: dict[str, Any]) -> str:
-    if any(isinstance(answer, HoldfastError) for answer in after.values()):
+    if any(isinstance(answer, DuramenError) for answer in after.values()):
         return "found"
     if not all(after[f"{workspace} verify"].ok for workspace in WORKSPACES):
         return "found"
@@ -237,7 +237,7 @@ def sqlite_reads(path: Path) -> dict[str, Any]:
 def examine(path: Path, before: dict[str, Any]) -> str:
     try:
         return verdict(before, sqlite_reads(path))
-    except HoldfastError:
+    except DuramenError:
         return "found"
     except Exception as error:  # noqa: BLE001 - exactly what must not happen
         return f"STRANGE {type(error).__name__}: {error}"
@@ -246,8 +246,8 @@ def examine(path: Path, before: dict[str, Any]) -> str:
 def sqlite_mutations(path: Path, table: str, flips: Any = flipped) -> Iterator[Mutation]:
     turn = 0
     with closing(apsw.Connection(str(path))) as db:
-        columns = [row[1] for row in db.execute(f"PRAGMA table_info(holdfast_{table})")]
-        for row in db.execute(f"SELECT * FROM holdfast_{table}").fetchall():
+        columns = [row[1] for row in db.execute(f"PRAGMA table_info(duramen_{table})")]
+        for row in db.execute(f"SELECT * FROM duramen_{table}").fetchall():
             for column, value in zip(columns, row, strict=True):
                 turn += 1
                 for instead in flips(value, turn):
@@ -259,7 +259,7 @@ def mutate_sqlite(path: Path, mutation: Mutation) -> bool:
     given = "CAST(? AS TEXT)" if isinstance(mutation.value, str) else "?"
     where = " AND ".join(f"{column} IS ?" for column in mutation.row)
     with closing(apsw.Connection(str(path))) as db:
-        sql = f"UPDATE holdfast_{mutation.table} SET {mutation.column} = {given} WHERE {where}"
+        sql = f"UPDATE duramen_{mutation.table} SET {mutation.column} = {given} WHERE {where}"
         try:
             db.execute(sql, (mutation.instead, *mutation.row.values()))
         except apsw.ConstraintError:
@@ -359,7 +359,7 @@ def populated_postgres(postgres_url: str) -> str:
 
 def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
     turn = 0
-    cursor = connection.execute(f"SELECT ctid::text, * FROM holdfast.{table}")
+    cursor = connection.execute(f"SELECT ctid::text, * FROM duramen.{table}")
     columns = [column.name for column in cursor.description]
     for number, row in enumerate(cursor.fetchall()):
         for place, (column, value) in enumerate(zip(columns[1:], row[1:], strict=True)):
@@ -383,7 +383,7 @@ def test_no_flip_in_postgres_gives_a_wrong_answer(populated_postgres: str) -> No
             places: dict[str, str] = {}
             for mutation in postgres_mutations(connection, table):
                 first = mutation.row["ctid"]
-                change = f"UPDATE holdfast.{table} SET {mutation.column} = %s WHERE ctid = %s::tid RETURNING ctid::text"
+                change = f"UPDATE duramen.{table} SET {mutation.column} = %s WHERE ctid = %s::tid RETURNING ctid::text"
                 try:
                     (moved,) = connection.execute(change, (mutation.instead, places.get(first, first))).fetchone()
                 except psycopg.Error:  # a value that the column cannot hold, or a second row of the same key
@@ -412,17 +412,17 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def tamper(address: str, sql: str) -> None:
     if address.startswith("postgresql:"):
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(sql.replace("events", "holdfast.events").encode())
+            connection.execute(sql.replace("events", "duramen.events").encode())
     else:
         with closing(apsw.Connection(address)) as db:
-            db.execute(sql.replace("events", "holdfast_events").replace("'\\x00'::bytea", "x'00'"))
+            db.execute(sql.replace("events", "duramen_events").replace("'\\x00'::bytea", "x'00'"))
 
 
 @pytest.fixture
-def ten(address: str) -> Iterator[Holdfast]:
-    with holdfast.open(address) as hf:
-        hf.session("s").append_all([Draft("note", n, "agent") for n in range(1, 11)])
-        yield hf
+def ten(address: str) -> Iterator[Duramen]:
+    with duramen.open(address) as dm:
+        dm.session("s").append_all([Draft("note", n, "agent") for n in range(1, 11)])
+        yield dm
 
 
 TAMPERINGS = {
@@ -443,7 +443,7 @@ TAMPERINGS = {
 
 @pytest.mark.promise("J8", "J10")
 @pytest.mark.parametrize("how", TAMPERINGS)
-def test_the_first_bad_event_is_named(ten: Holdfast, address: str, how: str) -> None:
+def test_the_first_bad_event_is_named(ten: Duramen, address: str, how: str) -> None:
     tamper(address, TAMPERINGS[how].format(4))
     assert [problem[:2] for problem in ten.session("s").verify().problems] == [("s", 4)]
     assert [problem[:2] for problem in ten.verify().problems if problem.session] == [("s", 4)]
@@ -452,7 +452,7 @@ def test_the_first_bad_event_is_named(ten: Holdfast, address: str, how: str) -> 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize("position", [1, 4, 10])
 @pytest.mark.parametrize("how", ["payload", "hash", "position", "deleted"])
-def test_the_good_events_before_a_bad_one_are_given(ten: Holdfast, address: str, how: str, position: int) -> None:
+def test_the_good_events_before_a_bad_one_are_given(ten: Duramen, address: str, how: str, position: int) -> None:
     tamper(address, TAMPERINGS[how].format(position))
     if (how, position) != ("deleted", 10):  # nothing in the chain says that there was a tenth
         seen, damaged = read_until_damage(ten.session("s"))
@@ -464,7 +464,7 @@ def test_the_good_events_before_a_bad_one_are_given(ten: Holdfast, address: str,
 @pytest.mark.parametrize("position", [1, 4, 10])
 @pytest.mark.parametrize("how", ["payload", "hash", "position", "deleted"])
 def test_a_damaged_session_goes_on_from_its_last_good_event(
-    ten: Holdfast, address: str, how: str, position: int
+    ten: Duramen, address: str, how: str, position: int
 ) -> None:
     tamper(address, TAMPERINGS[how].format(position))
     rescued = ten.session("s").fork("rescued", at=position - 1)
@@ -474,13 +474,13 @@ def test_a_damaged_session_goes_on_from_its_last_good_event(
 
 
 @pytest.mark.promise("J8")
-def test_a_missing_last_event_leaves_a_gap_that_is_found(ten: Holdfast, address: str) -> None:
+def test_a_missing_last_event_leaves_a_gap_that_is_found(ten: Duramen, address: str) -> None:
     ten.session("later").append("note", "an event of another session")
     tamper(address, "DELETE FROM events WHERE position = 10")
     assert not ten.verify().ok
 
 
-def read_until_damage(session: holdfast.Session) -> tuple[list[Any], JournalDamaged]:
+def read_until_damage(session: duramen.Session) -> tuple[list[Any], JournalDamaged]:
     seen: list[Any] = []
     events = session.events()
 
@@ -494,12 +494,12 @@ def read_until_damage(session: holdfast.Session) -> tuple[list[Any], JournalDama
 
 @pytest.mark.promise("J8")
 def test_the_good_events_before_a_bad_one_on_a_later_page_are_kept(address: str) -> None:
-    with holdfast.open(address) as hf:
-        session = hf.session("s")
+    with duramen.open(address) as dm:
+        session = dm.session("s")
         session.append_all([Draft("note", n) for n in range(1, 1201)])
         tamper(address, "UPDATE events SET type = 'other' WHERE position = 777")
         assert len(list(session.events(stop=776))) == 776
-        assert [problem[:2] for problem in hf.verify().problems] == [("s", 777)]
+        assert [problem[:2] for problem in dm.verify().problems] == [("s", 777)]
         assert [event.data for event in session.events(start=779, limit=2)] == [779, 780]
         seen, damaged = read_until_damage(session)
         assert (damaged.position, seen) == (777, list(range(1, 777)))
@@ -509,41 +509,41 @@ def test_the_good_events_before_a_bad_one_on_a_later_page_are_kept(address: str)
 @pytest.mark.parametrize("field", [field for field in Record._fields if field != "payload_hash"])
 def test_a_field_of_the_wrong_type_is_damage_too(field: str) -> None:
     """A flipped bit in the header of a SQLite row changes the type of a value."""
-    with holdfast.open("memory:") as hf:
-        hf.session("s").append_all([Draft("note", n, "agent", 1) for n in (1, 2, 3)], key="k")
-        store: Any = hf._core._journal.store
+    with duramen.open("memory:") as dm:
+        dm.session("s").append_all([Draft("note", n, "agent", 1) for n in (1, 2, 3)], key="k")
+        store: Any = dm._core._journal.store
         records = store._spaces["default"].sessions["s"].records
         sound = records[1]
         for wrong in (None, "text", b"bytes", 7, 1.5, 2**63 - 1):
             if getattr(sound, field) != wrong:
                 records[1] = sound._replace(**{field: wrong})
                 with pytest.raises(JournalDamaged) as damaged:
-                    list(hf.session("s").events())
+                    list(dm.session("s").events())
                 assert damaged.value.position == 2
-                with pytest.raises(HoldfastError):
+                with pytest.raises(DuramenError):
                     drive(open_journal(store, {}).reading.opened_feed([FeedItem(2, "s", records[0].hash, records[1])]))
 
 
 @pytest.mark.promise("J8")
 def test_damage_in_one_session_hides_no_other(address: str) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         for name in ("a", "b", "c"):
-            hf.session(name).append_all([Draft("note", name), Draft("mark", name)])
+            dm.session(name).append_all([Draft("note", name), Draft("mark", name)])
         tamper(address, "UPDATE events SET time = 5 WHERE type = 'mark'")
-        found = hf.verify()
+        found = dm.verify()
         assert [problem[:2] for problem in found.problems] == [("a", 2), ("b", 2), ("c", 2)]
         assert found.sessions == 3
 
 
 STRANGER = """
-import dataclasses, sys, holdfast
-@holdfast.register(name="test_corruption.Only here")
+import dataclasses, sys, duramen
+@duramen.register(name="test_corruption.Only here")
 @dataclasses.dataclass
 class Point:
     x: int
-with holdfast.open(sys.argv[1]) as hf:
-    hf.session("s").append("note", Point(1))
-    hf.session("s").append("note", "plain")
+with duramen.open(sys.argv[1]) as dm:
+    dm.session("s").append("note", Point(1))
+    dm.session("s").append("note", "plain")
 """
 
 
@@ -551,7 +551,7 @@ with holdfast.open(sys.argv[1]) as hf:
 def test_a_program_without_the_classes_can_verify(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     subprocess.run([sys.executable, "-c", STRANGER, str(path)], check=True)
-    with holdfast.open(path) as hf:
-        assert hf.verify().ok
+    with duramen.open(path) as dm:
+        assert dm.verify().ok
         tamper(str(path), "UPDATE events SET time = 5 WHERE position = 2")
-        assert [problem[:2] for problem in hf.verify().problems] == [("s", 2)]
+        assert [problem[:2] for problem in dm.verify().problems] == [("s", 2)]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.context.counting import (
+from duramen.context.counting import (
     IMAGE_TOKENS,
     ProviderCounter,
     TiktokenCounter,
@@ -24,8 +24,8 @@ from holdfast.context.counting import (
     count_value,
     counter_for,
 )
-from holdfast.context.estimating import Estimate
-from holdfast.errors import InvalidInput
+from duramen.context.estimating import Estimate
+from duramen.errors import InvalidInput
 
 count = Estimate().count
 

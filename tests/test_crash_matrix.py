@@ -26,16 +26,16 @@ from programs.children import Child, Nursery, complete_lines, until
 from programs.effects import EffectServer
 from programs.proxy import CuttingProxy
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.aio import AsyncHoldfast
-from holdfast.errors import HoldfastError
-from holdfast.execution.owner import new_owner
-from holdfast.opening import open_journal
-from holdfast.runtime import Blocking
-from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.sync import Holdfast
-from holdfast.testing.powerloss import PowerLossDisk
+import duramen
+from duramen import crashpoints
+from duramen.aio import AsyncDuramen
+from duramen.errors import DuramenError
+from duramen.execution.owner import new_owner
+from duramen.opening import open_journal
+from duramen.runtime import Blocking
+from duramen.stores.sqlite import SqliteSettings, SqliteStore
+from duramen.sync import Duramen
+from duramen.testing.powerloss import PowerLossDisk
 
 STORES = ["sqlite", "postgres"]
 POINTS = [
@@ -84,7 +84,7 @@ class Journey:
     finished: set[str] = field(default_factory=set)
     progress: int = 0
     heard: int = 0
-    watcher: Holdfast | None = None
+    watcher: Duramen | None = None
 
     def begin(self, crash: tuple[str, int] | None = None) -> Child:
         """A child that goes on with it."""
@@ -130,9 +130,9 @@ class Journey:
         lines = [line.split(" ", 2) for line in complete_lines(self.log)]
         return [(int(when), verb, name) for when, verb, name in lines]
 
-    def events(self) -> list[tuple[str, holdfast.Event]]:
+    def events(self) -> list[tuple[str, duramen.Event]]:
         """The events of the run and of its child, with the step that each is about."""
-        with nullcontext(self.watcher) if self.watcher else holdfast.open(self.address) as store:
+        with nullcontext(self.watcher) if self.watcher else duramen.open(self.address) as store:
             found = list(store.session(self.run).events())
             children = [event.data["child"] for event in found if event.data and "child" in event.data]
             inner = [event for child in dict.fromkeys(children) for event in store.session(child).events()]
@@ -172,7 +172,7 @@ class Journey:
         self.progress = max([event.data["value"] for _, event in named if event.type == "step.progress"], default=0)
         self._check_attached(named)
 
-    def _check_order(self, deeds: list[tuple[int, str, str]], named: list[tuple[str, holdfast.Event]]) -> None:
+    def _check_order(self, deeds: list[tuple[int, str, str]], named: list[tuple[str, duramen.Event]]) -> None:
         intents = Counter(name for name, event in named if event.type == "step.started")
         begun = Counter(name for _, verb, name in deeds if verb == "begin")
         assert all(count <= intents[name] for name, count in begun.items()), (begun, intents)
@@ -185,7 +185,7 @@ class Journey:
                 assert name in ended or event.type == "step.settled", f"{name} is recorded and did not happen"
                 assert event.time >= ended.get(name, 0)
 
-    def _check_attached(self, named: list[tuple[str, holdfast.Event]]) -> None:
+    def _check_attached(self, named: list[tuple[str, duramen.Event]]) -> None:
         """A memory and a row are there if and only if the step that brought them is done."""
         memories = Counter(event.data["content"] for _, event in named if event.type == "memory.added")
         brought = {
@@ -230,7 +230,7 @@ class Journey:
         assert [event.type for _, event in named].count("run.started") == 2
 
 
-def _ends(event: holdfast.Event) -> bool:
+def _ends(event: duramen.Event) -> bool:
     """Whether an event is a step's good end."""
     return event.type == "step.done" or (event.type == "step.settled" and event.data["verdict"] == "happened")
 
@@ -240,7 +240,7 @@ def set_out(address: str, far: EffectServer, nursery: Nursery, tmp_path: Path) -
     """Begin a journey of its own."""
     with ExitStack() as stack:
         # A file is opened and closed for each look, as that changes it; at a server one handle looks all the time.
-        watcher = None if address.endswith("agent.db") else stack.enter_context(holdfast.open(address))
+        watcher = None if address.endswith("agent.db") else stack.enter_context(duramen.open(address))
 
         def begin(run: str, patience: float = 5.0) -> Journey:
             unique = f"{tmp_path.name}-{run}"  # the far side is shared by all tests
@@ -250,7 +250,7 @@ def set_out(address: str, far: EffectServer, nursery: Nursery, tmp_path: Path) -
 
 
 def verified(address: str) -> None:
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         found = store.verify()
     assert found.ok, found.problems
 
@@ -259,7 +259,7 @@ def visits(address: str, run: str, far: EffectServer) -> Counter[str]:
     """How often a run that nobody disturbs comes to each point."""
     seen = Counter[str]()
     matrix.world.port, matrix.world.log = far.port, os.devnull
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         crashpoints.listen(lambda point: seen.update([point]))
         try:
             assert matrix.go(store, run) == matrix.RESULT
@@ -361,7 +361,7 @@ def test_a_step_that_may_have_happened_is_said_to_be_in_doubt(address: str, set_
     assert journey.die("step.acted", visit)
     last = journey.deeds()[-1]
     assert last[1] == "end"
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         info = store.run_info(journey.run)
     assert (info.status, info.in_doubt) == ("crashed", [last[2]])
     journey.arrive()
@@ -370,7 +370,7 @@ def test_a_step_that_may_have_happened_is_said_to_be_in_doubt(address: str, set_
     found = {"by": "check", "verdict": "happened"} if checked else {"by": "declaration", "verdict": "rerun"}
     assert [(one["step"], one["by"], one["verdict"]) for one in settled] == [(last[2], *found.values())]
     assert [name for _, verb, name in journey.deeds() if verb == "begin"].count(last[2]) == (1 if checked else 2)
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         assert store.run_info(journey.run).in_doubt == []
 
 
@@ -379,10 +379,10 @@ def test_a_step_that_may_have_happened_is_said_to_be_in_doubt(address: str, set_
 
 def cut_short(disk: PowerLossDisk, run: str, synchronous: str = "full") -> None:
     """Run the trip on this disk until its power is cut."""
-    with suppress(apsw.Error, HoldfastError):
+    with suppress(apsw.Error, DuramenError):
         store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
         store._writing.connection.pragma("synchronous", synchronous)
-        handle = Holdfast(AsyncHoldfast(open_journal(store, {}), Blocking()))
+        handle = Duramen(AsyncDuramen(open_journal(store, {}), Blocking()))
         # The machine that went down was another one, and nobody has to wait for its lease.
         handle._core._engine._owner = new_owner().replace(f"/{os.getpid()}/", f"/{2**22 + 1}/")
         try:
@@ -415,7 +415,7 @@ def journeys_through_power_cuts(
 def go_on(journey: Journey) -> None:
     """What a reboot must bring."""
     journey.audit()
-    with holdfast.open(journey.address) as store:
+    with duramen.open(journey.address) as store:
         result = matrix.go(store, journey.run)
     journey.check_arrival(result)
     verified(journey.address)
@@ -450,7 +450,7 @@ def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
 ) -> None:
     run = f"{tmp_path.name}-run"
     given = {"address": address, "run": run, "port": far.port, "log": str(tmp_path / "log"), "lease": LEASE}
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         handle = store.start(matrix.errand, run, id=run)
         stopped = "step.acted:2" if where == "killed" else where
         away = nursery.start("matrix:serve_slowly", stop_at=stopped, **given)
@@ -509,12 +509,12 @@ def _through(proxy: CuttingProxy, run: str, point: str, visit: int, text: bytes)
             left = -1
             proxy.cut_after(text)
 
-    with holdfast.open(proxy.url, timeout=10) as store:
+    with duramen.open(proxy.url, timeout=10) as store:
         store._core._engine.lease_seconds = LEASE
         crashpoints.listen(listen)
         try:
             for _ in range(3):
-                with suppress(HoldfastError):
+                with suppress(DuramenError):
                     return matrix.go(store, run)
             return matrix.go(store, run)
         finally:

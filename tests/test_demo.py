@@ -58,7 +58,7 @@ def test_the_demo_ends_with_one_booking_and_one_mail(start: Callable[[Path], Dem
     printed, complaints = finish(demo)
     assert demo.returncode == 0, printed + complaints
     assert complaints == ""
-    assert row("holdfast", printed) == (1, 1)
+    assert row("duramen", printed) == (1, 1)
     assert row("checkpoint after", printed) == (2, 2)
     assert printed.count("killed with SIGKILL") == 4
     for step in ("book#1", "send_mail#1"):
@@ -75,11 +75,11 @@ def test_without_its_check_the_mail_is_sent_twice_and_the_demo_says_so(
     shutil.copytree(EXAMPLES, examples)
     agent = examples / "trip_agent.py"
     script = agent.read_text(encoding="utf-8")
-    assert script.count("@holdfast.step(check=find_mail)") == 1
-    agent.write_text(script.replace("@holdfast.step(check=find_mail)", "@holdfast.step"), encoding="utf-8")
+    assert script.count("@duramen.step(check=find_mail)") == 1
+    agent.write_text(script.replace("@duramen.step(check=find_mail)", "@duramen.step"), encoding="utf-8")
     demo = start(examples)
     printed, complaints = finish(demo)
-    assert row("holdfast", printed) == (1, 2), complaints
+    assert row("duramen", printed) == (1, 2), complaints
     assert demo.returncode == 1
     assert "not kept" in printed
 

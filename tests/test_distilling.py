@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-import holdfast
-from holdfast import errors
+import duramen
+from duramen import errors
 
 BUILD = ["build the image", "push it", "roll it out"]
 
 
-@holdfast.step
+@duramen.step
 def find_flight(city: str) -> str:
     return f"flight to {city}"
 
 
-@holdfast.step
+@duramen.step
 def book_seat(seat: int) -> int:
     if seat < 0:
         raise ValueError("no such seat")
     return seat
 
 
-@holdfast.task
+@duramen.task
 def plan_journey(city: str, fail: bool = False) -> str:
     """Book a journey with seats for everybody."""
     find_flight(city)
@@ -33,25 +33,25 @@ def plan_journey(city: str, fail: bool = False) -> str:
     except ValueError:
         if fail:
             raise
-    holdfast.sleep(0)
-    if not holdfast.ask("Send the tickets?", timeout=0, default=True):
+    duramen.sleep(0)
+    if not duramen.ask("Send the tickets?", timeout=0, default=True):
         return "kept"
     find_flight.keyed("back")(city)
     return "sent"
 
 
-@holdfast.task
+@duramen.task
 def idle() -> int:
     return 1
 
 
 @pytest.mark.promise("P4")
 def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
-        hf.memory.remember("The office closes at six")
-        hf.memory.procedures.save("deploy", BUILD)
-        hf.run(plan_journey, "Lisbon", id="trip-1")
-        learned = hf.memory.procedures.distill("trip-1", name="journeys")
+    with duramen.open(any_address, embedder="none") as dm:
+        dm.memory.remember("The office closes at six")
+        dm.memory.procedures.save("deploy", BUILD)
+        dm.run(plan_journey, "Lisbon", id="trip-1")
+        learned = dm.memory.procedures.distill("trip-1", name="journeys")
         assert learned.steps == (
             "find flight",
             "book seat \u00d73",
@@ -66,44 +66,44 @@ def test_a_run_that_succeeded_becomes_a_procedure_and_is_offered(any_address: st
         )
         assert (learned.successes, learned.failures) == (1, 0)
         assert "plan_journey('Lisbon')" in learned.memory.content
-        assert hf.memory.procedures.distill("trip-1", name="journeys") == learned, "once, however often it is said"
-        ended = next(hf.session("trip-1").events(types="run.finished"))
-        saved = next(hf.session("@procedures").events(start=int(learned.source.partition("#")[2])))
+        assert dm.memory.procedures.distill("trip-1", name="journeys") == learned, "once, however often it is said"
+        ended = next(dm.session("trip-1").events(types="run.finished"))
+        saved = next(dm.session("@procedures").events(start=int(learned.source.partition("#")[2])))
         assert saved.cause == f"trip-1#{ended.position}"
-        hf.run(plan_journey, "Rome", id="trip-2")
-        again = hf.memory.procedures.distill("trip-2", name="journeys")
+        dm.run(plan_journey, "Rome", id="trip-2")
+        again = dm.memory.procedures.distill("trip-2", name="journeys")
         assert (again.version, again.successes) == (1, 2), "the same steps: it has worked twice"
-        offered = hf.session("talk").recall("Please book a journey to Oslo")
+        offered = dm.session("talk").recall("Please book a journey to Oslo")
         assert offered.procedures[0].memory.key == "procedure:journeys"
-        assert hf.memory.procedures.distill("trip-2").name == "plan_journey"
+        assert dm.memory.procedures.distill("trip-2").name == "plan_journey"
 
 
 @pytest.mark.promise("P4")
 def test_only_success_teaches(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
+    with duramen.open(any_address, embedder="none") as dm:
         with pytest.raises(ValueError):
-            hf.run(plan_journey, "Lisbon", True, id="failed")
-        hf.start(plan_journey, "Lisbon", id="waiting")
-        hf.start(plan_journey, "Lisbon", id="stopped")
-        hf.cancel("stopped")
-        hf.run(idle, id="idle")
+            dm.run(plan_journey, "Lisbon", True, id="failed")
+        dm.start(plan_journey, "Lisbon", id="waiting")
+        dm.start(plan_journey, "Lisbon", id="stopped")
+        dm.cancel("stopped")
+        dm.run(idle, id="idle")
         for run, why in (("failed", "failed"), ("waiting", "open"), ("stopped", "cancelled"), ("idle", "no steps")):
             with pytest.raises(errors.RunError, match=why) as refused:
-                hf.memory.procedures.distill(run)
+                dm.memory.procedures.distill(run)
             assert refused.value.hint
         with pytest.raises(errors.UnknownRun):
-            hf.memory.procedures.distill("nothing")
-        assert hf.memory.procedures.list() == []
+            dm.memory.procedures.distill("nothing")
+        assert dm.memory.procedures.list() == []
 
 
 @pytest.mark.promise("P4")
 def test_what_a_persons_run_teaches_is_theirs(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
-        hf.run(plan_journey, "Lisbon", id="trip", subject="ada")
-        hf.memory.procedures.distill("trip", name="journeys")
-        assert hf.memory.procedures.get("journeys") is None
-        assert hf.memory.procedures.get("journeys", subject="ada") is not None
-        hf.erase("ada")
-        assert hf.memory.procedures.list(everyone=True) == []
+    with duramen.open(any_address, embedder="none") as dm:
+        dm.run(plan_journey, "Lisbon", id="trip", subject="ada")
+        dm.memory.procedures.distill("trip", name="journeys")
+        assert dm.memory.procedures.get("journeys") is None
+        assert dm.memory.procedures.get("journeys", subject="ada") is not None
+        dm.erase("ada")
+        assert dm.memory.procedures.list(everyone=True) == []
         with pytest.raises(errors.RunError, match="erased"):
-            hf.memory.procedures.distill("trip")
+            dm.memory.procedures.distill("trip")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from programs.modelserver import Answer, ModelServer, breaks_off, drips, error, hangs, says, vanishes
 
-from holdfast.embedders import (
+from duramen.embedders import (
     CallableEmbedder,
     Installed,
     MiniLM,
@@ -20,10 +20,10 @@ from holdfast.embedders import (
     adapters,
     load_embedder,
 )
-from holdfast.errors import EmbedderFailed, InvalidInput, WeightsUnavailable
-from holdfast.models import asking
-from holdfast.models.openai import openai_client
-from holdfast.ports import EmbedderIdentity
+from duramen.errors import EmbedderFailed, InvalidInput, WeightsUnavailable
+from duramen.models import asking
+from duramen.models.openai import openai_client
+from duramen.ports import EmbedderIdentity
 
 KEY = "sk-very-secret-0123456789abcdef"
 
@@ -232,10 +232,10 @@ def test_embedders_are_found_by_name(server: ModelServer, installed: Installed) 
 
 
 def test_without_weights_and_without_leave_to_fetch_them(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path))
+    monkeypatch.setenv("DURAMEN_CACHE", str(tmp_path))
     with pytest.raises(WeightsUnavailable, match="not there") as missing:
         load_embedder("minilm", fetch=False)
-    assert "holdfast model install" in missing.value.hint
+    assert "duramen model install" in missing.value.hint
     assert list(tmp_path.iterdir()) == []
 
 

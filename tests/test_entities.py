@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from holdfast.memory.entities import entities, links
-from holdfast.memory.relations import VERBS
+from duramen.memory.entities import entities, links
+from duramen.memory.relations import VERBS
 
 ON = dt.date(2024, 5, 10)
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from programs.faroff import Open
 
-import holdfast
-from holdfast import EpisodePolicy
-from holdfast.errors import InvalidInput
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import EpisodePolicy
+from duramen.errors import InvalidInput
+from duramen.testing.clock import FakeClock
 
 DAY = 24 * 3600
 
@@ -53,10 +53,10 @@ def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, cl
 
 @pytest.mark.promise("E2", "R7")
 def test_those_of_the_session_before_come_first(open_one: Open) -> None:
-    hf = open_one()
-    hf.session("old").say("user", "the first")
-    hf.session("old").say("assistant", "the second")
-    new = hf.session("new", continues="old")
+    dm = open_one()
+    dm.session("old").say("user", "the first")
+    dm.session("old").say("assistant", "the second")
+    new = dm.session("new", continues="old")
     new.say("user", "the third")
     assert texts(new, limit=2) == ["assistant: the second", "user: the third"]
     assert texts(new) == ["user: the first", "assistant: the second", "user: the third"]
@@ -79,18 +79,18 @@ def test_they_count_for_a_day_after_the_last_one(open_one: Open, clock: FakeCloc
 
 @pytest.mark.promise("E3", "C7")
 def test_an_unfinished_run_keeps_them(open_one: Open, clock: FakeClock) -> None:
-    @holdfast.task
+    @duramen.task
     def waiting() -> str:
-        return str(holdfast.ask("Go on?"))
+        return str(duramen.ask("Go on?"))
 
-    hf = open_one()
-    session = hf.session("s")
+    dm = open_one()
+    session = dm.session("s")
     session.say("user", "hello")
-    with pytest.raises(holdfast.errors.RunParked):
-        hf.run(waiting, id="r", session="s")
+    with pytest.raises(duramen.errors.RunParked):
+        dm.run(waiting, id="r", session="s")
     clock.advance(30 * DAY)
     assert "user: hello" in texts(session)
-    hf.cancel("r")
+    dm.cancel("r")
     clock.advance(30 * DAY)
     assert texts(session) == []
 
@@ -98,23 +98,23 @@ def test_an_unfinished_run_keeps_them(open_one: Open, clock: FakeClock) -> None:
 @pytest.mark.promise("E3", "E5")
 def test_trivial_ones_go_before_important_ones() -> None:
     policy = EpisodePolicy(cap=3, ttl=None)
-    with holdfast.open("memory:", embedder="none", clock=FakeClock(), episodes=policy) as hf:
-        session = hf.session("s")
+    with duramen.open("memory:", embedder="none", clock=FakeClock(), episodes=policy) as dm:
+        session = dm.session("s")
         session.say("user", "vital", priority="always")
         session.decide("the plan", reason="it works")
         for number in range(6):
             session.say("user", f"chatter {number}", priority="low")
         assert texts(session) == ["user: vital", "decided: the plan (because it works)", "user: chatter 5"]
-    with holdfast.open("memory:", embedder="none", episodes=EpisodePolicy(cap=None, ttl=None)) as hf:
+    with duramen.open("memory:", embedder="none", episodes=EpisodePolicy(cap=None, ttl=None)) as dm:
         for number in range(30):
-            hf.session("s").say("user", f"chatter {number}")
-        assert len(hf.session("s").episodes(limit=99)) == 30
+            dm.session("s").say("user", f"chatter {number}")
+        assert len(dm.session("s").episodes(limit=99)) == 30
 
 
 @pytest.mark.promise("E3", "E5")
 def test_a_session_has_a_thousand_if_nothing_is_said() -> None:
-    with holdfast.open("memory:", embedder="none", clock=FakeClock()) as hf:
-        session = hf.session("s")
+    with duramen.open("memory:", embedder="none", clock=FakeClock()) as dm:
+        session = dm.session("s")
         session.say("user", "vital", priority="always")
         for number in range(1_010):
             session.say("user", f"chatter {number}", priority="low")
@@ -151,8 +151,8 @@ def test_no_dumps_no_reasoning_and_nothing_twice(open_one: Open) -> None:
 @pytest.mark.promise("E7")
 def test_observations_come_without_a_prompt_while_others_talk() -> None:
     async def main() -> None:
-        async with await holdfast.aopen("memory:", embedder="none") as hf:
-            session = hf.session("s")
+        async with await duramen.aopen("memory:", embedder="none") as dm:
+            session = dm.session("s")
 
             async def watch() -> None:
                 for number in range(20):
@@ -164,9 +164,9 @@ def test_observations_come_without_a_prompt_while_others_talk() -> None:
             assert len(await session.episodes(limit=99)) == 25
             context = await session.context()
             assert "window 19 opened" in str(context.plain())
-            seen = await hf.session("t").observe("a lone window", source="screen")
+            seen = await dm.session("t").observe("a lone window", source="screen")
             assert seen.actor == "screen"
-            assert "[observed by screen] a lone window" in str((await hf.session("t").context()).plain())
+            assert "[observed by screen] a lone window" in str((await dm.session("t").context()).plain())
 
     asyncio.run(main())
 
@@ -182,9 +182,9 @@ def test_policies_that_cannot_be_are_refused(given: dict[str, Any], why: str) ->
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidInput, match="episodes"):
-        holdfast.open("memory:", episodes=7)  # type: ignore[arg-type]
-    with holdfast.open("memory:", embedder="none") as hf:
-        session = hf.session("s")
+        duramen.open("memory:", episodes=7)  # type: ignore[arg-type]
+    with duramen.open("memory:", embedder="none") as dm:
+        session = dm.session("s")
         with pytest.raises(InvalidInput, match="limit"):
             session.episodes(limit=0)
         for what, source in (("", "screen"), ("seen", ""), (7, "screen")):

@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from programs.minds import contents
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.journal.events import micros, moment
-from holdfast.journal.fading import holds_until
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import InvalidInput
+from duramen.journal.events import micros, moment
+from duramen.journal.fading import holds_until
+from duramen.testing.clock import FakeClock
 
 WEDNESDAY = dt.datetime(2024, 5, 15, 10, tzinfo=dt.UTC)
 FADING = {
@@ -81,43 +81,43 @@ def test_any_text_at_any_time_is_read(text: str, at: int) -> None:
 
 
 @pytest.fixture
-def hf(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+def dm(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     clock.advance((WEDNESDAY - moment(clock.now())).total_seconds())
-    with holdfast.open(any_address, embedder="none", clock=clock) as handle:
+    with duramen.open(any_address, embedder="none", clock=clock) as handle:
         yield handle
 
 
 @pytest.mark.promise("S8")
-def test_a_fading_memory_is_recalled_until_then(hf: holdfast.Holdfast, clock: FakeClock) -> None:
-    made = hf.memory.remember("Ada is on holiday until Friday")
+def test_a_fading_memory_is_recalled_until_then(dm: duramen.Duramen, clock: FakeClock) -> None:
+    made = dm.memory.remember("Ada is on holiday until Friday")
     assert made.valid_to == dt.datetime(2024, 5, 18, 12, tzinfo=dt.UTC)
-    assert hf.memory.remember("Ada is in Rome this week", lasting=True).valid_to is None
-    assert hf.memory.remember("Ada is in Oslo this week", ttl=60).valid_to is None
-    assert hf.memory.remember("Ada is in Bonn this week", kind="episode").valid_to is None
-    assert contents(hf.memory.recall("holiday", threshold=0.5)) == [made.content]
+    assert dm.memory.remember("Ada is in Rome this week", lasting=True).valid_to is None
+    assert dm.memory.remember("Ada is in Oslo this week", ttl=60).valid_to is None
+    assert dm.memory.remember("Ada is in Bonn this week", kind="episode").valid_to is None
+    assert contents(dm.memory.recall("holiday", threshold=0.5)) == [made.content]
     clock.advance(3 * 24 * 3600 + 3 * 3600)
-    assert contents(hf.memory.recall("holiday", threshold=0.5)) == []
-    assert hf.memory.get(made.id).content == made.content, "it is not forgotten"
-    again = hf.memory.remember("Ada is on holiday until Friday")
+    assert contents(dm.memory.recall("holiday", threshold=0.5)) == []
+    assert dm.memory.get(made.id).content == made.content, "it is not forgotten"
+    again = dm.memory.remember("Ada is on holiday until Friday")
     assert (again.times, again.valid_to) == (2, dt.datetime(2024, 5, 25, 12, tzinfo=dt.UTC))
-    assert contents(hf.memory.recall("holiday", threshold=0.5)) == [made.content]
+    assert contents(dm.memory.recall("holiday", threshold=0.5)) == [made.content]
     with pytest.raises(InvalidInput, match="lasting"):
-        hf.memory.remember("Ada is in Rome", lasting="yes")  # type: ignore[arg-type]
+        dm.memory.remember("Ada is in Rome", lasting="yes")  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("S8", "X11")
-def test_what_a_run_remembers_fades_too(hf: holdfast.Holdfast) -> None:
-    @holdfast.step
+def test_what_a_run_remembers_fades_too(dm: duramen.Duramen) -> None:
+    @duramen.step
     def look() -> None:
-        holdfast.remember("The shop is closed today")
+        duramen.remember("The shop is closed today")
 
-    @holdfast.task
+    @duramen.task
     def visit() -> None:
         look()
-        holdfast.remember("The gym is closed today")
-        holdfast.remember("The bar is closed today", lasting=True)
+        duramen.remember("The gym is closed today")
+        duramen.remember("The bar is closed today", lasting=True)
 
-    hf.run(visit, id="visit")
-    ends = {one.content: one.valid_to for one in hf.memory.list()}
+    dm.run(visit, id="visit")
+    ends = {one.content: one.valid_to for one in dm.memory.list()}
     end = dt.datetime(2024, 5, 16, 12, tzinfo=dt.UTC)
     assert ends == {"The shop is closed today": end, "The gym is closed today": end, "The bar is closed today": None}

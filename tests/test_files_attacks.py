@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import duramen
 
 FACTS = "workspace/default/knowledge/facts"
 
 
 @pytest.fixture
-def hf(tmp_path: Path) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", embedder="none") as opened:
+def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
+    with duramen.open(tmp_path / "agent.db", embedder="none") as opened:
         yield opened
 
 
@@ -26,115 +26,113 @@ def leaves(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() for path in found if path.name != "MEMORY.md"}
 
 
-def told(hf: holdfast.Holdfast) -> list[tuple[str, str | None, int]]:
-    return sorted((one.content, one.subject, one.times) for one in hf.memory.list(everyone=True))
+def told(dm: duramen.Duramen) -> list[tuple[str, str | None, int]]:
+    return sorted((one.content, one.subject, one.times) for one in dm.memory.list(everyone=True))
 
 
-def sync(hf: holdfast.Holdfast, root: Path) -> holdfast.FilesSynced:
+def sync(dm: duramen.Duramen, root: Path) -> duramen.FilesSynced:
     """A sync as another process does it: nothing is remembered, everything is looked at."""
-    files = hf.files(root)
+    files = dm.files(root)
     try:
         return files.sync()
     finally:
         files.close()
 
 
-def test_an_edit_that_clashes_is_taken_in_once(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_an_edit_that_clashes_is_taken_in_once(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("tea is good", key="drink")
-    sync(hf, root)
+    dm.memory.remember("tea is good", key="drink")
+    sync(dm, root)
     (name,) = leaves(root)
     moved = (root / name).rename(root / FACTS / "moved.md")
     moved.write_text(moved.read_text().replace("tea", "cocoa"))
-    hf.memory.remember("coffee is good", key="drink")
-    assert len(sync(hf, root).conflicts) == 1
+    dm.memory.remember("coffee is good", key="drink")
+    assert len(sync(dm, root).conflicts) == 1
     for _ in range(3):
-        assert not sync(hf, root).changed
-    assert told(hf) == [("cocoa is good", None, 1), ("coffee is good", None, 1)]
+        assert not sync(dm, root).changed
+    assert told(dm) == [("cocoa is good", None, 1), ("coffee is good", None, 1)]
     assert len(leaves(root)) == 2
 
 
-def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("the sun is up", subject="ada")
-    sync(hf, root)
+    dm.memory.remember("the sun is up", subject="ada")
+    sync(dm, root)
     (path,) = (root / name for name in leaves(root))
     old = path.read_text()
     path.write_text(old.replace("subject: ada\n", "").replace("sun", "moon"))
-    sync(hf, root)
+    sync(dm, root)
     (path,) = (root / name for name in leaves(root))
     path.write_text(old.replace("sun", "star"))  # as with `git checkout`
     for _ in range(3):
-        last = sync(hf, root)
+        last = sync(dm, root)
     assert not last.changed
     fresh = tmp_path / "fresh"
-    sync(hf, fresh)
+    sync(dm, fresh)
     assert leaves(root) == leaves(fresh)
 
 
 @pytest.mark.parametrize("tags", ["", "tags: [mine]\n"], ids=["the same", "with more"])
-def test_a_copy_of_an_edited_file_is_told_or_goes(hf: holdfast.Holdfast, tmp_path: Path, tags: str) -> None:
+def test_a_copy_of_an_edited_file_is_told_or_goes(dm: duramen.Duramen, tmp_path: Path, tags: str) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("the sun is up")
-    sync(hf, root)
+    dm.memory.remember("the sun is up")
+    sync(dm, root)
     (path,) = (root / name for name in leaves(root))
     path.write_text(path.read_text().replace("sun", "moon"))
     copy = path.with_name("zz-copy.md")
     copy.write_text(path.read_text().replace("kind: fact\n", f"kind: fact\n{tags}"))
-    done = sync(hf, root)
+    done = sync(dm, root)
     assert [one.path for one in done.left] == ([str(copy.relative_to(root))] if tags else [])
     assert copy.exists() == bool(tags)
-    assert told(hf) == [("the moon is up", None, 1)]
+    assert told(dm) == [("the moon is up", None, 1)]
 
 
 @pytest.mark.parametrize("bare", [False, True], ids=["without id", "without any field"])
-def test_a_file_that_is_written_anew_without_its_id_is_an_edit(
-    hf: holdfast.Holdfast, tmp_path: Path, bare: bool
-) -> None:
+def test_a_file_that_is_written_anew_without_its_id_is_an_edit(dm: duramen.Duramen, tmp_path: Path, bare: bool) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("Ada drinks tea", subject="ada", key="drink")
-    sync(hf, root)
+    dm.memory.remember("Ada drinks tea", subject="ada", key="drink")
+    sync(dm, root)
     (path,) = (root / name for name in leaves(root))
     kept = "" if bare else "---\nsubject: ada\nkey: drink\n---\n"
     path.write_text(f"{kept}Ada drinks coffee\n")
-    sync(hf, root)
-    assert told(hf) == [("Ada drinks coffee", "ada", 1)], "above all, nobody else is told"
-    assert not sync(hf, root).changed
+    sync(dm, root)
+    assert told(dm) == [("Ada drinks coffee", "ada", 1)], "above all, nobody else is told"
+    assert not sync(dm, root).changed
     assert ["id: " in text for text in leaves(root).values()] == [True]
 
 
-def test_two_new_files_that_say_the_same_become_one(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_two_new_files_that_say_the_same_become_one(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    sync(hf, root)
+    sync(dm, root)
     (root / FACTS).mkdir(parents=True, exist_ok=True)
     for name in ("one.md", "two.md"):
         (root / FACTS / name).write_text("the key lies under the mat\n")
-    sync(hf, root)
-    assert not sync(hf, root).changed
+    sync(dm, root)
+    assert not sync(dm, root).changed
     assert ["id: " in text for text in leaves(root).values()] == [True]
 
 
-def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("one")
-    hf.memory.remember("two")
-    sync(hf, root)
+    dm.memory.remember("one")
+    dm.memory.remember("two")
+    sync(dm, root)
     knowledge = root / "workspace/default/knowledge"
     shutil.move(knowledge, tmp_path / "elsewhere")
     knowledge.symlink_to(tmp_path / "elsewhere")
     (root / "preference").mkdir(exist_ok=True)
     (root / "preference" / "new.md").write_text("likes biscuits\n")
-    done = sync(hf, root)
+    done = sync(dm, root)
     assert [one.what for one in done.taken] == ["added"]
     assert done.left
-    assert [content for content, *_ in told(hf)] == ["likes biscuits", "one", "two"]
+    assert [content for content, *_ in told(dm)] == ["likes biscuits", "one", "two"]
 
 
 @pytest.mark.parametrize("what", ["bytes", "link", "folder"])
-def test_a_persona_that_cannot_be_read_stops_nothing(hf: holdfast.Holdfast, tmp_path: Path, what: str) -> None:
+def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_path: Path, what: str) -> None:
     root = tmp_path / "files"
-    hf.memory.proposals.make("Be kind.", kind="soul", accepted=True)
-    sync(hf, root)
+    dm.memory.proposals.make("Be kind.", kind="soul", accepted=True)
+    sync(dm, root)
     soul = root / "SOUL.md"
     soul.unlink()
     if what == "bytes":
@@ -143,50 +141,50 @@ def test_a_persona_that_cannot_be_read_stops_nothing(hf: holdfast.Holdfast, tmp_
         soul.symlink_to("/etc/hostname")
     else:
         soul.mkdir()
-    hf.memory.remember("one")
-    done = sync(hf, root)
+    dm.memory.remember("one")
+    done = sync(dm, root)
     assert len(leaves(root)) == 1
     assert "SOUL.md" in {one.path for one in done.left}
-    assert not sync(hf, root).written
+    assert not sync(dm, root).written
 
 
-def test_what_cannot_stand_in_a_file_stops_no_other(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_what_cannot_stand_in_a_file_stops_no_other(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("odd", metadata={"front": {"x": b"bytes"}})
-    hf.memory.remember("even")
-    done = sync(hf, root)
+    dm.memory.remember("odd", metadata={"front": {"x": b"bytes"}})
+    dm.memory.remember("even")
+    done = sync(dm, root)
     assert [one.reason for one in done.left] == ["a field of a file cannot be a bytes"]
     assert len(leaves(root)) == 1
 
 
 def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
     root, store, backup = tmp_path / "files", tmp_path / "agent.db", tmp_path / "backup.db"
-    with holdfast.open(store, embedder="none") as hf:
-        hf.memory.remember("before")
+    with duramen.open(store, embedder="none") as dm:
+        dm.memory.remember("before")
     shutil.copy(store, backup)
-    with holdfast.open(store, embedder="none") as hf:
-        hf.memory.remember("lost with the disk")
-        hf.memory.remember("lost, too")
-        sync(hf, root)
+    with duramen.open(store, embedder="none") as dm:
+        dm.memory.remember("lost with the disk")
+        dm.memory.remember("lost, too")
+        sync(dm, root)
     for path in tmp_path.glob("agent.db*"):
         path.unlink()
     os.rename(backup, store)
-    with holdfast.open(store, embedder="none") as hf:
-        hf.memory.remember("after the restore")
-        sync(hf, root)
-        done = sync(hf, root)
+    with duramen.open(store, embedder="none") as dm:
+        dm.memory.remember("after the restore")
+        sync(dm, root)
+        done = sync(dm, root)
     texts = " ".join(leaves(root).values())
     assert "after the restore" in texts
     assert "lost, too" in texts, "the file is all that is left of it"
     assert len(done.left) == 2, "and somebody is told"
 
 
-def test_a_broken_file_of_somebody_erased_goes_too(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_a_broken_file_of_somebody_erased_goes_too(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
-    hf.memory.remember("Ada drinks tea", subject="ada")
-    sync(hf, root)
+    dm.memory.remember("Ada drinks tea", subject="ada")
+    sync(dm, root)
     (path,) = (root / name for name in leaves(root))
     path.write_text("---\nid: [\n" + path.read_text())
-    hf.erase("ada")
-    sync(hf, root)
+    dm.erase("ada")
+    sync(dm, root)
     assert [path for path in root.rglob("*") if path.is_file() and b"Ada" in path.read_bytes()] == []

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
-from holdfast.files.boundary import MAX_BYTES, Folder
-from holdfast.files.drafts import Draft
-from holdfast.files.naming import fold, folder_name, leaf_name, slug
-from holdfast.files.paths import Area, place
+from duramen.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
+from duramen.files.boundary import MAX_BYTES, Folder
+from duramen.files.drafts import Draft
+from duramen.files.naming import fold, folder_name, leaf_name, slug
+from duramen.files.paths import Area, place
 
 pytestmark = pytest.mark.promise("F5", "F7")
 
@@ -228,7 +228,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def litter(folder: Folder) -> list[str]:
-    return [str(path) for path in Path(folder.root).rglob("*.holdfast-draft")]
+    return [str(path) for path in Path(folder.root).rglob("*.duramen-draft")]
 
 
 def test_what_was_written_is_read_and_only_changes_touch_the_file(folder: Folder) -> None:
@@ -466,7 +466,7 @@ def test_what_the_system_says_has_a_hint(folder: Folder, monkeypatch: pytest.Mon
 
 KILLED = """
 import os, signal, sys
-from holdfast.files import boundary, drafts
+from duramen.files import boundary, drafts
 calls = 0
 def dying(self, was=getattr(drafts.Draft, sys.argv[2])):
     global calls
@@ -496,7 +496,7 @@ def test_a_killed_writer_leaves_old_or_new_and_its_litter_is_swept(moment: str, 
 
 LIVE = """
 import sys
-from holdfast.files import boundary, drafts
+from duramen.files import boundary, drafts
 def waiting(self, was=drafts.Draft.publish):
     print("ready", flush=True)
     sys.stdin.readline()
@@ -524,8 +524,8 @@ def test_the_draft_of_a_live_writer_is_not_swept(folder: Folder) -> None:
 
 def test_what_only_looks_like_litter_is_left_alone(folder: Folder, outside: Path) -> None:
     Path(folder.root, "preference").mkdir()
-    Path(folder.root, "preference/.a.md.0123abcd.holdfast-draft").symlink_to(outside / "seat.md")
-    Path(folder.root, "preference/draft.holdfast-draft").write_text("somebody's")
+    Path(folder.root, "preference/.a.md.0123abcd.duramen-draft").symlink_to(outside / "seat.md")
+    Path(folder.root, "preference/draft.duramen-draft").write_text("somebody's")
     assert folder.sweep() == 0
     assert len(litter(folder)) == 2
     assert (outside / "seat.md").read_text() == "SECRET"

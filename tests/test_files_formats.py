@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import BoundaryRefused, InvalidInput
-from holdfast.files.formats import FORMATS, Note, format_named
-from holdfast.files.formats.basicmemory import NoteRelation, Observation, observations, relations
-from holdfast.files.formats.folders import export_folder, import_folder
-from holdfast.files.formats.notes import Role, is_safe
+from duramen.errors import BoundaryRefused, InvalidInput
+from duramen.files.formats import FORMATS, Note, format_named
+from duramen.files.formats.basicmemory import NoteRelation, Observation, observations, relations
+from duramen.files.formats.folders import export_folder, import_folder
+from duramen.files.formats.notes import Role, is_safe
 
 pytestmark = pytest.mark.promise("F9")
 

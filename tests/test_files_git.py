@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import BoundaryRefused, CommitFailed, InvalidInput
-from holdfast.files.boundary import Folder
-from holdfast.files.git import commit
+from duramen.errors import BoundaryRefused, CommitFailed, InvalidInput
+from duramen.files.boundary import Folder
+from duramen.files.git import commit
 
 pytestmark = [
     pytest.mark.promise("F8"),

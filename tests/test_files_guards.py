@@ -11,30 +11,30 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.crashpoints import listen
+import duramen
+from duramen.crashpoints import listen
 
 FACTS = "workspace/default/knowledge/facts"
 
 
 @pytest.fixture
-def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(any_address, embedder="none") as one:
+def dm(any_address: str) -> Iterator[duramen.Duramen]:
+    with duramen.open(any_address, embedder="none") as one:
         yield one
 
 
-def remember(hf: holdfast.Holdfast, count: int) -> None:
+def remember(dm: duramen.Duramen, count: int) -> None:
     for number in range(count):
-        hf.memory.remember(f"Gate {number} opens at {number}:30")
-    hf.memory.remember("Use the back stairs", kind="blocker")
+        dm.memory.remember(f"Gate {number} opens at {number}:30")
+    dm.memory.remember("Use the back stairs", kind="blocker")
 
 
 @pytest.mark.promise("F2", "F4")
 def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
-    hf: holdfast.Holdfast, tmp_path: Path
+    dm: duramen.Duramen, tmp_path: Path
 ) -> None:
-    remember(hf, 12)
-    with hf.files(tmp_path / "m") as files:
+    remember(dm, 12)
+    with dm.files(tmp_path / "m") as files:
         files.sync()
         shutil.move(tmp_path / "m" / FACTS, tmp_path / "away")
         for _ in range(2):
@@ -43,8 +43,8 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
             assert (left.path, done.taken, done.removed) == (FACTS, (), ())
             assert "12 of its files are missing at once" in left.reason
             assert "--deletions" in left.reason
-        assert len(list(hf.memory.list())) == 13
-        hf.memory.remember("Somebody else goes on meanwhile")
+        assert len(list(dm.memory.list())) == 13
+        dm.memory.remember("Somebody else goes on meanwhile")
         assert files.sync().written, "nothing else is held up"
         for path in (tmp_path / "away").iterdir():
             shutil.move(path, tmp_path / "m" / FACTS / path.name)
@@ -54,14 +54,14 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
         assert files.sync().left
         done = files.sync(deletions=True)
         assert [one.what for one in done.taken] == ["deleted"] * 13
-        assert [one.content for one in hf.memory.list()] == ["Use the back stairs"]
+        assert [one.content for one in dm.memory.list()] == ["Use the back stairs"]
         assert not files.sync().left
 
 
 @pytest.mark.promise("F4")
-def test_what_is_missing_is_written_again_where_the_index_is_gone_too(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    remember(hf, 12)
-    with hf.files(tmp_path / "m") as files:
+def test_what_is_missing_is_written_again_where_the_index_is_gone_too(dm: duramen.Duramen, tmp_path: Path) -> None:
+    remember(dm, 12)
+    with dm.files(tmp_path / "m") as files:
         files.sync()
         before = {path.name: path.read_bytes() for path in (tmp_path / "m" / FACTS).iterdir()}
         shutil.rmtree(tmp_path / "m" / FACTS)
@@ -73,9 +73,9 @@ def test_what_is_missing_is_written_again_where_the_index_is_gone_too(hf: holdfa
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize(("count", "deleted"), [(12, 9), (60, 11)])
-def test_some_deletions_by_hand_are_taken(hf: holdfast.Holdfast, tmp_path: Path, count: int, deleted: int) -> None:
-    remember(hf, count)
-    with hf.files(tmp_path / "m") as files:
+def test_some_deletions_by_hand_are_taken(dm: duramen.Duramen, tmp_path: Path, count: int, deleted: int) -> None:
+    remember(dm, count)
+    with dm.files(tmp_path / "m") as files:
         files.sync()
         for path in sorted((tmp_path / "m" / FACTS).iterdir())[:deleted]:
             path.unlink()
@@ -84,15 +84,15 @@ def test_some_deletions_by_hand_are_taken(hf: holdfast.Holdfast, tmp_path: Path,
 
 
 @pytest.mark.promise("F2")
-def test_files_that_were_moved_are_not_missing(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    remember(hf, 12)
-    with hf.files(tmp_path / "m") as files:
+def test_files_that_were_moved_are_not_missing(dm: duramen.Duramen, tmp_path: Path) -> None:
+    remember(dm, 12)
+    with dm.files(tmp_path / "m") as files:
         files.sync()
         for path in (tmp_path / "m" / FACTS).iterdir():
             path.rename(path.with_name(f"moved-{path.name}"))
         done = files.sync()
         assert ({one.what for one in done.taken}, done.left) == ({"edited"}, ())
-        assert len(list(hf.memory.list())) == 13
+        assert len(list(dm.memory.list())) == 13
 
 
 @pytest.mark.promise("F2", "F5")
@@ -104,47 +104,47 @@ def test_files_that_were_moved_are_not_missing(hf: holdfast.Holdfast, tmp_path: 
         ("preference/tea.md", "Ada prefers tea\n"),
     ],
 )
-def test_a_new_file_counts_once_whatever_dies(hf: holdfast.Holdfast, tmp_path: Path, name: str, text: str) -> None:
+def test_a_new_file_counts_once_whatever_dies(dm: duramen.Duramen, tmp_path: Path, name: str, text: str) -> None:
     def die(point: str) -> None:
         if point == "files.taken":
             raise KeyboardInterrupt
 
     root = tmp_path / "m"
     path = root / name if name.startswith("preference") else root / "workspace/default/knowledge" / name
-    with hf.files(root) as files:
+    with dm.files(root) as files:
         files.sync()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     for _ in range(3):
         listen(die)
         try:
-            with hf.files(root) as files, pytest.raises(KeyboardInterrupt):
+            with dm.files(root) as files, pytest.raises(KeyboardInterrupt):
                 files.sync()
         finally:
             listen(None)
-    with hf.files(root) as files:
+    with dm.files(root) as files:
         files.sync()
-        (memory,) = hf.memory.list()
+        (memory,) = dm.memory.list()
         assert memory.times == 1
-        assert len(hf.memory.history(memory.id)) == 1
+        assert len(dm.memory.history(memory.id)) == 1
         assert not files.sync().changed
         assert path.exists()
 
 
 @pytest.mark.promise("F2")
-def test_a_file_that_says_what_is_known_confirms_it(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    hf.memory.remember("The lot closes at 20:00")
-    with hf.files(tmp_path / "m") as files:
+def test_a_file_that_says_what_is_known_confirms_it(dm: duramen.Duramen, tmp_path: Path) -> None:
+    dm.memory.remember("The lot closes at 20:00")
+    with dm.files(tmp_path / "m") as files:
         files.sync()
         (tmp_path / "m" / FACTS / "again.md").write_text("The lot closes at 20:00\n")
         files.sync()
-        (memory,) = hf.memory.list()
+        (memory,) = dm.memory.list()
         assert memory.times == 2
 
 
-def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    hf.memory.remember("The lot closes at 20:00")
-    with hf.files(tmp_path / "m") as files:
+def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(dm: duramen.Duramen, tmp_path: Path) -> None:
+    dm.memory.remember("The lot closes at 20:00")
+    with dm.files(tmp_path / "m") as files:
         seen = []
         for done in files.watch(0.05, timeout=1.0):
             seen.append(done)
@@ -155,11 +155,11 @@ def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(hf: holdfas
 @pytest.mark.promise("F2")
 def test_deletions_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
     store, folder = str(tmp_path / "agent.db"), tmp_path / "m"
-    with holdfast.open(store, embedder="none") as hf:
-        remember(hf, 12)
+    with duramen.open(store, embedder="none") as dm:
+        remember(dm, 12)
 
     def sync(*more: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "holdfast.cli.app", "sync", str(folder), "--store", store, *more]
+        command = [sys.executable, "-m", "duramen.cli.app", "sync", str(folder), "--store", store, *more]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert sync().returncode == 0
@@ -169,23 +169,23 @@ def test_deletions_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
     assert sync("--deletions", "--watch").returncode == 2
     done = sync("--deletions")
     assert (done.returncode, done.stdout.count("deleted")) == (0, 12)
-    with holdfast.open(store, embedder="none") as hf:
-        assert [one.content for one in hf.memory.list()] == ["Use the back stairs"]
+    with duramen.open(store, embedder="none") as dm:
+        assert [one.content for one in dm.memory.list()] == ["Use the back stairs"]
     began = time.monotonic()
     assert sync("--watch", "--timeout", "0.2").returncode == 0
     assert time.monotonic() - began < 50, "it ends"
 
 
-def test_progress_is_told_from_the_beginning_to_the_end(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_progress_is_told_from_the_beginning_to_the_end(dm: duramen.Duramen, tmp_path: Path) -> None:
     told: dict[str, list[tuple[int, int]]] = {}
 
     def shown(what: str, done: int, total: int) -> None:
         told.setdefault(what, []).append((done, total))
 
-    remember(hf, 3)
+    remember(dm, 3)
     (tmp_path / "in.jsonl").write_text('{"text": "The lot is green"}\n{"text": "The lot is wide"}\n')
-    hf.memory.import_from(tmp_path / "in.jsonl", "jsonl", progress=shown)
-    with hf.files(tmp_path / "m") as files:
+    dm.memory.import_from(tmp_path / "in.jsonl", "jsonl", progress=shown)
+    with dm.files(tmp_path / "m") as files:
         files.sync(progress=shown)
         for name in ("one", "two"):
             (tmp_path / "m" / FACTS / f"{name}.md").write_text(f"The {name} is at 7:30\n")

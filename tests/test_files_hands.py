@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Files
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Files
+from duramen.testing.clock import FakeClock
 
 FACTS = "workspace/default/knowledge/facts"
 
@@ -27,14 +27,14 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def hf(tmp_path: Path, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", embedder="none", clock=clock) as opened:
+def dm(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with duramen.open(tmp_path / "agent.db", embedder="none", clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
-def files(hf: holdfast.Holdfast, tmp_path: Path) -> Iterator[Files]:
-    with hf.files(tmp_path / "m") as opened:
+def files(dm: duramen.Duramen, tmp_path: Path) -> Iterator[Files]:
+    with dm.files(tmp_path / "m") as opened:
         yield opened
 
 
@@ -42,8 +42,8 @@ def leaves(files: Files, folder: str = FACTS) -> list[Path]:
     return sorted((Path(files.root) / folder).glob("*.md"))
 
 
-def contents(hf: holdfast.Holdfast) -> list[str]:
-    return sorted(one.content for one in hf.memory.list(everyone=True))
+def contents(dm: duramen.Duramen) -> list[str]:
+    return sorted(one.content for one in dm.memory.list(everyone=True))
 
 
 def changed(path: Path, old: str, new: str) -> None:
@@ -56,11 +56,11 @@ def changed(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.promise("F1")
-def test_the_front_matter_has_every_field(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember(
+def test_the_front_matter_has_every_field(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember(
         "The refund window is 30 days\n\nSince May.", metadata={"tags": ["shop"], "evidence": ["the contract"]}
     )
-    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
     files.sync()
     (path,) = leaves(files)
     front = path.read_text().split("---\n")[1]
@@ -75,24 +75,24 @@ def test_the_front_matter_has_every_field(hf: holdfast.Holdfast, files: Files) -
 
 
 @pytest.mark.promise("F1", "K4")
-def test_what_a_proposal_rested_on_is_in_the_leaf(hf: holdfast.Holdfast, files: Files) -> None:
-    (proposal,) = hf.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada").proposed
-    hf.memory.proposals.accept(proposal.id, actor="ada")
+def test_what_a_proposal_rested_on_is_in_the_leaf(dm: duramen.Duramen, files: Files) -> None:
+    (proposal,) = dm.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada").proposed
+    dm.memory.proposals.accept(proposal.id, actor="ada")
     files.sync()
     (path,) = leaves(files, "preference")
     assert "## Evidence\n\n- I prefer aisle seats." in path.read_text()
 
 
 @pytest.mark.promise("F2")
-def test_an_edit_keeps_what_it_does_not_touch(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
+def test_an_edit_keeps_what_it_does_not_touch(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
     end = dt.datetime(2031, 1, 1, tzinfo=dt.UTC)
-    hf.memory.remember("Ada is on call", subject="ada", scope="workspace", valid_to=end, speaker="bo", importance=0.9)
-    hf.memory.remember("The sale runs", ttl=3600)
+    dm.memory.remember("Ada is on call", subject="ada", scope="workspace", valid_to=end, speaker="bo", importance=0.9)
+    dm.memory.remember("The sale runs", ttl=3600)
     files.sync()
     for path in leaves(files):
         path.write_text(path.read_text().replace("is on call", "is on call at night").replace("runs", "runs well"))
     files.sync()
-    ada, sale = (next(one for one in hf.memory.list() if word in one.content) for word in ("night", "well"))
+    ada, sale = (next(one for one in dm.memory.list() if word in one.content) for word in ("night", "well"))
     assert (ada.scope, ada.subject, ada.valid_to, ada.speaker, ada.importance) == ("workspace", "ada", end, "bo", 0.9)
     assert sale.expires is not None
     clock.advance(4000)
@@ -101,8 +101,8 @@ def test_an_edit_keeps_what_it_does_not_touch(hf: holdfast.Holdfast, files: File
 
 
 @pytest.mark.promise("F2")
-def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days")
+def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = leaves(files)
     changed(path, "\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
@@ -113,29 +113,29 @@ def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(hf: holdfa
     path.write_text(path.read_text().replace("is 45 days", "is 60 days"))
     files.sync()
     assert "summary: Refunds in short" in path.read_text()
-    assert contents(hf) == ["The refund window is 60 days"]
+    assert contents(dm) == ["The refund window is 60 days"]
     assert "- Refunds in short" in (Path(files.root) / "workspace/default/MEMORY.md").read_text()
 
 
 @pytest.mark.promise("F2", "K1")
-def test_a_later_time_of_verification_verifies(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
-    hf.memory.remember("The manual is at example.org", kind="reference")
+def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
+    dm.memory.remember("The manual is at example.org", kind="reference")
     files.sync()
     clock.advance(20 * 86_400)
-    assert hf.memory.recall("manual").hits[0].note
+    assert dm.memory.recall("manual").hits[0].note
     (path,) = leaves(files, "workspace/default/knowledge/reference")
     lines = path.read_text().split("\n")
     path.write_text("\n".join("verified: 9997-01-01" if one.startswith("verified") else one for one in lines))
     assert [one.what for one in files.sync().taken] == ["verified"]
-    assert not hf.memory.recall("manual").hits[0].note
+    assert not dm.memory.recall("manual").hits[0].note
     assert "9997" not in path.read_text()
-    assert next(iter(hf.session("@memory").events(backwards=True))).actor == "human"
+    assert next(iter(dm.session("@memory").events(backwards=True))).actor == "human"
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2", "P2")
-def test_all_of_a_procedure_can_be_edited(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.procedures.save("deploy", ["Build it", "Ship it"], standing=True)
+def test_all_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.procedures.save("deploy", ["Build it", "Ship it"], standing=True)
     files.sync()
     (path,) = leaves(files, "workspace/default/knowledge/procedures")
     changed(path, "policy:", "tags: [ops]\npolicy:")
@@ -146,22 +146,22 @@ def test_all_of_a_procedure_can_be_edited(hf: holdfast.Holdfast, files: Files) -
     assert "tags: [ops]" in text
     assert "Only on weekdays.\n\n## Steps" in text
     assert "- the runbook" in text
-    (way,) = hf.memory.procedures.list()
+    (way,) = dm.memory.procedures.list()
     assert (way.version, way.steps, way.standing) == (2, ("Build it", "Ship it"), True)
     assert not files.sync().changed
     changed(path, "Only on weekdays.\n\n", "")
     files.sync()
     assert "weekdays" not in path.read_text()
-    assert hf.memory.procedures.list()[0].version == 3
+    assert dm.memory.procedures.list()[0].version == 3
 
 
-def test_steps_without_a_title_are_named_after_the_file(hf: holdfast.Holdfast, files: Files) -> None:
+def test_steps_without_a_title_are_named_after_the_file(dm: duramen.Duramen, files: Files) -> None:
     files.sync()
     folder = Path(files.root) / "workspace/default/knowledge/procedures"
     folder.mkdir(parents=True)
     (folder / "close-the-till.md").write_text("## Steps\n\n1. Count\n2. Sign\n")
     files.sync()
-    assert [(one.name, one.steps) for one in hf.memory.procedures.list()] == [("close-the-till", ("Count", "Sign"))]
+    assert [(one.name, one.steps) for one in dm.memory.procedures.list()] == [("close-the-till", ("Count", "Sign"))]
     assert not files.sync().changed
 
 
@@ -170,37 +170,37 @@ def test_steps_without_a_title_are_named_after_the_file(hf: holdfast.Holdfast, f
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("key", [None, "staging host"])
-def test_a_renamed_leaf_stays_where_somebody_put_it(hf: holdfast.Holdfast, files: Files, key: str | None) -> None:
-    memory = hf.memory.remember("The staging host is db-7", key=key)
+def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: Files, key: str | None) -> None:
+    memory = dm.memory.remember("The staging host is db-7", key=key)
     files.sync()
     (path,) = leaves(files)
     path.rename(path.parent / "my own name.md")
     done = files.sync()
     assert [one.what for one in done.taken] == ["edited"]
     assert [one.name for one in leaves(files)] == ["my own name.md"]
-    assert [one.id for one in hf.memory.list()] == [memory.id]
+    assert [one.id for one in dm.memory.list()] == [memory.id]
     assert not files.sync().changed
     assert "my%20own%20name.md" in (Path(files.root) / "workspace/default/MEMORY.md").read_text()
 
 
 @pytest.mark.promise("F2")
-def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("Deploys to prod are denied")
+def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("Deploys to prod are denied")
     files.sync()
     (path,) = leaves(files)
     target = Path(files.root) / "workspace/default/knowledge/blockers" / path.name
     target.parent.mkdir()
     path.rename(target)
     files.sync()
-    assert [one.kind for one in hf.memory.list()] == ["blocker"]
+    assert [one.kind for one in dm.memory.list()] == ["blocker"]
     assert leaves(files) == []
     assert "kind: blocker" in target.read_text()
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
-def test_a_copied_leaf_is_reported_until_it_has_no_id(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days")
+def test_a_copied_leaf_is_reported_until_it_has_no_id(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = leaves(files)
     copy = path.parent / "copy.md"
@@ -210,12 +210,12 @@ def test_a_copied_leaf_is_reported_until_it_has_no_id(hf: holdfast.Holdfast, fil
         assert "a copy of" in left.reason
     copy.write_text("\n".join(line for line in copy.read_text().split("\n") if not line.startswith("id:")))
     assert files.sync().left == ()
-    assert contents(hf) == ["The refund window is 30 days", "The refund window is 90 days"]
+    assert contents(dm) == ["The refund window is 30 days", "The refund window is 90 days"]
 
 
 @pytest.mark.promise("F2")
-def test_an_editor_that_moves_the_file_away_first_deletes_nothing(hf: holdfast.Holdfast, files: Files) -> None:
-    memory = hf.memory.remember("The refund window is 30 days")
+def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Duramen, files: Files) -> None:
+    memory = dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = leaves(files)
     text = path.read_text()
@@ -225,11 +225,11 @@ def test_an_editor_that_moves_the_file_away_first_deletes_nothing(hf: holdfast.H
     done = files.sync()
     saved.join()
     assert done.taken == ()
-    assert hf.memory.get(memory.id).current
+    assert dm.memory.get(memory.id).current
     for litter in (f".{path.name}.swp", f".#{path.name}", "4913", f"#{path.name}#"):
         (path.parent / litter).write_text("litter")
     assert files.sync().left == ()
-    assert contents(hf) == ["The refund window is 30 days"]
+    assert contents(dm) == ["The refund window is 30 days"]
 
 
 @pytest.mark.promise("F2")
@@ -242,13 +242,13 @@ def test_an_editor_that_moves_the_file_away_first_deletes_nothing(hf: holdfast.H
         (b"x" * 5_000_000, "x" * 5_000_000),
     ],
 )
-def test_whatever_an_editor_saves_is_taken_in(hf: holdfast.Holdfast, files: Files, made: bytes, kept: str) -> None:
+def test_whatever_an_editor_saves_is_taken_in(dm: duramen.Duramen, files: Files, made: bytes, kept: str) -> None:
     files.sync()
     path = Path(files.root) / FACTS / "note.md"
     path.parent.mkdir(parents=True)
     path.write_bytes(made)
     assert files.sync().left == ()
-    assert contents(hf) == [kept]
+    assert contents(dm) == [kept]
     assert not files.sync().changed
 
 
@@ -256,19 +256,19 @@ def test_whatever_an_editor_saves_is_taken_in(hf: holdfast.Holdfast, files: File
 @pytest.mark.parametrize(
     "made", [b"\xff\xfe\x00binary", b"---\nkind: fact\n", b"", b"<<<<<<< ours\na\n", b"y" * 9_000_000]
 )
-def test_what_is_no_leaf_is_reported_and_left_alone(hf: holdfast.Holdfast, files: Files, made: bytes) -> None:
+def test_what_is_no_leaf_is_reported_and_left_alone(dm: duramen.Duramen, files: Files, made: bytes) -> None:
     files.sync()
     path = Path(files.root) / FACTS / "note.md"
     path.parent.mkdir(parents=True)
     path.write_bytes(made)
     for _ in range(2):
         assert [one.path for one in files.sync().left] == [f"{FACTS}/note.md"]
-    assert contents(hf) == []
+    assert contents(dm) == []
     assert path.read_bytes() == made
 
 
 @pytest.mark.promise("F7")
-def test_odd_names(hf: holdfast.Holdfast, files: Files) -> None:
+def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
     files.sync()
     folder = Path(files.root) / FACTS
     folder.mkdir(parents=True)
@@ -276,9 +276,9 @@ def test_odd_names(hf: holdfast.Holdfast, files: Files) -> None:
         (folder / name).write_text(f"Something about {name!r}")
     left = {one.path.rpartition("/")[2] for one in files.sync().left}
     assert left == {"CON.md", "a\\b.md", "tea.md", "%2e%2e.md"}
-    assert len(contents(hf)) == 2
-    hf.memory.remember("A long one", title="ä" * 300)
-    hf.memory.remember("Reserved", title="NUL")
+    assert len(contents(dm)) == 2
+    dm.memory.remember("A long one", title="ä" * 300)
+    dm.memory.remember("Reserved", title="NUL")
     assert {one.path.rpartition("/")[2] for one in files.sync().left} == left
     assert len(leaves(files)) == 8
 
@@ -287,15 +287,15 @@ def test_odd_names(hf: holdfast.Holdfast, files: Files) -> None:
 
 
 @pytest.mark.promise("F2", "F6")
-def test_lines_that_people_add_to_indexes_and_logs_stay(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days", key="refund")
+def test_lines_that_people_add_to_indexes_and_logs_stay(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days", key="refund")
     files.sync()
     (day,) = leaves(files, "memory")
     index = Path(files.root) / "workspace/default/MEMORY.md"
     for path in (day, index):
         path.write_text(path.read_text() + "\n## Mine\n- a line of my own\n")
     for number in (45, 60):
-        hf.memory.remember(f"The refund window is {number} days", key="refund")
+        dm.memory.remember(f"The refund window is {number} days", key="refund")
         files.sync()
         for path in (day, index):
             assert path.read_text().count("## Mine\n- a line of my own\n") == 1
@@ -308,16 +308,16 @@ def test_lines_that_people_add_to_indexes_and_logs_stay(hf: holdfast.Holdfast, f
 
 
 @pytest.mark.promise("G3")
-def test_erasing_a_person_reaches_files_logs_and_the_manifest(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
-    hf.memory.remember("Zanzibarella prefers tea", kind="preference", subject="ada")
-    hf.memory.proposals.make("Zanzibarella likes trains", subject="ada")
+def test_erasing_a_person_reaches_files_logs_and_the_manifest(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
+    dm.memory.remember("Zanzibarella prefers tea", kind="preference", subject="ada")
+    dm.memory.proposals.make("Zanzibarella likes trains", subject="ada")
     files.sync()
-    hf.memory.remember("Zanzibarella has a dog", kind="identity", subject="ada")
+    dm.memory.remember("Zanzibarella has a dog", kind="identity", subject="ada")
     files.sync()
     (tea,) = leaves(files, "preference")
     tea.write_text(tea.read_text() + "\nZanzibarella drinks it black.\n")
-    hf.erase("ada")
+    dm.erase("ada")
     files.sync()
     for path in Path(files.root).rglob("*"):
         if path.is_file():
@@ -331,12 +331,12 @@ def test_erasing_a_person_reaches_files_logs_and_the_manifest(hf: holdfast.Holdf
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("told", [True, False])
 def test_a_watch_takes_in_what_hands_do(
-    hf: holdfast.Holdfast, files: Files, told: bool, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, files: Files, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
-        monkeypatch.setattr("holdfast.files.lookout._LOCAL", set())
-        files = hf.files(Path(files.root))
-    hf.memory.remember("The refund window is 30 days")
+        monkeypatch.setattr("duramen.files.lookout._LOCAL", set())
+        files = dm.files(Path(files.root))
+    dm.memory.remember("The refund window is 30 days")
     watch = files.watch(0.05)
     next(watch)
     (path,) = leaves(files)
@@ -344,31 +344,31 @@ def test_a_watch_takes_in_what_hands_do(
     assert [one.what for one in next(watch).taken] == ["edited"]
     (path.parent / "parking.md").write_text("The lot closes at 20:00")
     assert [one.what for one in next(watch).taken] == ["added"]
-    hf.memory.remember("Said by the agent")
+    dm.memory.remember("Said by the agent")
     assert any("said-by-the-agent" in one for one in next(watch).written)
     path.unlink()
     assert [one.what for one in next(watch).taken] == ["deleted"]
-    assert contents(hf) == ["Said by the agent", "The lot closes at 20:00"]
+    assert contents(dm) == ["Said by the agent", "The lot closes at 20:00"]
     for name in os.listdir(path.parent):
         (path.parent / name).unlink()
     path.parent.rmdir()
     assert {one.what for one in next(watch).taken} == {"deleted"}
-    assert contents(hf) == []
-    assert {one.actor for one in hf.session("@memory").events(types="memory.retired")} == {"human"}
+    assert contents(dm) == []
+    assert {one.actor for one in dm.session("@memory").events(types="memory.retired")} == {"human"}
 
 
 @pytest.mark.promise("F2")
 def test_the_async_face_syncs_and_watches(tmp_path: Path) -> None:
     async def walk() -> list[str]:
-        async with await holdfast.aopen(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
-            await hf.memory.remember("The refund window is 30 days")
+        async with await duramen.aopen(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
+            await dm.memory.remember("The refund window is 30 days")
             await files.sync()
             (path,) = (tmp_path / "m" / FACTS).glob("*.md")
             changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
             async for done in files.watch(0.05):
                 assert [one.what for one in done.taken] == ["edited"]
                 break
-            return [one.content async for one in hf.memory.list()]
+            return [one.content async for one in dm.memory.list()]
 
     assert asyncio.run(walk()) == ["The refund window is 45 days"]
 
@@ -379,10 +379,10 @@ def test_the_async_face_syncs_and_watches(tmp_path: Path) -> None:
 @pytest.mark.promise("F5")
 def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
     program = (
-        "import sys, holdfast\n"
-        "with holdfast.open(sys.argv[1], embedder='none') as hf, hf.files(sys.argv[2]) as files:\n"
+        "import sys, duramen\n"
+        "with duramen.open(sys.argv[1], embedder='none') as dm, dm.files(sys.argv[2]) as files:\n"
         "    for number in range(15):\n"
-        "        hf.memory.remember(f'{sys.argv[3]} closes at {number}')\n"
+        "        dm.memory.remember(f'{sys.argv[3]} closes at {number}')\n"
         "        assert files.sync().left == ()\n"
     )
     both = [
@@ -390,19 +390,19 @@ def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
         for name in ("The lot", "The shop")
     ]
     assert [one.wait(timeout=120) for one in both] == [0, 0]
-    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
+    with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         done = files.sync()
         assert not done.changed
         assert len(leaves(files)) == 30
-        assert len(contents(hf)) == 30
+        assert len(contents(dm)) == 30
         assert (Path(files.root) / "workspace/default/MEMORY.md").read_text().count("closes at") == 60
 
 
 @pytest.mark.promise("F5")
-def test_a_killed_sync_is_no_conflict(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
-    from holdfast.crashpoints import listen
+def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+    from duramen.crashpoints import listen
 
-    hf.memory.remember("The refund window is 30 days")
+    dm.memory.remember("The refund window is 30 days")
     files.sync()
     (path,) = leaves(files)
     changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
@@ -417,18 +417,18 @@ def test_a_killed_sync_is_no_conflict(hf: holdfast.Holdfast, files: Files, tmp_p
             files.sync()
     finally:
         listen(None)
-    with hf.files(tmp_path / "m") as again:
+    with dm.files(tmp_path / "m") as again:
         assert again.sync().conflicts == ()
-        (memory,) = hf.memory.list()
+        (memory,) = dm.memory.list()
         assert (memory.content, memory.times) == ("The refund window is 45 days", 1)
         assert "conflicts_with" not in memory.metadata
         assert not again.sync().changed
 
 
 KILLED = """
-import sys, holdfast
-from holdfast.testing.crash import die_at
-with holdfast.open(sys.argv[1], embedder="none") as hf, hf.files(sys.argv[2], git=True) as files:
+import sys, duramen
+from duramen.testing.crash import die_at
+with duramen.open(sys.argv[1], embedder="none") as dm, dm.files(sys.argv[2], git=True) as files:
     die_at(sys.argv[3], int(sys.argv[4]))
     files.sync()
 """
@@ -439,10 +439,10 @@ POINTS += ["files.taken", "files.drafted", "files.published", "files.written", "
 @pytest.mark.promise("F5", "F8")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
-    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m", git=True) as files:
+    with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m", git=True) as files:
         for text in ("The refund window is 30 days", "The staging host is db-7", "The lot closes at 20:00"):
-            hf.memory.remember(text)
-        hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+            dm.memory.remember(text)
+        dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
         files.sync()
         refund, lot = (next(one for one in leaves(files) if word in one.name) for word in ("refund", "lot"))
         changed(refund, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
@@ -450,20 +450,20 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: 
         changed(tea, "\nAda prefers tea", "\nAda prefers coffee")
         lot.unlink()
         (refund.parent / "new.md").write_text("The shop opens at 9")
-        hf.memory.remember("Said by the agent")
+        dm.memory.remember("Said by the agent")
     for visit in (1, 2):
         command = [sys.executable, "-c", KILLED, str(tmp_path / "a.db"), str(tmp_path / "m"), point, str(visit)]
         assert subprocess.run(command, timeout=60).returncode in (0, -9)
-    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m", git=True) as files:
+    with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m", git=True) as files:
         done = files.sync()
         assert (done.left, done.conflicts) == ((), ())
         assert not files.sync().changed
         expected = ["Ada prefers coffee", "Said by the agent", "The refund window is 45 days"]
-        assert contents(hf) == [*expected, "The shop opens at 9", "The staging host is db-7"]
+        assert contents(dm) == [*expected, "The shop opens at 9", "The staging host is db-7"]
         assert len(leaves(files)) == 4
         odd = [one.name for one in Path(files.root).rglob("*") if one.is_file() and ".git/" not in str(one)]
         assert {one for one in odd if not one.endswith(".md")} <= {"lock", "manifest", "manifest-changes"}
-        assert git(files, "status", "--porcelain") == "?? .holdfast/\n?? workspace/default/runtime/\n"
+        assert git(files, "status", "--porcelain") == "?? .duramen/\n?? workspace/default/runtime/\n"
 
 
 # -- git
@@ -474,40 +474,40 @@ def git(files: Files, *command: str) -> str:
 
 
 @pytest.mark.promise("F8")
-def test_what_a_hook_refused_is_committed_later(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    with hf.files(tmp_path / "m", git=True) as files:
+def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: Path) -> None:
+    with dm.files(tmp_path / "m", git=True) as files:
         subprocess.run(["git", "init", "-q", files.root], check=True)
         (tmp_path / "m/README.md").write_text("dirty and not ours\n")
         hook = tmp_path / "m/.git/hooks/pre-commit"
         hook.parent.mkdir(exist_ok=True)
         hook.write_text("#!/bin/sh\necho no commits on Mondays >&2\nexit 1\n")
         hook.chmod(0o755)
-        hf.memory.remember("The refund window is 30 days", actor="ada")
+        dm.memory.remember("The refund window is 30 days", actor="ada")
         done = files.sync()
         assert "no commits on Mondays" in done.left[0].reason
         assert done.commits == ()
         assert len(leaves(files)) == 1
         hook.unlink()
-    with hf.files(tmp_path / "m", git=True) as files:
+    with dm.files(tmp_path / "m", git=True) as files:
         assert len(files.sync().commits) == 2
         assert "fact: the-refund-window-is-30-days" in git(files, "log", "--format=%s")
         assert "Actor: ada" in git(files, "log", "--format=%b")
-        assert git(files, "status", "--porcelain") == "?? .holdfast/\n?? README.md\n?? workspace/default/runtime/\n"
+        assert git(files, "status", "--porcelain") == "?? .duramen/\n?? README.md\n?? workspace/default/runtime/\n"
         (path,) = leaves(files)
         path.unlink()
         done = files.sync()
         assert len(done.commits) == 2
-        (retired,) = hf.session("@memory").events(types="memory.retired")
+        (retired,) = dm.session("@memory").events(types="memory.retired")
         assert f"Event: @memory#{retired.position}" in git(files, "log", "-2", "--format=%B")
         assert "deleted (human)" in git(files, "log", "-2", "--format=%s")
 
 
 @pytest.mark.promise("F8")
 def test_without_git_the_files_are_written_all_the_same(
-    hf: holdfast.Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hf.memory.remember("The refund window is 30 days")
-    with hf.files(tmp_path / "m", git=True) as files:
+    dm.memory.remember("The refund window is 30 days")
+    with dm.files(tmp_path / "m", git=True) as files:
         monkeypatch.setenv("PATH", str(tmp_path))
         (left,) = files.sync().left
         assert "git cannot be started" in left.reason
@@ -518,36 +518,36 @@ def test_without_git_the_files_are_written_all_the_same(
 
 
 @pytest.mark.promise("F7", "G4")
-def test_without_a_manifest_the_folders_say_whose_it_is(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
-    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+def test_without_a_manifest_the_folders_say_whose_it_is(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+    dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
     files.sync()
-    subprocess.run(["rm", "-rf", str(Path(files.root) / ".holdfast")], check=True)
+    subprocess.run(["rm", "-rf", str(Path(files.root) / ".duramen")], check=True)
     with (
-        holdfast.open(tmp_path / "agent.db", embedder="none", workspace="other") as other,
+        duramen.open(tmp_path / "agent.db", embedder="none", workspace="other") as other,
         other.files(files.root) as theirs,
-        pytest.raises(holdfast.errors.InvalidInput, match="'default'"),
+        pytest.raises(duramen.errors.InvalidInput, match="'default'"),
     ):
         theirs.sync()
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F6")
-def test_agents_and_soul_are_in_the_prompt(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.proposals.make("You are Harbour.", kind="soul", accepted=True, actor="ada")
+def test_agents_and_soul_are_in_the_prompt(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.proposals.make("You are Harbour.", kind="soul", accepted=True, actor="ada")
     (Path(files.root) / "AGENTS.md").write_text("Answer in one line.\n")
     seen: list[str] = []
 
-    def model(context: holdfast.Context) -> str:
+    def model(context: duramen.Context) -> str:
         seen.append(context.anthropic()["system"])
         return "Yes."
 
-    hf.session("s").turn("Hello?", model=model, system="Today is Monday.", files=files)
+    dm.session("s").turn("Hello?", model=model, system="Today is Monday.", files=files)
     assert seen[0].startswith("You are Harbour.\n\nAnswer in one line.\n\nToday is Monday.")
 
 
-def test_a_progress_file_in_the_folder_is_the_session_s(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days")
-    session = hf.session("work")
+def test_a_progress_file_in_the_folder_is_the_session_s(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days")
+    session = dm.session("work")
     session.progress.keep_in(Path(files.root) / "PROGRESS.md").begin("Ship it", next_action="Build it")
     files.sync()
     assert "Build it" in (Path(files.root) / "PROGRESS.md").read_text()
@@ -558,17 +558,17 @@ def test_a_progress_file_in_the_folder_is_the_session_s(hf: holdfast.Holdfast, f
 
 
 @pytest.mark.promise("F2")
-def test_the_history_shows_what_was_there_before_each_edit(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days")
-    other = hf.memory.remember("The staging host is db-7", cause="somewhere#1")
+def test_the_history_shows_what_was_there_before_each_edit(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days")
+    other = dm.memory.remember("The staging host is db-7", cause="somewhere#1")
     for old, new in (("30 days", "45 days"), ("45 days", "60 days")):
         files.sync()
         (path,) = (one for one in leaves(files) if "refund" in one.name)
         changed(path, f"\nThe refund window is {old}", f"\nThe refund window is {new}")
     files.sync()
-    (memory,) = (one for one in hf.memory.list() if one.id != other.id)
-    said = [one.content for one in hf.memory.history(memory.id)]
+    (memory,) = (one for one in dm.memory.list() if one.id != other.id)
+    said = [one.content for one in dm.memory.history(memory.id)]
     assert said == [f"The refund window is {days} days" for days in (30, 45, 60)]
-    assert [one.content for one in hf.memory.history(other.id)] == ["The staging host is db-7"]
-    hf.memory.forget(hf.memory.history(memory.id)[1].id)
-    assert [one.content for one in hf.memory.history(memory.id)] == ["The refund window is 60 days"]
+    assert [one.content for one in dm.memory.history(other.id)] == ["The staging host is db-7"]
+    dm.memory.forget(dm.memory.history(memory.id)[1].id)
+    assert [one.content for one in dm.memory.history(memory.id)] == ["The refund window is 60 days"]

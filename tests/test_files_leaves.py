@@ -10,10 +10,10 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import FileMalformed, InvalidInput
-from holdfast.files import items
-from holdfast.files.frontmatter import split, written
-from holdfast.files.leaves import Leaf, parse, render
+from duramen.errors import FileMalformed, InvalidInput
+from duramen.files import items
+from duramen.files.frontmatter import split, written
+from duramen.files.leaves import Leaf, parse, render
 
 pytestmark = pytest.mark.promise("F1")
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Files
-from holdfast.crashpoints import listen
-from holdfast.errors import InvalidInput
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Files
+from duramen.crashpoints import listen
+from duramen.errors import InvalidInput
+from duramen.testing.clock import FakeClock
 
 OWN = "workspace/default"
 
@@ -28,14 +28,14 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def hf(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(any_address, embedder="none", clock=clock) as opened:
+def dm(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with duramen.open(any_address, embedder="none", clock=clock) as opened:
         yield opened
 
 
 @pytest.fixture
-def files(hf: holdfast.Holdfast, tmp_path: Path) -> Iterator[Files]:
-    with hf.files(tmp_path / "memory") as opened:
+def files(dm: duramen.Duramen, tmp_path: Path) -> Iterator[Files]:
+    with dm.files(tmp_path / "memory") as opened:
         yield opened
 
 
@@ -44,7 +44,7 @@ def tree(files: Files) -> dict[str, str]:
     found = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
-        if path.is_file() and not name.startswith((".holdfast", ".git")):
+        if path.is_file() and not name.startswith((".duramen", ".git")):
             found[name] = path.read_text(encoding="utf-8")
     return found
 
@@ -53,23 +53,23 @@ def leaves(files: Files, folder: str) -> list[Path]:
     return sorted((Path(files.root) / folder).glob("*.md"))
 
 
-def contents(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
-    return sorted(one.content for one in hf.memory.list(**{"everyone": True, **whose}))
+def contents(dm: duramen.Duramen, **whose: Any) -> list[str]:
+    return sorted(one.content for one in dm.memory.list(**{"everyone": True, **whose}))
 
 
-def fill(hf: holdfast.Holdfast) -> None:
-    hf.memory.remember("The refund window is 30 days", metadata={"tags": ["shop", "returns"]})
-    hf.memory.remember("The staging host is db-7", title="Staging", key="staging host", importance=0.9)
-    hf.memory.remember("The manual is at example.org/manual", kind="reference")
-    hf.memory.remember("Deploys to prod are denied", kind="blocker")
-    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
-    hf.memory.remember("Ada is left-handed", kind="identity", subject="ada")
-    hf.memory.procedures.save("deploy", ["Build it", "Ship it"], title="How to deploy")
+def fill(dm: duramen.Duramen) -> None:
+    dm.memory.remember("The refund window is 30 days", metadata={"tags": ["shop", "returns"]})
+    dm.memory.remember("The staging host is db-7", title="Staging", key="staging host", importance=0.9)
+    dm.memory.remember("The manual is at example.org/manual", kind="reference")
+    dm.memory.remember("Deploys to prod are denied", kind="blocker")
+    dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    dm.memory.remember("Ada is left-handed", kind="identity", subject="ada")
+    dm.memory.procedures.save("deploy", ["Build it", "Ship it"], title="How to deploy")
 
 
 @pytest.mark.promise("F1")
-def test_people_can_read_the_memory(hf: holdfast.Holdfast, files: Files) -> None:
-    fill(hf)
+def test_people_can_read_the_memory(dm: duramen.Duramen, files: Files) -> None:
+    fill(dm)
     done = files.sync()
     assert done.left == ()
     found = tree(files)
@@ -111,33 +111,33 @@ def _day(found: dict[str, str]) -> str:
 
 
 @pytest.mark.promise("F3", "F5")
-def test_only_what_changed_is_written(hf: holdfast.Holdfast, files: Files) -> None:
-    fill(hf)
+def test_only_what_changed_is_written(dm: duramen.Duramen, files: Files) -> None:
+    fill(dm)
     files.sync()
     before = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
     assert not files.sync().changed
-    hf.memory.remember("Invoices go out on Mondays")
+    dm.memory.remember("Invoices go out on Mondays")
     done = files.sync()
     after = {path: os.stat(Path(files.root) / path).st_mtime_ns for path in tree(files)}
     new = after.keys() - before.keys()
     assert len(new) == 1
     assert {path for path in before if before[path] != after[path]} == {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
     assert set(done.written) == new | {f"{OWN}/MEMORY.md", f"memory/{_day(after)}"}
-    hf.memory.remember("Ada prefers aisle seats", kind="preference", subject="ada")
+    dm.memory.remember("Ada prefers aisle seats", kind="preference", subject="ada")
     assert "MEMORY.md" in files.sync().written
     assert os.stat(Path(files.root) / OWN / "MEMORY.md").st_mtime_ns == after[f"{OWN}/MEMORY.md"]
 
 
 @pytest.mark.promise("F4")
-def test_files_are_projections(hf: holdfast.Holdfast, files: Files, clock: FakeClock) -> None:
-    fill(hf)
+def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
+    fill(dm)
     files.sync()
     (fact, *_) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
     fact.write_text(fact.read_text().replace("30 days", "45 days"))
     (Path(files.root) / OWN / "knowledge/facts/my-note.md").write_text("# Parking\n\nThe lot closes at 20:00.\n")
     clock.advance(86_400)
     files.sync()
-    hf.memory.remember("The staging host is db-8", title="Staging", key="staging host")
+    dm.memory.remember("The staging host is db-8", title="Staging", key="staging host")
     files.sync()
     before = tree(files)
     for name in os.listdir(files.root):
@@ -146,49 +146,49 @@ def test_files_are_projections(hf: holdfast.Holdfast, files: Files, clock: FakeC
     assert files.sync().taken == (), "nobody deleted a memory by that"
     assert tree(files) == before
     subprocess.run(["rm", "-rf", files.root], check=True)
-    with hf.files(files.root) as again:
+    with dm.files(files.root) as again:
         again.sync()
         assert tree(again) == before
 
 
 @pytest.mark.promise("F2")
-def test_an_edit_is_taken_in(hf: holdfast.Holdfast, files: Files) -> None:
-    old = hf.memory.remember("The refund window is 30 days", importance=0.8)
+def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
+    old = dm.memory.remember("The refund window is 30 days", importance=0.8)
     files.sync()
     (path,) = leaves(files, f"{OWN}/knowledge/facts")
     path.write_text(path.read_text().replace("30 days", "45 days"))
     done = files.sync()
     (taken,) = done.taken
     assert (taken.what, taken.path) == ("edited", str(path.relative_to(files.root)))
-    (memory,) = hf.memory.list()
+    (memory,) = dm.memory.list()
     assert (memory.id, memory.content, memory.importance) == (taken.memory, "The refund window is 45 days", 0.8)
-    events = list(hf.session("@memory").events(types="memory.added"))
+    events = list(dm.session("@memory").events(types="memory.added"))
     assert (events[-1].actor, events[-1].cause) == ("human", old.source)
-    assert [hit.memory.id for hit in hf.memory.recall("refund window")] == [memory.id]
+    assert [hit.memory.id for hit in dm.memory.recall("refund window")] == [memory.id]
     assert leaves(files, f"{OWN}/knowledge/facts") == [path], "it stays where people found it"
     assert memory.id in path.read_text()
-    assert not hf.memory.get(old.id).current
+    assert not dm.memory.get(old.id).current
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("kind", ["preference", "identity"])
-def test_an_edit_of_what_people_decide_is_an_accepted_proposal(hf: holdfast.Holdfast, files: Files, kind: str) -> None:
-    hf.memory.remember("Ada prefers tea", kind=kind, subject="ada")
+def test_an_edit_of_what_people_decide_is_an_accepted_proposal(dm: duramen.Duramen, files: Files, kind: str) -> None:
+    dm.memory.remember("Ada prefers tea", kind=kind, subject="ada")
     files.sync()
     (path,) = leaves(files, kind)
     path.write_text(path.read_text().replace("prefers tea", "prefers coffee"))
     files.sync()
-    assert contents(hf) == ["Ada prefers coffee"]
-    (accepted,) = hf.memory.proposals.list("accepted")
+    assert contents(dm) == ["Ada prefers coffee"]
+    (accepted,) = dm.memory.proposals.list("accepted")
     assert (accepted.decided_by, accepted.subject) == ("human", "ada")
     assert leaves(files, kind) == [path]
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
-def test_new_and_deleted_files_are_taken_in(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The refund window is 30 days")
+def test_new_and_deleted_files_are_taken_in(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The refund window is 30 days")
     files.sync()
     folder = Path(files.root) / OWN / "knowledge"
     (folder / "facts" / "parking.md").write_text("# Parking\n\nThe lot closes at 20:00.\n\n## Evidence\n\n- the sign\n")
@@ -198,26 +198,26 @@ def test_new_and_deleted_files_are_taken_in(hf: holdfast.Holdfast, files: Files)
     (Path(files.root) / "preference" / "tea.md").write_text("---\nsubject: ada\n---\nAda prefers tea\n")
     done = files.sync()
     assert sorted(one.what for one in done.taken) == ["added"] * 3
-    assert contents(hf, kinds="fact") == ["The lot closes at 20:00.", "The refund window is 30 days"]
-    assert [one.content for one in hf.memory.list(kinds="preference", subject="ada")] == ["Ada prefers tea"]
-    (way,) = hf.memory.procedures.list()
+    assert contents(dm, kinds="fact") == ["The lot closes at 20:00.", "The refund window is 30 days"]
+    assert [one.content for one in dm.memory.list(kinds="preference", subject="ada")] == ["Ada prefers tea"]
+    (way,) = dm.memory.procedures.list()
     assert (way.name, way.steps) == ("Close the till", ("Count", "Sign"))
-    (parking,) = [one for one in hf.memory.list(kinds="fact") if "lot" in one.content]
+    (parking,) = [one for one in dm.memory.list(kinds="fact") if "lot" in one.content]
     assert parking.title == "Parking"
     assert not files.sync().changed
     (folder / "facts" / "parking.md").unlink()
     done = files.sync()
     assert [(one.what, one.memory) for one in done.taken] == [("deleted", parking.id)]
-    assert contents(hf, kinds="fact") == ["The refund window is 30 days"]
-    assert not hf.memory.get(parking.id).current, "it is in the history"
-    (retired,) = hf.session("@memory").events(types="memory.retired")
+    assert contents(dm, kinds="fact") == ["The refund window is 30 days"]
+    assert not dm.memory.get(parking.id).current, "it is in the history"
+    (retired,) = dm.session("@memory").events(types="memory.retired")
     assert retired.actor == "human"
 
 
 @pytest.mark.promise("F2")
-def test_steps_title_and_tags_are_edited(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.procedures.save("deploy", ["Build it", "Ship it"])
-    fact = hf.memory.remember("The refund window is 30 days")
+def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.procedures.save("deploy", ["Build it", "Ship it"])
+    fact = dm.memory.remember("The refund window is 30 days")
     files.sync()
     (way,) = leaves(files, f"{OWN}/knowledge/procedures")
     way.write_text(way.read_text().replace("2. Ship it", "2. Test it\n3. Ship it"))
@@ -226,25 +226,25 @@ def test_steps_title_and_tags_are_edited(hf: holdfast.Holdfast, files: Files) ->
         path.read_text().replace("# The refund window is 30 days", "# Refunds").replace("kind:", "tags: [shop]\nkind:")
     )
     files.sync()
-    (procedure,) = hf.memory.procedures.list()
+    (procedure,) = dm.memory.procedures.list()
     assert (procedure.version, procedure.steps) == (2, ("Build it", "Test it", "Ship it"))
-    (memory,) = hf.memory.list(kinds="fact")
+    (memory,) = dm.memory.list(kinds="fact")
     assert (memory.id, memory.title, memory.metadata["tags"]) == (fact.id, "Refunds", ["shop"])
     assert leaves(files, f"{OWN}/knowledge/procedures") == [way]
     assert not files.sync().changed
 
 
 @pytest.mark.promise("F2")
-def test_a_conflict_keeps_both_and_says_so(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The staging host is db-7", key="staging host")
+def test_a_conflict_keeps_both_and_says_so(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
     (path,) = leaves(files, f"{OWN}/knowledge/facts")
-    hf.memory.remember("The staging host is db-8", key="staging host")
+    dm.memory.remember("The staging host is db-8", key="staging host")
     path.write_text(path.read_text().replace("db-7", "db-9"))
     done = files.sync()
     (conflict,) = done.conflicts
     assert conflict.path == str(path.relative_to(files.root))
-    assert contents(hf) == ["The staging host is db-8", "The staging host is db-9"]
+    assert contents(dm) == ["The staging host is db-8", "The staging host is db-9"]
     texts = [one.read_text() for one in leaves(files, f"{OWN}/knowledge/facts")]
     assert sorted(re.findall(r"db-\d", "".join(texts))).count("db-7") == 0
     assert len(texts) == 2
@@ -253,8 +253,8 @@ def test_a_conflict_keeps_both_and_says_so(hf: holdfast.Holdfast, files: Files) 
 
 
 @pytest.mark.promise("F2")
-def test_a_malformed_file_is_reported_with_its_line_and_left_alone(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.remember("The staging host is db-7", key="staging host")
+def test_a_malformed_file_is_reported_with_its_line_and_left_alone(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
     (path,) = leaves(files, f"{OWN}/knowledge/facts")
     broken = path.read_text().replace("kind: fact", "kind: [fact")
@@ -263,22 +263,22 @@ def test_a_malformed_file_is_reported_with_its_line_and_left_alone(hf: holdfast.
         (left,) = files.sync().left
         assert left.path == str(path.relative_to(files.root))
         assert left.line is not None
-        hf.memory.remember("The staging host is db-8", key="staging host")
+        dm.memory.remember("The staging host is db-8", key="staging host")
     assert path.read_text() == broken, "not even a newer memory writes over it"
-    assert contents(hf) == ["The staging host is db-8"]
+    assert contents(dm) == ["The staging host is db-8"]
     path.unlink()
     assert files.sync().left == ()
     assert "db-8" in path.read_text(), "what could not be written is owed"
 
 
 @pytest.mark.promise("F2", "G3")
-def test_what_was_forgotten_goes_and_does_not_come_back(hf: holdfast.Holdfast, files: Files) -> None:
-    kept = hf.memory.remember("The refund window is 30 days")
-    hf.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
+def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, files: Files) -> None:
+    kept = dm.memory.remember("The refund window is 30 days")
+    dm.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
     files.sync()
     (path,) = leaves(files, "identity")
     copy = path.read_text()
-    hf.erase("ada")
+    dm.erase("ada")
     done = files.sync()
     assert str(path.relative_to(files.root)) in done.removed
     assert not any("Zanzibarella" in text for text in tree(files).values()), "nor in the daily log"
@@ -286,42 +286,42 @@ def test_what_was_forgotten_goes_and_does_not_come_back(hf: holdfast.Holdfast, f
     path.write_text(copy)
     (left,) = files.sync().left
     assert "not known here" in left.reason
-    assert contents(hf) == [kept.content]
-    hf.memory.forget(kept.id)
+    assert contents(dm) == [kept.content]
+    dm.memory.forget(kept.id)
     files.sync()
     assert leaves(files, f"{OWN}/knowledge/facts") == []
 
 
 @pytest.mark.promise("F6")
-def test_the_soul_is_changed_only_by_an_accepted_proposal(hf: holdfast.Holdfast, files: Files) -> None:
-    proposal = hf.memory.proposals.make("You are Harbour, calm and exact.", kind="soul")
+def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, files: Files) -> None:
+    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="soul")
     assert proposal is not None
     files.sync()
     soul = Path(files.root) / "SOUL.md"
     assert not soul.exists()
-    hf.memory.proposals.accept(proposal.id)
+    dm.memory.proposals.accept(proposal.id)
     files.sync()
     assert soul.read_text() == "You are Harbour, calm and exact.\n"
     soul.write_text("You are Storm.\n")
     assert [one.what for one in files.sync().taken] == ["proposed"]
-    assert hf.memory.soul() == "You are Harbour, calm and exact."
+    assert dm.memory.soul() == "You are Harbour, calm and exact."
     assert soul.read_text() == "You are Storm.\n", "what somebody wrote stands until it is decided"
-    (pending,) = hf.memory.proposals.list()
-    hf.memory.proposals.dismiss(pending.id)
+    (pending,) = dm.memory.proposals.list()
+    dm.memory.proposals.dismiss(pending.id)
     files.sync()
     assert soul.read_text() == "You are Harbour, calm and exact.\n"
     soul.write_text("You are Breeze.\n")
     files.sync()
-    (pending,) = hf.memory.proposals.list()
-    hf.memory.proposals.accept(pending.id, actor="ada")
+    (pending,) = dm.memory.proposals.list()
+    dm.memory.proposals.accept(pending.id, actor="ada")
     files.sync()
-    assert hf.memory.soul() == "You are Breeze."
+    assert dm.memory.soul() == "You are Breeze."
     assert soul.read_text() == "You are Breeze.\n"
 
 
 @pytest.mark.promise("F6")
-def test_agents_is_read_and_never_written(hf: holdfast.Holdfast, files: Files) -> None:
-    fill(hf)
+def test_agents_is_read_and_never_written(dm: duramen.Duramen, files: Files) -> None:
+    fill(dm)
     files.sync()
     assert files.instructions() == ""
     agents = Path(files.root) / "AGENTS.md"
@@ -333,34 +333,34 @@ def test_agents_is_read_and_never_written(hf: holdfast.Holdfast, files: Files) -
 
 
 @pytest.mark.promise("F4")
-def test_runtime_is_never_knowledge(hf: holdfast.Holdfast, files: Files) -> None:
-    hf.memory.proposals.make("Ada prefers tea", subject="ada")
+def test_runtime_is_never_knowledge(dm: duramen.Duramen, files: Files) -> None:
+    dm.memory.proposals.make("Ada prefers tea", subject="ada")
     files.sync()
     runtime = Path(files.root) / OWN / "runtime"
     assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
     (runtime / "note.md").write_text("# A fact\n\nThe lot closes at 20:00.\n")
     (runtime / "proposals.md").write_text("# Mine\n\nThe lot closes at 20:00.\n")
     assert files.sync().taken == ()
-    assert contents(hf) == []
+    assert contents(dm) == []
     assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
 
 
 @pytest.mark.promise("F7", "G4")
 def test_a_folder_is_one_workspace_s(any_address: str, tmp_path: Path) -> None:
-    with holdfast.open(any_address, embedder="none") as hf, hf.files(tmp_path / "m") as files:
-        hf.memory.remember("Secret of the first")
+    with duramen.open(any_address, embedder="none") as dm, dm.files(tmp_path / "m") as files:
+        dm.memory.remember("Secret of the first")
         files.sync()
     if any_address == "memory:":
         return
-    with holdfast.open(any_address, embedder="none", workspace="other") as hf, hf.files(tmp_path / "m") as files:
+    with duramen.open(any_address, embedder="none", workspace="other") as dm, dm.files(tmp_path / "m") as files:
         with pytest.raises(InvalidInput, match="workspace 'default'"):
             files.sync()
-        assert contents(hf) == []
+        assert contents(dm) == []
 
 
 @pytest.mark.promise("F7")
-def test_links_are_neither_read_nor_written(hf: holdfast.Holdfast, files: Files, tmp_path: Path) -> None:
-    hf.memory.remember("The refund window is 30 days")
+def test_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
+    dm.memory.remember("The refund window is 30 days")
     files.sync()
     outside = tmp_path / "outside.md"
     outside.write_text("# Secret\n\nThe vault code is 1234.\n")
@@ -371,7 +371,7 @@ def test_links_are_neither_read_nor_written(hf: holdfast.Holdfast, files: Files,
     (path.parent / "other.md").symlink_to(outside)
     done = files.sync()
     assert len(done.left) == 2
-    assert contents(hf) == ["The refund window is 30 days"], "a link in its place is no deletion"
+    assert contents(dm) == ["The refund window is 30 days"], "a link in its place is no deletion"
     assert outside.read_text() == "# Secret\n\nThe vault code is 1234.\n"
     path.unlink()
     path.write_text(text)
@@ -389,9 +389,9 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
             raise Killed
 
     clock = FakeClock()
-    with holdfast.open(tmp_path / "a.db", embedder="none", clock=clock) as hf:
-        fill(hf)
-        with hf.files(tmp_path / "m") as files:
+    with duramen.open(tmp_path / "a.db", embedder="none", clock=clock) as dm:
+        fill(dm)
+        with dm.files(tmp_path / "m") as files:
             files.sync()
             (fact,) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
             fact.write_text(fact.read_text().replace("30 days", "45 days"))
@@ -403,18 +403,18 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
         for _ in range(8):
             listen(die)
             try:
-                with hf.files(tmp_path / "m") as files:
+                with dm.files(tmp_path / "m") as files:
                     files.sync()
                     break
             except Killed:
                 pass
             finally:
                 listen(None)
-        with hf.files(tmp_path / "m") as files:
+        with dm.files(tmp_path / "m") as files:
             files.sync()
             assert not files.sync().changed
             left = tree(files)
-        assert contents(hf) == sorted(
+        assert contents(dm) == sorted(
             [
                 "The refund window is 45 days",
                 "The lot closes at 20:00.",
@@ -426,7 +426,7 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
             ]
         )
         subprocess.run(["rm", "-rf", str(tmp_path / "m")], check=True)
-        with hf.files(tmp_path / "m") as files:
+        with dm.files(tmp_path / "m") as files:
             files.sync()
             assert {path: text for path, text in tree(files).items() if not path.startswith("memory/")} == {
                 path: text for path, text in left.items() if not path.startswith("memory/")
@@ -435,12 +435,12 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
 
 @pytest.mark.promise("F5")
 def test_a_killed_sync_leaves_no_litter(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "a.db", embedder="none") as hf:
+    with duramen.open(tmp_path / "a.db", embedder="none") as dm:
         for number in range(400):
-            hf.memory.remember(f"The lot {number} closes at 20:00")
+            dm.memory.remember(f"The lot {number} closes at 20:00")
     program = (
-        "import holdfast, sys\n"
-        "with holdfast.open(sys.argv[1], embedder='none') as hf, hf.files(sys.argv[2]) as files:\n"
+        "import duramen, sys\n"
+        "with duramen.open(sys.argv[1], embedder='none') as dm, dm.files(sys.argv[2]) as files:\n"
         "    print('go', flush=True)\n    files.sync()\n"
     )
     for pause in (0.02, 0.08, 0.2):
@@ -453,19 +453,19 @@ def test_a_killed_sync_leaves_no_litter(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         process.stdout.close()
-    with holdfast.open(tmp_path / "a.db", embedder="none") as hf, hf.files(tmp_path / "m") as files:
+    with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         files.sync()
         assert len(leaves(files, f"{OWN}/knowledge/facts")) == 400
-        assert contents(hf) == sorted(f"The lot {number} closes at 20:00" for number in range(400))
+        assert contents(dm) == sorted(f"The lot {number} closes at 20:00" for number in range(400))
         odd = [path.name for path in Path(files.root).rglob("*") if path.is_file() and path.suffix != ".md"]
         assert sorted(odd) == ["lock", "manifest"]
 
 
 @pytest.mark.promise("F8")
-def test_each_change_is_a_commit(hf: holdfast.Holdfast, tmp_path: Path) -> None:
-    with hf.files(tmp_path / "m", git=True) as files:
-        memory = hf.memory.remember("The refund window is 30 days")
-        hf.memory.remember("The staging host is db-7")
+def test_each_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
+    with dm.files(tmp_path / "m", git=True) as files:
+        memory = dm.memory.remember("The refund window is 30 days")
+        dm.memory.remember("The staging host is db-7")
         done = files.sync()
         assert done.left == ()
         assert len(done.commits) == 3
@@ -485,18 +485,18 @@ def _git(files: Files, *command: str) -> str:
 
 
 @pytest.mark.promise("F2", "K4")
-def test_the_walk_that_a_person_would_take(hf: holdfast.Holdfast, files: Files) -> None:
+def test_the_walk_that_a_person_would_take(dm: duramen.Duramen, files: Files) -> None:
     (proposal,) = (
-        hf.session("one").turn("I prefer aisle seats.", model=lambda context: "Noted.", subject="ada").proposed
+        dm.session("one").turn("I prefer aisle seats.", model=lambda context: "Noted.", subject="ada").proposed
     )
     files.sync()
     assert leaves(files, "preference") == []
-    hf.memory.proposals.accept(proposal.id, actor="ada")
+    dm.memory.proposals.accept(proposal.id, actor="ada")
     files.sync()
     (path,) = leaves(files, "preference")
     assert "The user prefers aisle seats" in path.read_text()
     path.write_text(path.read_text().replace("aisle seats", "window seats, never over the wing"))
     files.sync()
-    recalled = hf.session("two").recall("Which seats does the user want?", subject="ada")
+    recalled = dm.session("two").recall("Which seats does the user want?", subject="ada")
     assert "never over the wing" in recalled.text
     assert "aisle" not in recalled.text

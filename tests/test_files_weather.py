@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
 
-import holdfast
-from holdfast import Files
-from holdfast.errors import FileError, HoldfastError
-from holdfast.syncing import inlet
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Files
+from duramen.errors import DuramenError, FileError
+from duramen.syncing import inlet
+from duramen.testing.clock import FakeClock
 
 FACTS = "workspace/default/knowledge/facts"
 AFTER = [
@@ -34,33 +34,33 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hf(tmp_path: Path) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(tmp_path / "a.db", embedder="none") as one:
+def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
+    with duramen.open(tmp_path / "a.db", embedder="none") as one:
         yield one
 
 
-def changed_on_both_sides(hf: holdfast.Holdfast, root: Path) -> Files:
+def changed_on_both_sides(dm: duramen.Duramen, root: Path) -> Files:
     """A folder in which people edited, deleted and added something, and a store that knows more than it."""
     for number in range(3):
-        hf.memory.remember(f"Gate {number} opens at {number}:30")
-    hf.memory.remember("Ada prefers tea", kind="preference", subject="ada")
-    files = hf.files(root)
+        dm.memory.remember(f"Gate {number} opens at {number}:30")
+    dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
+    files = dm.files(root)
     files.sync()
     one, two, _ = sorted((root / FACTS).iterdir())
     one.write_text(one.read_text().replace("opens", "closes"))
     two.unlink()
     (root / FACTS / "new.md").write_text("The lot is green at 7\n")
-    hf.memory.remember("Said by the agent at 9")
+    dm.memory.remember("Said by the agent at 9")
     return files
 
 
-def expect_whole(hf: holdfast.Holdfast, root: Path) -> None:
+def expect_whole(dm: duramen.Duramen, root: Path) -> None:
     """After one more sync all is as if nothing had happened."""
-    with hf.files(root) as files:
+    with dm.files(root) as files:
         files.sync()
         again = files.sync()
         assert (again.changed, again.left) == (False, ())
-    memories = list(hf.memory.list(everyone=True))
+    memories = list(dm.memory.list(everyone=True))
     assert sorted(one.content for one in memories) == AFTER
     assert {one.times for one in memories} == {1}
     assert len(list((root / FACTS).iterdir())) == 4
@@ -72,7 +72,7 @@ def sync_or_say_why(files: Files) -> None:
     told = ""
     try:
         files.sync()
-    except HoldfastError as error:
+    except DuramenError as error:
         told = error.hint
         failed = True
     else:
@@ -84,8 +84,8 @@ def sync_or_say_why(files: Files) -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_an_error_of_the_disk_is_named_and_the_next_sync_repairs_all(tmp_path: Path, name: str) -> None:
     with (
-        holdfast.open(tmp_path / "count.db", embedder="none") as hf,
-        changed_on_both_sides(hf, tmp_path / "count") as files,
+        duramen.open(tmp_path / "count.db", embedder="none") as dm,
+        changed_on_both_sides(dm, tmp_path / "count") as files,
         failing(name, 0, BROKEN) as count,
     ):
         files.sync()
@@ -94,22 +94,22 @@ def test_an_error_of_the_disk_is_named_and_the_next_sync_repairs_all(tmp_path: P
     for number in chosen:
         code = (FULL, BROKEN, READ_ONLY)[number % 3]
         root = tmp_path / str(number)
-        with holdfast.open(tmp_path / f"{number}.db", embedder="none") as hf:
-            with changed_on_both_sides(hf, root) as files, failing(name, number, code):
+        with duramen.open(tmp_path / f"{number}.db", embedder="none") as dm:
+            with changed_on_both_sides(dm, root) as files, failing(name, number, code):
                 sync_or_say_why(files)
-            expect_whole(hf, root)
+            expect_whole(dm, root)
 
 
 @pytest.mark.promise("F5")
-def test_a_full_disk_stays_full_and_nothing_is_lost(hf: holdfast.Holdfast, tmp_path: Path) -> None:
+def test_a_full_disk_stays_full_and_nothing_is_lost(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "m"
-    with changed_on_both_sides(hf, root) as files:
+    with changed_on_both_sides(dm, root) as files:
         before = {path: path.read_bytes() for path in root.rglob("*.md")}
         for _ in range(3):
             with failing("write", 1, FULL), pytest.raises(FileError, match="No space left"):
                 files.sync()
             assert {path: path.read_bytes() for path in root.rglob("*.md")}.items() >= before.items()
-    expect_whole(hf, root)
+    expect_whole(dm, root)
 
 
 class _Vanishing:
@@ -132,12 +132,12 @@ class _Vanishing:
 @pytest.mark.parametrize("what", ["", FACTS, "workspace"])
 @pytest.mark.parametrize("point", ["files.taken", "files.drafted", "files.written"])
 def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
-    hf: holdfast.Holdfast, tmp_path: Path, point: str, what: str
+    dm: duramen.Duramen, tmp_path: Path, point: str, what: str
 ) -> None:
-    from holdfast.crashpoints import listen
+    from duramen.crashpoints import listen
 
     root = tmp_path / "m"
-    with changed_on_both_sides(hf, root) as files:
+    with changed_on_both_sides(dm, root) as files:
         vanishing = _Vanishing(root / what if what else root, point)
         listen(vanishing)
         try:
@@ -145,15 +145,15 @@ def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
         finally:
             listen(None)
         vanishing.back()
-    assert len(list(hf.memory.list(everyone=True))) == len(AFTER), "nothing ended because it was not there"
-    expect_whole(hf, root)
+    assert len(list(dm.memory.list(everyone=True))) == len(AFTER), "nothing ended because it was not there"
+    expect_whole(dm, root)
 
 
 @pytest.mark.promise("F4")
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_root_that_is_gone_when_a_sync_begins_is_said(hf: holdfast.Holdfast, tmp_path: Path, replaced: bool) -> None:
+def test_a_root_that_is_gone_when_a_sync_begins_is_said(dm: duramen.Duramen, tmp_path: Path, replaced: bool) -> None:
     root = tmp_path / "m"
-    with changed_on_both_sides(hf, root) as files:
+    with changed_on_both_sides(dm, root) as files:
         shutil.move(root, tmp_path / "away")
         if replaced:
             root.mkdir()
@@ -162,14 +162,14 @@ def test_a_root_that_is_gone_when_a_sync_begins_is_said(hf: holdfast.Holdfast, t
         assert not replaced or list(root.iterdir()) == [], "what is there instead is somebody else's"
         shutil.rmtree(root, ignore_errors=True)
         shutil.move(tmp_path / "away", root)
-    expect_whole(hf, root)
+    expect_whole(dm, root)
 
 
 @pytest.mark.promise("F5")
 def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
     clock, root = FakeClock(), tmp_path / "m"
-    with holdfast.open(tmp_path / "a.db", embedder="none", clock=clock) as hf:
-        with changed_on_both_sides(hf, root) as files:
+    with duramen.open(tmp_path / "a.db", embedder="none", clock=clock) as dm:
+        with changed_on_both_sides(dm, root) as files:
             clock.advance(-86_400 * 400)
             for path in (root / FACTS).iterdir():
                 os.utime(path, (1_000_000, 1_000_000))  # so did the clock of the disk
@@ -182,16 +182,16 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
             edited.write_text(edited.read_text().replace("4:30", "2:30"))
             os.utime(edited, (999_998, 999_998))
             files.sync()
-        assert sorted(one.content for one in hf.memory.list(everyone=True)) == AFTER
-        with hf.files(root) as files:
+        assert sorted(one.content for one in dm.memory.list(everyone=True)) == AFTER
+        with dm.files(root) as files:
             assert not files.sync().changed
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 COMMAND = """
 import sys
 from programs.filefaults import failing
-from holdfast.cli.app import main
+from duramen.cli.app import main
 name, number, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.argv[1:] = sys.argv[4:]
 with failing(name, number, code):
@@ -205,8 +205,8 @@ with failing(name, number, code):
 )
 def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name: str, code: int) -> None:
     store, root = tmp_path / "a.db", tmp_path / "m"
-    with holdfast.open(store, embedder="none") as hf:
-        changed_on_both_sides(hf, root).close()
+    with duramen.open(store, embedder="none") as dm:
+        changed_on_both_sides(dm, root).close()
     given = [name, "1", str(code), "sync", str(root), "--store", str(store)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     command = [sys.executable, "-c", COMMAND, *given]
@@ -214,5 +214,5 @@ def test_the_command_line_says_what_is_wrong_and_what_to_do(tmp_path: Path, name
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 2, done.stdout + done.stderr
     assert os.strerror(code) in done.stderr
-    with holdfast.open(store, embedder="none") as hf:
-        expect_whole(hf, root)
+    with duramen.open(store, embedder="none") as dm:
+        expect_whole(dm, root)

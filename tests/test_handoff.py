@@ -14,36 +14,36 @@ from programs.children import Gate, Nursery
 from programs.faroff import Far, Killed, Open
 from programs.talkers import damage_event
 
-import holdfast
-from holdfast import Draft, Holdfast, Progress
-from holdfast.errors import InvalidInput, RunParked
+import duramen
+from duramen import Draft, Duramen, Progress
+from duramen.errors import InvalidInput, RunParked
 
 
-def begun(hf: Holdfast, session: str = "new") -> list[Any]:
-    return [event.data["session"] for event in hf.session(session).events(types="session.continues")]
+def begun(dm: Duramen, session: str = "new") -> list[Any]:
+    return [event.data["session"] for event in dm.session(session).events(types="session.continues")]
 
 
-def memory(hf: Holdfast, session: str = "new", **options: Any) -> str:
-    return hf.session(session).context(**options).memory
+def memory(dm: Duramen, session: str = "new", **options: Any) -> str:
+    return dm.session(session).context(**options).memory
 
 
-@holdfast.task
+@duramen.task
 def shop() -> Any:
-    return holdfast.ask("May I buy the expensive one?")
+    return duramen.ask("May I buy the expensive one?")
 
 
-def leave_work(hf: Holdfast, far: Far) -> None:
+def leave_work(dm: Duramen, far: Far) -> None:
     """A session `old` with all that there is to hand over."""
 
-    @holdfast.step(in_doubt="ask")
+    @duramen.step(in_doubt="ask")
     def pay() -> str:
         return far.do("pay")
 
-    @holdfast.task
+    @duramen.task
     def checkout() -> str:
         return pay()
 
-    old = hf.session("old")
+    old = dm.session("old")
     old.progress.begin("Ship the export", next_action="write the client", context="Repository: billing")
     old.progress.complete("read the docs")
     old.say("user", "a remark that nobody needs to hear again")
@@ -51,10 +51,10 @@ def leave_work(hf: Holdfast, far: Far) -> None:
     for number in range(12):
         old.decide(f"decision {number}", reason=f"reason {number}")
     with pytest.raises(RunParked):
-        hf.run(shop, id="asking", session="old")
+        dm.run(shop, id="asking", session="old")
     far.die = "after pay"
     with pytest.raises(Killed):
-        hf.run(checkout, id="paying", session="doubtful")
+        dm.run(checkout, id="paying", session="doubtful")
 
 
 # -- what is in it
@@ -62,11 +62,11 @@ def leave_work(hf: Holdfast, far: Far) -> None:
 
 @pytest.mark.promise("H4", "W11")
 def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one: Open, far: Far) -> None:
-    hf = open_one()
-    leave_work(hf, far)
-    left = hf.session("old").handoff()
-    assert (left.session, left.position) == ("old", hf.session("old").head().position)
-    assert left.progress == hf.session("old").progress.read()
+    dm = open_one()
+    leave_work(dm, far)
+    left = dm.session("old").handoff()
+    assert (left.session, left.position) == ("old", dm.session("old").head().position)
+    assert left.progress == dm.session("old").progress.read()
     assert left.questions == ("shop (asking) waits for an answer to 'May I buy the expensive one?'",)
     assert left.decisions == tuple(f"decision {n} (because reason {n})" for n in range(11, 3, -1))
     context = open_one().session("new", continues="old").context()
@@ -91,10 +91,10 @@ def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one:
 
 @pytest.mark.promise("H4", "X5")
 def test_what_may_have_happened_is_said_first(open_one: Open, far: Far) -> None:
-    hf = open_one()
-    leave_work(hf, far)
-    assert hf.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
-    hf.session("new", continues="doubtful").say("user", "go on")
+    dm = open_one()
+    leave_work(dm, far)
+    assert dm.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
+    dm.session("new", continues="doubtful").say("user", "go on")
     lines = memory(open_one()).splitlines()
     assert lines[1:3] == [
         "This session goes on from 'doubtful'.",
@@ -156,15 +156,15 @@ def test_it_is_as_the_old_session_stood(open_one: Open) -> None:
     ],
 )
 def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any]) -> None:
-    with holdfast.open("memory:") as hf:
-        hf.session("old").decide("d", reason="r")
-        session = hf.session("new", continues="old")
+    with duramen.open("memory:") as dm:
+        dm.session("old").decide("d", reason="r")
+        session = dm.session("new", continues="old")
         assert session.head().position == 0, "nothing is stored until something is appended"
         act(session)
-        assert next(iter(hf.session("new").events())).type == "session.continues"
-        act(hf.session("new", continues="old"))
-        assert begun(hf) == ["old"]
-        assert hf.verify().ok
+        assert next(iter(dm.session("new").events())).type == "session.continues"
+        act(dm.session("new", continues="old"))
+        assert begun(dm) == ["old"]
+        assert dm.verify().ok
 
 
 # -- once
@@ -173,9 +173,9 @@ def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any])
 @pytest.mark.promise("H4", "J7")
 def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> None:
     address = str(tmp_path / "agent.db")
-    with holdfast.open(address) as hf:
-        hf.session("old").decide("d", reason="r")
-        hf.session("old").progress.begin("g", next_action="n")
+    with duramen.open(address) as dm:
+        dm.session("old").decide("d", reason="r")
+        dm.session("old").progress.begin("g", next_action="n")
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
         given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
@@ -184,9 +184,9 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
             child.hear(1)
         gate.open()
         assert len({child.finish()[1] for child in children}) == 1, "all see the same"
-        with holdfast.open(address) as hf:
-            assert begun(hf, f"new {number}") == ["old"]
-            types = [event.type for event in hf.session(f"new {number}").events()]
+        with duramen.open(address) as dm:
+            assert begun(dm, f"new {number}") == ["old"]
+            types = [event.type for event in dm.session(f"new {number}").events()]
             assert types == ["session.continues", *["talk.message"] * 3]
 
 
@@ -194,27 +194,27 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
 def test_a_kill_in_between_changes_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
     address = str(tmp_path / "agent.db")
-    with holdfast.open(address) as hf:
-        hf.session("old").progress.begin("g", next_action="n")
-        hf.session("old").progress.complete("one")
+    with duramen.open(address) as dm:
+        dm.session("old").progress.begin("g", next_action="n")
+        dm.session("old").progress.complete("one")
     for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
         child = nursery.start("talkers:go_on", address=address, new=new, old="old", crash=(point, visit))
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        with holdfast.open(address) as hf:
-            if begun(hf, new):
-                hf.session(new).say("user", "opened without naming the old one")
-                assert hf.session(new).progress.completed == ("one",)
-            hf.session(new, continues="old").say("user", "again")
-            assert begun(hf, new) == ["old"]
-            assert "Done, do not repeat: one" in memory(hf, new)
+        with duramen.open(address) as dm:
+            if begun(dm, new):
+                dm.session(new).say("user", "opened without naming the old one")
+                assert dm.session(new).progress.completed == ("one",)
+            dm.session(new, continues="old").say("user", "again")
+            assert begun(dm, new) == ["old"]
+            assert "Done, do not repeat: one" in memory(dm, new)
 
 
 def test_two_calls_on_one_session_both_see_it(any_address: str) -> None:
     async def main() -> None:
-        async with await holdfast.aopen(any_address) as hf:
-            await hf.session("old").decide("d", reason="r")
-            session = hf.session("new", continues="old")
+        async with await duramen.aopen(any_address) as dm:
+            await dm.session("old").decide("d", reason="r")
+            session = dm.session("new", continues="old")
             _, context, progress = await asyncio.gather(
                 session.say("user", "1"), session.context(), session.progress.read()
             )
@@ -225,9 +225,9 @@ def test_two_calls_on_one_session_both_see_it(any_address: str) -> None:
     asyncio.run(main())
 
 
-def test_threads_on_one_session_both_see_it(hf: Holdfast) -> None:
-    hf.session("old").decide("d", reason="r")
-    session = hf.session("new", continues="old")
+def test_threads_on_one_session_both_see_it(dm: Duramen) -> None:
+    dm.session("old").decide("d", reason="r")
+    session = dm.session("new", continues="old")
     threads = [threading.Thread(target=lambda: session.say("user", "x")) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -260,11 +260,11 @@ def test_what_cannot_be_continued_is_named_every_time(open_one: Open) -> None:
     assert open_one().session("fresh").head().position == 0
 
 
-def test_the_idempotency_keys_of_users_are_their_own(hf: Holdfast) -> None:
-    hf.session("old").decide("d", reason="r")
-    hf.session("new").say("user", "x", key="session.continues")
-    hf.session("new", continues="old").say("user", "y")
-    assert "Decided: d" in memory(hf)
+def test_the_idempotency_keys_of_users_are_their_own(dm: Duramen) -> None:
+    dm.session("old").decide("d", reason="r")
+    dm.session("new").say("user", "x", key="session.continues")
+    dm.session("new", continues="old").say("user", "y")
+    assert "Decided: d" in memory(dm)
 
 
 # -- over several sessions, forks, persons, damage
@@ -274,8 +274,8 @@ def test_the_idempotency_keys_of_users_are_their_own(hf: Holdfast) -> None:
 def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, far: Far) -> None:
     leave_work(open_one(), far)
     for number in range(5):
-        hf = open_one()
-        session = hf.session(f"s{number}", continues=f"s{number - 1}" if number else "old")
+        dm = open_one()
+        session = dm.session(f"s{number}", continues=f"s{number - 1}" if number else "old")
         session.say("user", f"a remark in session {number}")
         if number in (1, 3):
             session.progress.complete(f"step {number}")
@@ -299,10 +299,10 @@ def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, far: F
 
 
 def test_forks_have_it_and_leave_it(open_one: Open) -> None:
-    hf = open_one()
-    hf.session("old").decide("d", reason="r")
-    hf.session("old").progress.begin("g", next_action="n")
-    new = hf.session("new", continues="old")
+    dm = open_one()
+    dm.session("old").decide("d", reason="r")
+    dm.session("old").progress.begin("g", next_action="n")
+    new = dm.session("new", continues="old")
     new.decide("e", reason="s")
     assert open_one().fork("new", "twig").context().memory == new.context().memory
     assert open_one().fork("new", "bud", at=1).progress.read() == Progress("g", (), None, "n")
@@ -315,34 +315,34 @@ def test_forks_have_it_and_leave_it(open_one: Open) -> None:
 
 @pytest.mark.promise("P5")
 def test_what_was_about_a_person_goes_with_the_person(any_address: str) -> None:
-    with holdfast.open(any_address) as hf:
-        hf._core._engine.patience = 0
-        hf.session("old").decide("refund Ada Lovelace", reason="she lives in London", subject="ada")
-        hf.session("old").decide("use sqlite", reason="simple")
+    with duramen.open(any_address) as dm:
+        dm._core._engine.patience = 0
+        dm.session("old").decide("refund Ada Lovelace", reason="she lives in London", subject="ada")
+        dm.session("old").decide("use sqlite", reason="simple")
 
-        @holdfast.task
+        @duramen.task
         def mail() -> Any:
-            return holdfast.ask("May I write to Ada Lovelace?")
+            return duramen.ask("May I write to Ada Lovelace?")
 
         with pytest.raises(RunParked):
-            hf.run(mail, id="r", session="old", subject="ada")
-        hf.session("new", continues="old").say("user", "x")
-        hf.session("newer", continues="new").say("user", "x")
-        assert "Ada" in memory(hf, "newer")
-        hf.erase("ada")
+            dm.run(mail, id="r", session="old", subject="ada")
+        dm.session("new", continues="old").say("user", "x")
+        dm.session("newer", continues="new").say("user", "x")
+        assert "Ada" in memory(dm, "newer")
+        dm.erase("ada")
         for session in ("new", "newer"):
-            assert "use sqlite" in memory(hf, session)
-            assert "Ada" not in memory(hf, session)
-            assert "Ada" not in repr([event.data for event in hf.session(session).events()])
+            assert "use sqlite" in memory(dm, session)
+            assert "Ada" not in memory(dm, session)
+            assert "Ada" not in repr([event.data for event in dm.session(session).events()])
 
 
 @pytest.mark.promise("J8")
 def test_a_damaged_decision_of_the_old_session_does_not_stop_the_new_one(open_one: Open, any_address: str) -> None:
-    hf = open_one()
-    hf.session("old").decide("first", reason="r")
-    hf.session("old").decide("second", reason="r")
-    hf.session("new", continues="old").say("user", "x")
-    damage_event(hf, any_address, "talk.decided")
+    dm = open_one()
+    dm.session("old").decide("first", reason="r")
+    dm.session("old").decide("second", reason="r")
+    dm.session("new", continues="old").say("user", "x")
+    damage_event(dm, any_address, "talk.decided")
     assert "Decided: second" in memory(open_one())
     assert "first" not in memory(open_one())
     open_one().session("other", continues="old").say("user", "x")

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import Holdfast, Progress
-from holdfast.context.counting import counter_for
-from holdfast.context.handoff import Handoff
+import duramen
+from duramen import Duramen, Progress
+from duramen.context.counting import counter_for
+from duramen.context.handoff import Handoff
 
 
 @pytest.mark.promise("H4", "W2")
-def test_one_long_line_does_not_hide_the_rest(hf: Holdfast) -> None:
-    old = hf.session("old")
+def test_one_long_line_does_not_hide_the_rest(dm: Duramen) -> None:
+    old = dm.session("old")
     old.decide("keep sqlite", reason="simple")
     old.decide("X " * 50_000, reason="y")
     old.progress.begin("Migrate everything " * 400, next_action="Do the small thing " * 300, context="word " * 5_000)
     old.progress.complete("one")
     old.progress.block("waiting " * 5_000)
-    context = hf.session("new", continues="old").context()
+    context = dm.session("new", continues="old").context()
     assert context.tokens <= context.budget
     for needed in ("keep sqlite", "Next: Do the small thing", "Done, do not repeat: one", "Blocked by: waiting"):
         assert needed in context.memory
@@ -50,14 +50,14 @@ def test_it_never_takes_more_than_its_budget(
     text = left.text(counter, budget)
     assert counter.count(text) <= budget
     assert "old" in text
-    with holdfast.open("memory:") as hf:
-        old = hf.session("old")
+    with duramen.open("memory:") as dm:
+        old = dm.session("old")
         old.progress.begin(goal, next_action=following)
         for step in steps:
             old.progress.complete(step)
             old.decide(step, reason=goal)
         old.progress.block(blocker)
-        context = hf.session("new", continues="old").context(budget=budget)
+        context = dm.session("new", continues="old").context(budget=budget)
         assert context.tokens <= budget
         assert counter.count(context.memory) <= 0.4 * budget + 20
-        assert context.memory == hf.session("new").context(budget=budget).memory
+        assert context.memory == dm.session("new").context(budget=budget).memory

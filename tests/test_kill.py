@@ -18,10 +18,10 @@ from programs.children import Child, Gate, Nursery
 from programs.ledger import Ledger, verified
 from programs.proxy import CuttingProxy
 
-import holdfast
-from holdfast.errors import StoreBusy
-from holdfast.testing.crash import VARIABLE
-from holdfast.testing.postgres import PostgresServer
+import duramen
+from duramen.errors import StoreBusy
+from duramen.testing.crash import VARIABLE
+from duramen.testing.postgres import PostgresServer
 
 STORES = ["sqlite", "postgres"]
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
@@ -97,7 +97,7 @@ def test_threads_killed_with_their_group_lose_nothing(address: str, nursery: Nur
 def test_the_others_go_on_when_one_of_them_is_killed(address: str, nursery: Nursery) -> None:
     chance = random.Random(7)
     ledger = Ledger(address)
-    holdfast.open(address).close()
+    duramen.open(address).close()
     for number in range(5):
         given = {"address": address, "first": 0, "count": 40, "sessions": ["a"]}
         children = [nursery.start("writer:write", writer=f"w{number}.{index}", **given) for index in range(3)]
@@ -120,7 +120,7 @@ def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
     assert len(died.stdout.splitlines()) == 5
     done = subprocess.run([*command, "6", "14", "a", "b"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         found = [event.data["n"] for name in ("a", "b") for event in store.session(name).events()]
     assert sorted(set(found)) == list(range(20))
 
@@ -144,13 +144,13 @@ def test_the_file_and_its_log_are_all_that_matters(tmp_path: Path, nursery: Nurs
 def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
     for number in range(2):
         subject, secret = f"person {number}", f"secret {number} of the person"
-        with holdfast.open(address) as store:
+        with duramen.open(address) as store:
             for index in range(4):
                 store.session(f"s{index % 2}").append("note", secret, subject=subject)
                 store.session(f"s{index % 2}").append("note", "about nobody")
         child = nursery.start("roles:erase", address=address, crash=(point, 1), subject=subject)
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        with holdfast.open(address) as store:
+        with duramen.open(address) as store:
             found = [event for name in ("s0", "s1") for event in store.session(name).events()]
             tombstones = sum(event.type == "subject.erased" for event in found)
             left = [event.data for event in found if event.subject == subject]
@@ -166,7 +166,7 @@ def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(address: str, n
 @pytest.mark.promise("G3")
 def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as store:
+    with duramen.open(path) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
         child = nursery.start("roles:erase", address=str(path), crash=("erase.committed", 1), subject="alice")
         assert child.wait() == -signal.SIGKILL, child.complaint()
@@ -180,7 +180,7 @@ def test_a_reader_that_never_ends_is_reported_in_time_and_its_log_purged_later(
     tmp_path: Path, nursery: Nursery
 ) -> None:
     path, timeout = tmp_path / "agent.db", 1.0
-    with holdfast.open(path, timeout=timeout) as store:
+    with duramen.open(path, timeout=timeout) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
         reader = nursery.start("roles:read_for_ever", path=str(path))
         reader.hear(1)
@@ -200,7 +200,7 @@ def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str
     grandchild = int(child.lines()[0])
     try:
         assert status == -signal.SIGKILL, child.complaint()
-        with holdfast.open(address, timeout=5) as store:
+        with duramen.open(address, timeout=5) as store:
             assert store.session("held").append("note").position == 1
     finally:
         os.kill(grandchild, signal.SIGKILL)
@@ -209,7 +209,7 @@ def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str
 @pytest.mark.promise("J2", "J5", "B2")
 def test_a_server_that_crashes_loses_and_doubles_nothing(mortal_server: PostgresServer, nursery: Nursery) -> None:
     address = mortal_server.create_database("crashing")
-    holdfast.open(address).close()
+    duramen.open(address).close()
     given = {"address": address, "first": 0, "count": 100_000, "sessions": ["a", "b", "c"], "threads": 2}
     children = [nursery.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
     ledger = Ledger(address)
@@ -230,7 +230,7 @@ def test_a_server_that_crashes_loses_and_doubles_nothing(mortal_server: Postgres
 @pytest.mark.promise("J2", "B2")
 def test_a_follower_sees_every_event_over_a_crash_of_the_server(mortal_server: PostgresServer) -> None:
     address = mortal_server.create_database("followed")
-    with holdfast.open(address) as store, holdfast.open(address) as other:
+    with duramen.open(address) as store, duramen.open(address) as other:
         session = store.session("a")
         session.append("note", 1)
         following = session.follow()
@@ -263,16 +263,16 @@ def test_many_appends_to_a_server_that_is_down_all_fail_in_time(
 @pytest.mark.promise("J2", "J5", "J7")
 @pytest.mark.parametrize("way", ["fast", "slow", "batch", "new session"])
 def test_an_append_whose_answer_is_lost_is_stored_once(postgres_url: str, way: str) -> None:
-    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as store:
+    with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as store:
         session = store.session("a")
         session.append("note", "before")
-        session.append_all([holdfast.Draft("note", "in"), holdfast.Draft("note", "between")])
+        session.append_all([duramen.Draft("note", "in"), duramen.Draft("note", "between")])
         if way == "fast":
             proxy.cut_after(b"")
             told = [session.append("note", "cut")]
         elif way == "batch":
             proxy.cut_after(b"")
-            told = session.append_all([holdfast.Draft("note", "cut"), holdfast.Draft("note", "short")])
+            told = session.append_all([duramen.Draft("note", "cut"), duramen.Draft("note", "short")])
         elif way == "slow":
             proxy.cut_after(b"COMMIT")
             told = [session.append("note", "cut " * 10_000)]
@@ -288,7 +288,7 @@ def test_an_append_whose_answer_is_lost_is_stored_once(postgres_url: str, way: s
 
 @pytest.mark.promise("J2")
 def test_other_writes_whose_answer_is_lost_report_what_they_did(postgres_url: str) -> None:
-    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as store:
+    with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as store:
         session = store.session("a")
         session.append("note", "about alice", subject="alice")
         proxy.cut_after(b"COMMIT")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Holdfast, crashpoints
-from holdfast.errors import InvalidInput, LeaseLost, StoreClosed
-from holdfast.journal.chain import linking
-from holdfast.journal.lanes import PlainLane
-from holdfast.ports import Head, Lane, LeaseRow
-from holdfast.runtime import drive
-from holdfast.stores.sqlite.logroom import LogRoom
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Duramen, crashpoints
+from duramen.errors import InvalidInput, LeaseLost, StoreClosed
+from duramen.journal.chain import linking
+from duramen.journal.lanes import PlainLane
+from duramen.ports import Head, Lane, LeaseRow
+from duramen.runtime import drive
+from duramen.stores.sqlite.logroom import LogRoom
+from duramen.testing.clock import FakeClock
 
 WORKSPACE = "default"
 EVENTS = [("step.done", b"\0\x01"), ("step.started", b"\0\x02")]
@@ -50,17 +50,17 @@ def listening() -> Iterator[Callable[[Callable[[str], None]], None]]:
     crashpoints.listen(None)
 
 
-@holdfast.step
+@duramen.step
 def add(number: int) -> int:
     return number + 1
 
 
-@holdfast.step
+@duramen.step
 def nothing() -> None:
     """Returns nothing."""
 
 
-@holdfast.task
+@duramen.task
 def count(steps: int) -> int:
     total = 0
     for _ in range(steps):
@@ -69,61 +69,61 @@ def count(steps: int) -> int:
     return total
 
 
-def history(hf: Holdfast, session: str = "r") -> list[tuple[Any, ...]]:
-    return [(one.position, one.type, one.time, one.data, one.hash) for one in hf.session(session).events()]
+def history(dm: Duramen, session: str = "r") -> list[tuple[Any, ...]]:
+    return [(one.position, one.type, one.time, one.data, one.hash) for one in dm.session(session).events()]
 
 
 @pytest.mark.promise("X1")
 def test_the_short_way_leaves_the_same_journal_as_the_long_one(address: str, taken: list[int | None]) -> None:
-    with holdfast.open(address, clock=FakeClock()) as hf:
-        assert hf.run(count, 5, id="r") == 5
+    with duramen.open(address, clock=FakeClock()) as dm:
+        assert dm.run(count, 5, id="r") == 5
         assert taken == [2, *range(4, 21, 2)], "an intent alone, then outcomes each with the next intent"
-        assert hf.verify().ok
-        short = history(hf)
-    with holdfast.open("memory:", clock=FakeClock()) as hf:
-        assert hf.run(count, 5, id="r") == 5
-        assert history(hf) == short, "down to the hashes"
+        assert dm.verify().ok
+        short = history(dm)
+    with duramen.open("memory:", clock=FakeClock()) as dm:
+        assert dm.run(count, 5, id="r") == 5
+        assert history(dm) == short, "down to the hashes"
 
 
-@holdfast.step
+@duramen.step
 def secret() -> dict[str, str]:
     return {"password": "hunter2-hunter2"}
 
 
-@holdfast.step
+@duramen.step
 def large() -> str:
     return "x" * 100_000
 
 
-@holdfast.step
+@duramen.step
 def huge() -> int:
     return 2**70
 
 
-@holdfast.step
+@duramen.step
 def memorable() -> int:
-    holdfast.remember("likes tea")
+    duramen.remember("likes tea")
     return 1
 
 
-@holdfast.step
+@duramen.step
 def talkative() -> int:
     for piece in range(3):
-        holdfast.emit(piece)
+        duramen.emit(piece)
     return 1
 
 
-@holdfast.step(undo=lambda value: None)
+@duramen.step(undo=lambda value: None)
 def undoable() -> int:
     return 1
 
 
-@holdfast.step
+@duramen.step
 def failing() -> int:
     raise ValueError("no")
 
 
-@holdfast.step(in_doubt="ask")
+@duramen.step(in_doubt="ask")
 def costly() -> int:
     return 1
 
@@ -131,7 +131,7 @@ def costly() -> int:
 UNUSUAL: list[Any] = [secret, large, huge, memorable, talkative, undoable, failing, costly]
 
 
-@holdfast.task
+@duramen.task
 def of_all_sorts(which: int) -> Any:
     add(1)
     try:
@@ -144,32 +144,32 @@ def of_all_sorts(which: int) -> Any:
 @pytest.mark.promise("X1", "X2")
 @pytest.mark.parametrize("which", range(len(UNUSUAL)), ids=[step.name for step in UNUSUAL])
 def test_an_unusual_step_gets_the_same_journal_on_either_way(address: str, which: int) -> None:
-    with holdfast.open(address, clock=FakeClock()) as hf, holdfast.open("memory:", clock=FakeClock()) as long:
-        assert hf.run(of_all_sorts, which, id="r") == long.run(of_all_sorts, which, id="r")
-        assert history(hf) == history(long)
-        assert hf.verify().ok
-        assert "hunter2" not in str(history(hf))
-        assert [one.content for one in hf.memory.list()] == [one.content for one in long.memory.list()]
+    with duramen.open(address, clock=FakeClock()) as dm, duramen.open("memory:", clock=FakeClock()) as long:
+        assert dm.run(of_all_sorts, which, id="r") == long.run(of_all_sorts, which, id="r")
+        assert history(dm) == history(long)
+        assert dm.verify().ok
+        assert "hunter2" not in str(history(dm))
+        assert [one.content for one in dm.memory.list()] == [one.content for one in long.memory.list()]
 
 
 @pytest.mark.parametrize("how", ["about somebody", "sealed"])
 def test_what_is_hashed_under_a_salt_or_sealed_never_takes_the_short_way(
     address: str, how: str, taken: list[int | None]
 ) -> None:
-    with holdfast.open(address, key=b"k" * 32 if how == "sealed" else None) as hf:
-        assert hf.run(count, 3, id="r", subject="ann" if how == "about somebody" else None) == 3
-        assert hf.verify().ok
+    with duramen.open(address, key=b"k" * 32 if how == "sealed" else None) as dm:
+        assert dm.run(count, 3, id="r", subject="ann" if how == "about somebody" else None) == 3
+        assert dm.verify().ok
     assert taken == []
 
 
 def test_a_lone_event_is_the_same_by_the_short_way(address: str, taken: list[int | None]) -> None:
     said = [{"text": "hello"}, {"password": "hunter2-hunter2"}, "x" * 100_000, None]
-    with holdfast.open(address, clock=FakeClock()) as hf, holdfast.open("memory:", clock=FakeClock()) as long:
+    with duramen.open(address, clock=FakeClock()) as dm, duramen.open("memory:", clock=FakeClock()) as long:
         for data in said:
-            assert hf.session("r").append("said", data) == long.session("r").append("said", data)
-        by_somebody = hf.session("r").append("said", 1, actor="ann", cause=2)
+            assert dm.session("r").append("said", data) == long.session("r").append("said", data)
+        by_somebody = dm.session("r").append("said", 1, actor="ann", cause=2)
         assert (by_somebody.actor, by_somebody.cause, by_somebody.position) == ("ann", 2, 5)
-        assert hf.verify().ok
+        assert dm.verify().ok
         if "postgresql" not in address:
             assert taken == [None, 2, 4], "the first makes the session; what lies apart or has an actor is not plain"
 
@@ -177,11 +177,11 @@ def test_a_lone_event_is_the_same_by_the_short_way(address: str, taken: list[int
 # -- what a lane refuses
 
 
-def opened(hf: Holdfast, *, fence: int | None = None) -> tuple[Lane, LeaseRow]:
+def opened(dm: Duramen, *, fence: int | None = None) -> tuple[Lane, LeaseRow]:
     """A lane to a session with one event, and its lease."""
-    store = hf._core._journal.store
-    hf.session("s").append("began")
-    now = hf._core._journal.clock.now()
+    store = dm._core._journal.store
+    dm.session("s").append("began")
+    now = dm._core._journal.clock.now()
     lease = drive(store.acquire(WORKSPACE, "s", "me", now, now + 10_000_000))
     assert lease is not None
     lane = store.lane(WORKSPACE, "s", lease.fence if fence is None else fence, linking(WORKSPACE, "s"))
@@ -192,101 +192,101 @@ def opened(hf: Holdfast, *, fence: int | None = None) -> tuple[Lane, LeaseRow]:
 @pytest.mark.promise("X16")
 def test_a_lane_writes_under_its_fence_only(address: str) -> None:
     clock = FakeClock()
-    with holdfast.open(address, clock=clock) as hf:
-        lane, _ = opened(hf)
-        assert lane.append(clock.now(), EVENTS) == hf.session("s").head()
-        stale, _ = opened(hf, fence=1)  # the lease was taken again: its fence is 2 now
+    with duramen.open(address, clock=clock) as dm:
+        lane, _ = opened(dm)
+        assert lane.append(clock.now(), EVENTS) == dm.session("s").head()
+        stale, _ = opened(dm, fence=1)  # the lease was taken again: its fence is 2 now
         assert stale.append(clock.now(), EVENTS) is None
-        current, lease = opened(hf)
+        current, lease = opened(dm)
         assert lease.fence == 3
         clock.advance(11)
         assert current.append(clock.now(), EVENTS[:1]) is None, "it has run out"
-        assert [one.type for one in hf.session("s").events()].count("step.done") == 1
-        assert hf.verify().ok
+        assert [one.type for one in dm.session("s").events()].count("step.done") == 1
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("X16")
 def test_a_run_that_lost_its_lease_is_told_so(address: str) -> None:
     clock = FakeClock()
 
-    @holdfast.step
+    @duramen.step
     def take_over() -> int:
         clock.advance(60)
-        with holdfast.open(address, clock=clock) as other:
+        with duramen.open(address, clock=clock) as other:
             now = clock.now()
             assert drive(other._core._journal.store.acquire(WORKSPACE, "r", "other", now, now + 10**9)) is not None
         return 1
 
-    @holdfast.task
+    @duramen.task
     def robbed() -> int:
         return add(take_over())
 
-    with holdfast.open(address, clock=clock) as hf:
+    with duramen.open(address, clock=clock) as dm:
         with pytest.raises(LeaseLost):
-            hf.run(robbed, id="r")
-        assert [one.type for one in hf.session("r").events()] == ["run.started", "step.started"]
+            dm.run(robbed, id="r")
+        assert [one.type for one in dm.session("r").events()] == ["run.started", "step.started"]
 
 
 def test_a_session_that_another_process_moved_takes_the_long_way_once(address: str) -> None:
     clock = FakeClock()
-    with holdfast.open(address, clock=clock) as hf, holdfast.open(address, clock=clock) as other:
-        lane, _ = opened(hf)
+    with duramen.open(address, clock=clock) as dm, duramen.open(address, clock=clock) as other:
+        lane, _ = opened(dm)
         other.session("s").append("signal.sent")
         assert lane.append(clock.now(), EVENTS) is None
-        hf.session("s").append("by the long way")
-        assert lane.append(clock.now(), EVENTS) == hf.session("s").head()
-        assert hf.session("s").head().position == 5
-        assert hf.verify().ok
+        dm.session("s").append("by the long way")
+        assert lane.append(clock.now(), EVENTS) == dm.session("s").head()
+        assert dm.session("s").head().position == 5
+        assert dm.verify().ok
 
 
 def test_signals_from_others_are_taken_in_by_the_short_way(address: str) -> None:
-    @holdfast.step
-    def be_told(hf: Holdfast) -> int:
-        hf.signal("r", "news", 7)
+    @duramen.step
+    def be_told(dm: Duramen) -> int:
+        dm.signal("r", "news", 7)
         return 1
 
-    @holdfast.task
+    @duramen.task
     def hear() -> Any:
         told[0]()
         add(1)
-        return holdfast.receive("news")
+        return duramen.receive("news")
 
-    with holdfast.open(address) as hf, holdfast.open(address) as other:
+    with duramen.open(address) as dm, duramen.open(address) as other:
         told = [lambda: be_told(other)]
-        assert hf.run(hear, id="r") == 7
+        assert dm.run(hear, id="r") == 7
 
 
 def test_a_closed_store_says_so_by_the_long_way(address: str) -> None:
     clock = FakeClock()
-    with holdfast.open(address, clock=clock) as hf:
-        lane, _ = opened(hf)
+    with duramen.open(address, clock=clock) as dm:
+        lane, _ = opened(dm)
     assert lane.append(clock.now(), EVENTS) is None
     for session in ("s", "new"):
         with pytest.raises(StoreClosed):
-            hf.session(session).append("too late")
+            dm.session(session).append("too late")
 
 
 def test_nothing_slips_into_the_transaction_of_a_step(address: str) -> None:
-    @holdfast.step
-    def write_beside(hf: Holdfast) -> int:
-        holdfast.transaction()
+    @duramen.step
+    def write_beside(dm: Duramen) -> int:
+        duramen.transaction()
         if "postgresql" not in address:  # there, others write meanwhile
             with pytest.raises(InvalidInput):
-                hf.session("s").append("beside")
+                dm.session("s").append("beside")
         raise ValueError("rolled back")
 
-    @holdfast.task
+    @duramen.task
     def tempted() -> int:
         step[0]()
         return 1
 
-    with holdfast.open(address) as hf:
-        hf.session("s").append("before")
-        hf.session("s").append("before")
-        step = [lambda: write_beside(hf)]
+    with duramen.open(address) as dm:
+        dm.session("s").append("before")
+        dm.session("s").append("before")
+        step = [lambda: write_beside(dm)]
         with pytest.raises(ValueError, match="rolled back"):
-            hf.run(tempted, id="r")
-        assert [one.type for one in hf.session("s").events()] == ["before", "before"]
+            dm.run(tempted, id="r")
+        assert [one.type for one in dm.session("s").events()] == ["before", "before"]
 
 
 def test_who_comes_while_a_lane_writes_joins_the_group(
@@ -296,7 +296,7 @@ def test_who_comes_while_a_lane_writes_joins_the_group(
     first = threading.get_ident()
     runs: dict[str, int] = {}
 
-    @holdfast.step
+    @duramen.step
     def hold_the_next() -> int:
         def listener(point: str) -> None:
             if point == "append.begun" and threading.get_ident() != first and not held.is_set():
@@ -306,27 +306,27 @@ def test_who_comes_while_a_lane_writes_joins_the_group(
         listening(listener)
         return 1
 
-    @holdfast.task
+    @duramen.task
     def slow() -> int:
         return add(hold_the_next())
 
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         # The groups of PostgreSQL are by session: the same one for both, or they would not meet.
-        beside = next(name for name in map(str, range(100)) if together(hf, "slow", name))
-        thread = threading.Thread(target=lambda: runs.update(slow=hf.run(slow, id="slow")))
+        beside = next(name for name in map(str, range(100)) if together(dm, "slow", name))
+        thread = threading.Thread(target=lambda: runs.update(slow=dm.run(slow, id="slow")))
         thread.start()
         assert held.wait(30)
         before = len(taken)
-        runs["beside"] = hf.run(count, 3, id=beside)
+        runs["beside"] = dm.run(count, 3, id=beside)
         assert taken[before:] == [None] * 6, "nobody waits for a lane to be free"
         go_on.set()
         thread.join(30)
         assert runs == {"slow": 2, "beside": 3}
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
-def together(hf: Holdfast, one: str, other: str) -> bool:
-    store: Any = hf._core._journal.store
+def together(dm: Duramen, one: str, other: str) -> bool:
+    store: Any = dm._core._journal.store
     return store.name == "sqlite" or store._lane_of(WORKSPACE, one) == store._lane_of(WORKSPACE, other)
 
 
@@ -334,8 +334,8 @@ def test_an_event_loop_writes_for_all_and_has_no_lane(address: str, taken: list[
     import asyncio
 
     async def main() -> None:
-        async with await holdfast.aopen(address) as hf:
-            assert await hf.run(count, 3, id="r") == 3
+        async with await duramen.aopen(address) as dm:
+            assert await dm.run(count, 3, id="r") == 3
 
     asyncio.run(main())
     assert taken == []

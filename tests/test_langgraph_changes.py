@@ -11,10 +11,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
 
-import holdfast
-from holdfast.integrations.langgraph import HoldfastSaver, standins, watching
-from holdfast.integrations.langgraph.standins import Messages, freeze
-from holdfast.integrations.langgraph.watching import CAN_WATCH, Watch, look_at
+import duramen
+from duramen.integrations.langgraph import DuramenSaver, standins, watching
+from duramen.integrations.langgraph.standins import Messages, freeze
+from duramen.integrations.langgraph.watching import CAN_WATCH, Watch, look_at
 
 Change = Callable[[list[Any]], Any]
 
@@ -47,8 +47,8 @@ class Thread:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._hf = holdfast.open(path)
-        self._saver = HoldfastSaver(self._hf)
+        self._dm = duramen.open(path)
+        self._saver = DuramenSaver(self._dm)
         self._config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         self._number = 0
 
@@ -58,13 +58,13 @@ class Thread:
         self._config = self._saver.put(self._config, checkpoint(self._number, **channels), step, {})
 
     def read(self) -> dict[str, Any]:
-        with holdfast.open(self._path) as hf:
-            found = HoldfastSaver(hf).get_tuple(self._config)
+        with duramen.open(self._path) as dm:
+            found = DuramenSaver(dm).get_tuple(self._config)
         assert found is not None
         return found.checkpoint["channel_values"]
 
     def close(self) -> None:
-        self._hf.close()
+        self._dm.close()
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from langgraph.types import Command
 from programs.children import Nursery
 from programs.graphs import asking, chat, delta, forked, nested, on, said, texts
 
-import holdfast
-from holdfast.errors import CheckpointConflict
-from holdfast.integrations.langgraph import HoldfastSaver
+import duramen
+from duramen.errors import CheckpointConflict
+from duramen.integrations.langgraph import DuramenSaver
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -28,8 +28,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def saver(hf: holdfast.Holdfast) -> HoldfastSaver:
-    return HoldfastSaver(hf)
+def saver(dm: duramen.Duramen) -> DuramenSaver:
+    return DuramenSaver(dm)
 
 
 # -- going on
@@ -41,24 +41,24 @@ def test_a_chat_of_fifty_turns_survives_a_kill(address: str, nursery: Nursery) -
     heard = len(child.hear(20))
     child.kill()
     assert nursery.start("graphs:talk", address=address, thread="t", turns=50).finish()[-1] == "49"
-    with holdfast.open(address) as hf:
-        found = texts(chat(HoldfastSaver(hf)).get_state(on("t")))
+    with duramen.open(address) as dm:
+        found = texts(chat(DuramenSaver(dm)).get_state(on("t")))
     assert heard >= 20
     assert found == [text for turn in range(50) for text in (str(turn), f"you said {turn}")]
 
 
 def test_an_interrupted_graph_is_answered_after_reopening(address: str) -> None:
-    with holdfast.open(address) as hf:
-        stopped = asking(HoldfastSaver(hf)).invoke({"notes": []}, on("t"))
+    with duramen.open(address) as dm:
+        stopped = asking(DuramenSaver(dm)).invoke({"notes": []}, on("t"))
     assert stopped["__interrupt__"][0].value == "well?"
-    with holdfast.open(address) as hf:
-        graph = asking(HoldfastSaver(hf))
+    with duramen.open(address) as dm:
+        graph = asking(DuramenSaver(dm))
         assert graph.get_state(on("t")).next == ("ask",)
         assert graph.invoke(Command(resume="yes"), on("t"))["notes"] == ["asked", "you answered yes", "done"]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-def test_each_durability_keeps_the_conversation(saver: HoldfastSaver, durability: Any) -> None:
+def test_each_durability_keeps_the_conversation(saver: DuramenSaver, durability: Any) -> None:
     graph = chat(saver)
     for turn in ("a", "b", "c"):
         graph.invoke(said(turn), on("t"), durability=durability)
@@ -68,25 +68,25 @@ def test_each_durability_keeps_the_conversation(saver: HoldfastSaver, durability
 @pytest.mark.parametrize("looping", [False, True])
 def test_async_graphs_on_either_handle(any_address: str, looping: bool) -> None:
     async def main() -> list[str]:
-        hf = await holdfast.aopen(any_address) if looping else holdfast.open(any_address)
-        graph = chat(HoldfastSaver(hf))
+        dm = await duramen.aopen(any_address) if looping else duramen.open(any_address)
+        graph = chat(DuramenSaver(dm))
         for turn in ("a", "b"):
             await graph.ainvoke(said(turn), on("t"))
         found = texts(await graph.aget_state(on("t")))
         assert len([snapshot async for snapshot in graph.aget_state_history(on("t"))]) == 6
-        await hf.close() if looping else hf.close()
+        await dm.close() if looping else dm.close()
         return found
 
     assert asyncio.run(main()) == ["a", "you said a", "b", "you said b"]
 
 
-def test_branches_that_run_at_once_are_all_kept(saver: HoldfastSaver) -> None:
+def test_branches_that_run_at_once_are_all_kept(saver: DuramenSaver) -> None:
     graph = forked(saver)
     assert graph.invoke({"notes": []}, on("t"))["notes"] == ["a", "b", "c", "end 3"]
     assert graph.get_state(on("t")).values["notes"] == ["a", "b", "c", "end 3"]
 
 
-def test_a_graph_inside_a_graph(saver: HoldfastSaver) -> None:
+def test_a_graph_inside_a_graph(saver: DuramenSaver) -> None:
     graph = nested(saver)
     for turn in ("a", "b"):
         graph.invoke(said(turn), on("t"))
@@ -94,7 +94,7 @@ def test_a_graph_inside_a_graph(saver: HoldfastSaver) -> None:
     assert len({found.config["configurable"]["checkpoint_ns"] for found in saver.list(on("t"))}) == 3
 
 
-def test_a_graph_inside_a_graph_with_a_memory_of_its_own(saver: HoldfastSaver) -> None:
+def test_a_graph_inside_a_graph_with_a_memory_of_its_own(saver: DuramenSaver) -> None:
     graph = nested(saver, checkpointer=True)
     for turn in ("a", "b"):
         graph.invoke(said(turn), on("t"))
@@ -105,7 +105,7 @@ def test_a_graph_inside_a_graph_with_a_memory_of_its_own(saver: HoldfastSaver) -
 # -- going back
 
 
-def test_time_travel_begins_a_branch(saver: HoldfastSaver) -> None:
+def test_time_travel_begins_a_branch(saver: DuramenSaver) -> None:
     graph = chat(saver)
     for turn in ("a", "b", "c"):
         graph.invoke(said(turn), on("t"))
@@ -117,7 +117,7 @@ def test_time_travel_begins_a_branch(saver: HoldfastSaver) -> None:
     assert "you said c" in {texts(found)[-1] for found in graph.get_state_history(on("t")) if not found.next}
 
 
-def test_a_node_runs_again_from_an_earlier_checkpoint(saver: HoldfastSaver) -> None:
+def test_a_node_runs_again_from_an_earlier_checkpoint(saver: DuramenSaver) -> None:
     graph = nested(saver)
     graph.invoke(said("a"), on("t"))
     graph.invoke(said("b"), on("t"))
@@ -126,7 +126,7 @@ def test_a_node_runs_again_from_an_earlier_checkpoint(saver: HoldfastSaver) -> N
     assert texts(graph.get_state(on("t"))) == ["a", "you said a", "inner 2"]
 
 
-def test_a_graph_with_a_memory_of_its_own_goes_back_with_the_one_around_it(saver: HoldfastSaver) -> None:
+def test_a_graph_with_a_memory_of_its_own_goes_back_with_the_one_around_it(saver: DuramenSaver) -> None:
     graph = nested(saver, checkpointer=True)
     for turn in ("a", "b"):
         graph.invoke(said(turn), on("t"))
@@ -135,7 +135,7 @@ def test_a_graph_with_a_memory_of_its_own_goes_back_with_the_one_around_it(saver
         assert texts(graph.invoke(None, before.config))[-1] == last
 
 
-def test_a_state_is_updated_by_hand_at_the_end_and_in_the_past(saver: HoldfastSaver) -> None:
+def test_a_state_is_updated_by_hand_at_the_end_and_in_the_past(saver: DuramenSaver) -> None:
     graph = chat(saver)
     graph.update_state(on("t"), said("first"), as_node="answer")
     graph.invoke(said("a"), on("t"))
@@ -146,7 +146,7 @@ def test_a_state_is_updated_by_hand_at_the_end_and_in_the_past(saver: HoldfastSa
     assert texts(graph.get_state(on("t"))) == ["first", "other"]
 
 
-def test_the_history_is_given_whole_and_in_pages(saver: HoldfastSaver) -> None:
+def test_the_history_is_given_whole_and_in_pages(saver: DuramenSaver) -> None:
     graph = chat(saver)
     for turn in ("a", "b"):
         graph.invoke(said(turn), on("t"))
@@ -158,10 +158,10 @@ def test_the_history_is_given_whole_and_in_pages(saver: HoldfastSaver) -> None:
     assert every[0].parent_config == {"configurable": every[1].config["configurable"]}
 
 
-def test_a_fork_of_the_session_is_a_thread_that_goes_on_by_itself(hf: holdfast.Holdfast) -> None:
-    graph = chat(HoldfastSaver(hf))
+def test_a_fork_of_the_session_is_a_thread_that_goes_on_by_itself(dm: duramen.Duramen) -> None:
+    graph = chat(DuramenSaver(dm))
     graph.invoke(said("a"), on("t"))
-    hf.session("t").fork("u")
+    dm.session("t").fork("u")
     graph.invoke(said("b"), on("t"))
     graph.invoke(said("c"), on("u"))
     assert texts(graph.get_state(on("t"))) == ["a", "you said a", "b", "you said b"]
@@ -170,7 +170,7 @@ def test_a_fork_of_the_session_is_a_thread_that_goes_on_by_itself(hf: holdfast.H
     assert threads == {"u"}
 
 
-def test_pruning_keeps_what_the_newest_state_is_made_of(saver: HoldfastSaver) -> None:
+def test_pruning_keeps_what_the_newest_state_is_made_of(saver: DuramenSaver) -> None:
     graph = delta(saver, every=3)
     for turn in range(7):
         graph.invoke(said(str(turn)), on("t"))
@@ -208,7 +208,7 @@ def _at_once(graph: Any, thread: str) -> list[BaseException | None]:
 class Meeting:
     """A saver's `get_tuple` that returns only once both have called it."""
 
-    def __init__(self, saver: HoldfastSaver) -> None:
+    def __init__(self, saver: DuramenSaver) -> None:
         self._get = saver.get_tuple
         self._barrier = threading.Barrier(2)
 
@@ -220,7 +220,7 @@ class Meeting:
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_of_two_runs_of_a_thread_the_second_is_refused(
-    saver: HoldfastSaver, monkeypatch: pytest.MonkeyPatch, begun: bool
+    saver: DuramenSaver, monkeypatch: pytest.MonkeyPatch, begun: bool
 ) -> None:
     graph = chat(saver)
     before = texts(graph.invoke(said("first"), on("t"))) if begun else []
@@ -235,8 +235,8 @@ def test_of_two_runs_of_a_thread_the_second_is_refused(
     assert texts(graph.invoke(said(loser), on("t"))) == [*found, loser, f"you said {loser}"]
 
 
-def test_langgraphs_own_way_can_be_allowed(hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    saver = HoldfastSaver(hf, on_conflict="allow")
+def test_langgraphs_own_way_can_be_allowed(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = DuramenSaver(dm, on_conflict="allow")
     graph = chat(saver)
     graph.invoke(said("first"), on("t"))
     with monkeypatch.context() as patch:
@@ -245,7 +245,7 @@ def test_langgraphs_own_way_can_be_allowed(hf: holdfast.Holdfast, monkeypatch: p
     assert len(texts(graph.get_state(on("t")))) == 4  # of six messages that were said
 
 
-def test_a_writer_in_the_middle_of_another_run_is_noticed(saver: HoldfastSaver) -> None:
+def test_a_writer_in_the_middle_of_another_run_is_noticed(saver: DuramenSaver) -> None:
     other = chat(saver)
 
     def answer_late(state: Any) -> Any:
@@ -268,12 +268,12 @@ def test_a_message_changed_in_place_is_stored(address: str) -> None:
         state["messages"][0].additional_kwargs["edited"] = True
         return {"messages": []} if len(state["messages"]) % 2 else {}
 
-    with holdfast.open(address) as hf:
-        graph = chat(HoldfastSaver(hf), edit)
+    with duramen.open(address) as dm:
+        graph = chat(DuramenSaver(dm), edit)
         for turn in ("a", "b", "c"):
             graph.invoke(said(turn), on("t"))
-    with holdfast.open(address) as hf:
-        found = chat(HoldfastSaver(hf)).get_state(on("t")).values["messages"]
+    with duramen.open(address) as dm:
+        found = chat(DuramenSaver(dm)).get_state(on("t")).values["messages"]
     assert [message.content for message in found] == ["a!!!", "b", "c"]
     assert found[0].additional_kwargs == {"edited": True}
 
@@ -288,7 +288,7 @@ def test_a_message_changed_in_place_is_stored(address: str) -> None:
         ([RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("anew")], ["anew"]),
     ],
 )
-def test_trimmed_and_edited_lists_come_back_as_they_were(saver: HoldfastSaver, update: Any, left: list[str]) -> None:
+def test_trimmed_and_edited_lists_come_back_as_they_were(saver: DuramenSaver, update: Any, left: list[str]) -> None:
     graph = chat(saver)
     for turn in ("a", "b"):
         graph.invoke(said(turn), on("t"))
@@ -309,9 +309,9 @@ def _stored(path: Path) -> int:
     sums = [
         connection.execute(f"SELECT total({what}) FROM {table}").get
         for table, what in (
-            ("holdfast_events", "length(payload) + 100"),
-            ("holdfast_landmarks", "length(form) + 100"),
-            ("holdfast_parts", "length(body) + 50"),
+            ("duramen_events", "length(payload) + 100"),
+            ("duramen_landmarks", "length(form) + 100"),
+            ("duramen_parts", "length(body) + 50"),
         )
     ]
     connection.close()
@@ -323,8 +323,8 @@ def _stored(path: Path) -> int:
 def test_a_conversation_grows_by_what_is_said(tmp_path: Path, build: Any) -> None:
     path, sizes = tmp_path / "agent.db", [0]
     for until in (20, 40, 60):
-        with holdfast.open(path) as hf:  # each time by a process that remembers nothing
-            graph = build(HoldfastSaver(hf))
+        with duramen.open(path) as dm:  # each time by a process that remembers nothing
+            graph = build(DuramenSaver(dm))
             for turn in range(until - 20, until):
                 graph.invoke(said(f"{turn} " + "word " * 100), on("t"), durability="sync")
         sizes.append(_stored(path))

@@ -30,15 +30,15 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from programs.graphs import chat, on, said, texts
 from pydantic import BaseModel
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.integrations.langgraph import HoldfastSaver
+import duramen
+from duramen.errors import InvalidInput
+from duramen.integrations.langgraph import DuramenSaver
 
 
 class BlockingMethods(BaseCheckpointSaver[int]):
     """A saver whose asynchronous methods are another one's blocking methods, on threads."""
 
-    def __init__(self, saver: HoldfastSaver) -> None:
+    def __init__(self, saver: DuramenSaver) -> None:
         super().__init__(serde=saver.serde)
         self._saver = saver
 
@@ -70,26 +70,26 @@ class BlockingMethods(BaseCheckpointSaver[int]):
 
 @asynccontextmanager
 async def on_a_blocking_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
-    with holdfast.open(address) as hf:
-        yield HoldfastSaver(hf)
+    with duramen.open(address) as dm:
+        yield DuramenSaver(dm)
 
 
 @asynccontextmanager
 async def on_an_async_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
-    async with await holdfast.aopen(address) as hf:
-        yield HoldfastSaver(hf)
+    async with await duramen.aopen(address) as dm:
+        yield DuramenSaver(dm)
 
 
 @asynccontextmanager
 async def blocking_methods(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
-    with holdfast.open(address) as hf:
-        yield BlockingMethods(HoldfastSaver(hf))
+    with duramen.open(address) as dm:
+        yield BlockingMethods(DuramenSaver(dm))
 
 
 @asynccontextmanager
 async def blocking_methods_of_an_async_handle(address: str) -> AsyncGenerator[BaseCheckpointSaver[int], None]:
-    async with await holdfast.aopen(address) as hf:
-        yield BlockingMethods(HoldfastSaver(hf))
+    async with await duramen.aopen(address) as dm:
+        yield BlockingMethods(DuramenSaver(dm))
 
 
 @pytest.mark.promise("I1")
@@ -97,7 +97,7 @@ async def blocking_methods_of_an_async_handle(address: str) -> AsyncGenerator[Ba
     "opened", [on_a_blocking_handle, on_an_async_handle, blocking_methods, blocking_methods_of_an_async_handle]
 )
 def test_the_official_suite_passes_whole(any_address: str, opened: Callable[[str], Any]) -> None:
-    @checkpointer_test(name="HoldfastSaver")
+    @checkpointer_test(name="DuramenSaver")
     async def saver() -> AsyncGenerator[BaseCheckpointSaver[int], None]:
         async with opened(any_address) as found:
             yield found
@@ -112,8 +112,8 @@ def test_the_official_suite_passes_whole(any_address: str, opened: Callable[[str
 
 
 @pytest.fixture
-def saver(hf: holdfast.Holdfast) -> HoldfastSaver:
-    return HoldfastSaver(hf)
+def saver(dm: duramen.Duramen) -> DuramenSaver:
+    return DuramenSaver(dm)
 
 
 def checkpoint(values: dict[str, Any], version: int = 1) -> Any:
@@ -187,8 +187,8 @@ def facts(found: CheckpointTuple) -> Any:
     odd=st.booleans(),
 )
 def test_tuples_come_back_as_from_langgraphs_saver_in_memory(states: Any, namespace: str, odd: bool) -> None:
-    with holdfast.open("memory:") as hf:
-        savers: list[Any] = [HoldfastSaver(hf), InMemorySaver()]
+    with duramen.open("memory:") as dm:
+        savers: list[Any] = [DuramenSaver(dm), InMemorySaver()]
         for saver in savers:
             saver.config = on("t", checkpoint_ns=namespace)
         for step, (values, calls) in enumerate(states):
@@ -261,8 +261,8 @@ class Edits:
     )
 )
 def test_a_list_that_is_edited_in_any_way_comes_back_as_it_was_each_time(edits: Any) -> None:
-    with holdfast.open("memory:") as hf:
-        saver, config, expected = HoldfastSaver(hf), on("t"), []
+    with duramen.open("memory:") as dm:
+        saver, config, expected = DuramenSaver(dm), on("t"), []
         state = Edits([])
         for name, place, anew in edits:
             if state.items or name == "append":
@@ -270,12 +270,12 @@ def test_a_list_that_is_edited_in_any_way_comes_back_as_it_was_each_time(edits: 
             config = put(saver, config, {"items": state.items})
             expected.append(copy.deepcopy(state.items))
             if anew:  # as after a restart: nothing is remembered, and the objects are new
-                saver = HoldfastSaver(hf)
+                saver = DuramenSaver(dm)
                 state.items = saver.get_tuple(on("t")).checkpoint["channel_values"]["items"]
         assert [found.checkpoint["channel_values"]["items"] for found in saver.list(on("t"))] == expected[::-1]
 
 
-def test_an_input_after_an_older_checkpoint_is_stored_with_that_ones_values(saver: HoldfastSaver) -> None:
+def test_an_input_after_an_older_checkpoint_is_stored_with_that_ones_values(saver: DuramenSaver) -> None:
     older = put(saver, on("t"), {"messages": [HumanMessage("as it was")]})
     put(saver, older, {"messages": [HumanMessage("as it became")]})
     loaded = saver.get_tuple(older)
@@ -288,9 +288,9 @@ def test_an_input_after_an_older_checkpoint_is_stored_with_that_ones_values(save
 
 
 def test_an_event_loop_is_not_blocked_by_a_blocking_handle(
-    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    saver, seen = HoldfastSaver(hf), []
+    saver, seen = DuramenSaver(dm), []
 
     def noting(method: Any) -> Any:
         def noted(*given: Any, **named: Any) -> Any:
@@ -311,7 +311,7 @@ def test_an_event_loop_is_not_blocked_by_a_blocking_handle(
     assert threading.main_thread() not in seen
 
 
-def test_all_threads_and_all_namespaces_can_be_listed(saver: HoldfastSaver) -> None:
+def test_all_threads_and_all_namespaces_can_be_listed(saver: DuramenSaver) -> None:
     for thread, namespace in (("a", ""), ("b", ""), ("a", "sub:1")):
         put(saver, on(thread, checkpoint_ns=namespace), {}, n=1)
     places = [found.config["configurable"] for found in saver.list(None)]
@@ -321,14 +321,14 @@ def test_all_threads_and_all_namespaces_can_be_listed(saver: HoldfastSaver) -> N
     assert len(list(saver.list(None, limit=2))) == 2
 
 
-def test_numbers_as_thread_ids_are_texts(saver: HoldfastSaver) -> None:
+def test_numbers_as_thread_ids_are_texts(saver: DuramenSaver) -> None:
     graph = chat(saver)
     graph.invoke(said("a"), on(7))  # type: ignore[arg-type]
     assert texts(graph.get_state(on("7"))) == ["a", "you said a"]
 
 
 @pytest.mark.parametrize("config", [{}, {"configurable": {}}, {"configurable": {"thread_id": ""}}])
-def test_a_configuration_without_a_thread_is_refused(saver: HoldfastSaver, config: Any) -> None:
+def test_a_configuration_without_a_thread_is_refused(saver: DuramenSaver, config: Any) -> None:
     with pytest.raises(InvalidInput, match="names no thread") as refused:
         saver.get_tuple(config)
     assert "thread_id" in refused.value.hint
@@ -336,7 +336,7 @@ def test_a_configuration_without_a_thread_is_refused(saver: HoldfastSaver, confi
         put(saver, config, {})
 
 
-def test_other_input_that_cannot_be_used_is_refused(hf: holdfast.Holdfast, saver: HoldfastSaver) -> None:
+def test_other_input_that_cannot_be_used_is_refused(dm: duramen.Duramen, saver: DuramenSaver) -> None:
     with pytest.raises(InvalidInput, match="thread_id"):
         saver.get_tuple(on("t" * 600))
     with pytest.raises(InvalidInput, match="names no checkpoint"):
@@ -344,13 +344,13 @@ def test_other_input_that_cannot_be_used_is_refused(hf: holdfast.Holdfast, saver
     with pytest.raises(InvalidInput, match="strategy"):
         saver.prune(["t"], strategy="some")
     with pytest.raises(InvalidInput, match="on_conflict"):
-        HoldfastSaver(hf, on_conflict="perhaps")  # type: ignore[arg-type]
+        DuramenSaver(dm, on_conflict="perhaps")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no handle"):
-        HoldfastSaver("agent.db")  # type: ignore[arg-type]
+        DuramenSaver("agent.db")  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("G6")
-def test_credentials_in_a_configuration_stay_out_of_the_metadata(saver: HoldfastSaver) -> None:
+def test_credentials_in_a_configuration_stay_out_of_the_metadata(saver: DuramenSaver) -> None:
     chat(saver).invoke(said("a"), on("t", api_key="sk-abcdefghijklmnopqrstuvwx", user="ann"))
     [found] = saver.list(on("t"), limit=1)
     assert found.metadata["user"] == "ann"
@@ -374,20 +374,20 @@ class Rot(CipherProtocol):
 
 def test_values_may_be_encrypted_by_langgraphs_serializer(tmp_path: Path) -> None:
     serde = EncryptedSerializer(Rot())
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        graph = chat(HoldfastSaver(hf, serde=serde))
+    with duramen.open(tmp_path / "agent.db") as dm:
+        graph = chat(DuramenSaver(dm, serde=serde))
         for turn in ("a secret", "b secret"):
             graph.invoke(said(turn), on("t"))
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        graph = chat(HoldfastSaver(hf, serde=serde))
+    with duramen.open(tmp_path / "agent.db") as dm:
+        graph = chat(DuramenSaver(dm, serde=serde))
         graph.invoke(said("c secret"), on("t"))
         assert texts(graph.get_state(on("t")))[::2] == ["a secret", "b secret", "c secret"]
     assert b"secret" not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_a_damaged_checkpoint_is_left_out_of_the_history(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        graph = chat(HoldfastSaver(hf))
+    with duramen.open(tmp_path / "agent.db") as dm:
+        graph = chat(DuramenSaver(dm))
         graph.invoke(said("a"), on("t"))
         every = len(list(graph.get_state_history(on("t"))))
         _damage(tmp_path / "agent.db")
@@ -397,8 +397,8 @@ def test_a_damaged_checkpoint_is_left_out_of_the_history(tmp_path: Path, caplog:
 
 @pytest.mark.parametrize("way", ["delete_thread", "prune", "delete_for_runs"])
 def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        saver = HoldfastSaver(hf)
+    with duramen.open(tmp_path / "agent.db") as dm:
+        saver = DuramenSaver(dm)
         graph = chat(saver)
         graph.invoke(said("the secret plan"), on("t", run_id="r1"))
         graph.invoke(said("an open matter"), on("u", run_id="r2"))
@@ -412,7 +412,7 @@ def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
             saver.delete_thread("t")
         assert list(saver.list(on("t"))) == []
         assert texts(graph.get_state(on("u"))) == ["an open matter", "you said an open matter"]
-        assert hf.verify().ok
+        assert dm.verify().ok
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert b"an open matter" in files
     assert b"secret" not in files
@@ -421,7 +421,7 @@ def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
 def _damage(path: Path) -> None:
     """Lose the last bytes that were stored of any state."""
     connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM holdfast_parts WHERE number = (SELECT max(number) FROM holdfast_parts)")
+    connection.execute("DELETE FROM duramen_parts WHERE number = (SELECT max(number) FROM duramen_parts)")
     connection.close()
 
 
@@ -429,13 +429,13 @@ def test_a_thread_goes_on_from_the_checkpoint_before_a_damaged_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        graph = chat(HoldfastSaver(hf))
+    with duramen.open(path) as dm:
+        graph = chat(DuramenSaver(dm))
         graph.invoke(said("a"), on("t"))
         graph.invoke(said("b"), on("t"))
     _damage(path)
-    with holdfast.open(path) as hf, caplog.at_level(logging.WARNING, "holdfast.langgraph"):
-        graph = chat(HoldfastSaver(hf))
+    with duramen.open(path) as dm, caplog.at_level(logging.WARNING, "duramen.langgraph"):
+        graph = chat(DuramenSaver(dm))
         before = texts(graph.get_state(on("t")))
         assert before[:2] == ["a", "you said a"]
         assert "you said b" not in before

@@ -16,24 +16,24 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 from langgraph.store.memory import InMemoryStore
 from programs.graphs import Notes
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.integrations.langgraph import HoldfastStore
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import InvalidInput
+from duramen.integrations.langgraph import DuramenStore
+from duramen.testing.clock import FakeClock
 
 ALICE, BOB = ("users", "alice"), ("users", "bob")
 
 
 @pytest.fixture
-def timed(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+def timed(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     """A handle whose time the test owns."""
-    with holdfast.open(any_address, clock=clock) as hf:
-        yield hf
+    with duramen.open(any_address, clock=clock) as dm:
+        yield dm
 
 
 @pytest.fixture
-def store(timed: holdfast.Holdfast) -> HoldfastStore:
-    return HoldfastStore(timed)
+def store(timed: duramen.Duramen) -> DuramenStore:
+    return DuramenStore(timed)
 
 
 def keys(found: list[Any]) -> list[str]:
@@ -44,7 +44,7 @@ def keys(found: list[Any]) -> list[str]:
 
 
 @pytest.mark.promise("I2")
-def test_items_are_put_got_changed_and_deleted(store: HoldfastStore, clock: FakeClock) -> None:
+def test_items_are_put_got_changed_and_deleted(store: DuramenStore, clock: FakeClock) -> None:
     store.put(ALICE, "food", {"likes": "tea", "nested": {"list": [1, 2.5, None, True]}})
     clock.advance(5)
     store.put(ALICE, "food", {"likes": "coffee"})
@@ -59,15 +59,15 @@ def test_items_are_put_got_changed_and_deleted(store: HoldfastStore, clock: Fake
 
 
 def test_items_are_there_after_reopening(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        HoldfastStore(hf).put(ALICE, "food", {"likes": "tea"})
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        assert HoldfastStore(hf).search(("users",))[0].value == {"likes": "tea"}
+    with duramen.open(tmp_path / "agent.db") as dm:
+        DuramenStore(dm).put(ALICE, "food", {"likes": "tea"})
+    with duramen.open(tmp_path / "agent.db") as dm:
+        assert DuramenStore(dm).search(("users",))[0].value == {"likes": "tea"}
 
 
 def test_what_was_replaced_or_deleted_leaves_no_bytes(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        store = HoldfastStore(hf)
+    with duramen.open(tmp_path / "agent.db") as dm:
+        store = DuramenStore(dm)
         store.put(ALICE, "a", {"text": "one-secret-plan"})
         store.put(ALICE, "a", {"text": "another-secret-plan"})
         store.put(ALICE, "b", {"text": "the-open-plan"})
@@ -77,7 +77,7 @@ def test_what_was_replaced_or_deleted_leaves_no_bytes(tmp_path: Path) -> None:
     assert b"secret-plan" not in files
 
 
-def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store: HoldfastStore) -> None:
+def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store: DuramenStore) -> None:
     store.put(ALICE, "old", {"n": 0})
     ops = [
         PutOp(ALICE, "new", {"n": 1}),
@@ -96,8 +96,8 @@ def test_a_batch_reads_before_it_writes_and_the_last_write_to_a_key_counts(store
 
 
 def test_the_asynchronous_methods_on_either_handle(any_address: str) -> None:
-    async def main(hf: Any) -> None:
-        store = HoldfastStore(hf)
+    async def main(dm: Any) -> None:
+        store = DuramenStore(dm)
         await store.aput(ALICE, "food", {"likes": "tea"})
         assert (await store.aget(ALICE, "food")).value == {"likes": "tea"}
         assert keys(await store.asearch(("users",), filter={"likes": "tea"})) == ["food"]
@@ -107,15 +107,15 @@ def test_the_asynchronous_methods_on_either_handle(any_address: str) -> None:
         assert await store.asweep_ttl() == 0
 
     async def both() -> None:
-        async with await holdfast.aopen(any_address) as looping:
+        async with await duramen.aopen(any_address) as looping:
             await main(looping)
-        with holdfast.open(any_address) as blocking:
+        with duramen.open(any_address) as blocking:
             await main(blocking)
 
     asyncio.run(both())
 
 
-def test_a_node_reaches_the_store_of_its_graph(hf: holdfast.Holdfast) -> None:
+def test_a_node_reaches_the_store_of_its_graph(dm: duramen.Duramen) -> None:
     def note(state: Any) -> Any:
         get_store().put(ALICE, "seen", {"times": 1})
         return {"notes": keys(get_store().search(("users",)))}
@@ -123,7 +123,7 @@ def test_a_node_reaches_the_store_of_its_graph(hf: holdfast.Holdfast) -> None:
     builder = StateGraph(Notes)
     builder.add_node("note", note)
     builder.add_edge(START, "note")
-    store = HoldfastStore(hf)
+    store = DuramenStore(dm)
     assert builder.compile(store=store).invoke({"notes": []})["notes"] == ["seen"]
     assert store.get(ALICE, "seen") is not None
 
@@ -161,13 +161,13 @@ PEOPLE = {
         ({}, ["ann", "ben", "cat"]),
     ],
 )
-def test_filters_compare_as_langgraphs_own_stores_do(store: HoldfastStore, wanted: Any, found: list[str]) -> None:
+def test_filters_compare_as_langgraphs_own_stores_do(store: DuramenStore, wanted: Any, found: list[str]) -> None:
     for key, value in PEOPLE.items():
         store.put(("people",), key, value)
     assert sorted(keys(store.search(("people",), filter=wanted))) == found
 
 
-def test_an_unknown_operator_is_refused(store: HoldfastStore) -> None:
+def test_an_unknown_operator_is_refused(store: DuramenStore) -> None:
     store.put(ALICE, "a", {"n": 1})
     with pytest.raises(InvalidInput, match=r"\$in"):
         store.search(ALICE, filter={"n": {"$in": [1]}})
@@ -197,8 +197,8 @@ CONDITIONS = st.lists(
 def test_it_answers_as_langgraphs_store_in_memory(
     items: Any, prefix: Any, wanted: Any, conditions: Any, depth: Any
 ) -> None:
-    with holdfast.open("memory:") as hf:
-        ours, theirs = HoldfastStore(hf), InMemoryStore()
+    with duramen.open("memory:") as dm:
+        ours, theirs = DuramenStore(dm), InMemoryStore()
         for space, key, number in items:
             for store in (ours, theirs):
                 store.put(space, key, {"n": number})
@@ -214,7 +214,7 @@ def test_it_answers_as_langgraphs_store_in_memory(
 
 
 @pytest.mark.promise("I2")
-def test_a_query_ranks_by_the_share_of_its_words(store: HoldfastStore, clock: FakeClock) -> None:
+def test_a_query_ranks_by_the_share_of_its_words(store: DuramenStore, clock: FakeClock) -> None:
     texts = {"tea": "Likes green tea", "cup": {"deep": ["a cup of TEA"]}, "dog": "has a dog", "late": "tea with milk"}
     for key, text in texts.items():
         store.put(ALICE, key, {"text": text})
@@ -224,7 +224,7 @@ def test_a_query_ranks_by_the_share_of_its_words(store: HoldfastStore, clock: Fa
     assert keys(store.search(ALICE, query="green tea", limit=1, offset=1)) == ["late"]
 
 
-def test_without_a_query_the_most_recent_come_first_in_pages(store: HoldfastStore, clock: FakeClock) -> None:
+def test_without_a_query_the_most_recent_come_first_in_pages(store: DuramenStore, clock: FakeClock) -> None:
     for number in range(5):
         store.put(ALICE, f"k{number}", {})
         clock.advance(1)
@@ -233,16 +233,16 @@ def test_without_a_query_the_most_recent_come_first_in_pages(store: HoldfastStor
     assert store.search(ALICE)[0].score is None
 
 
-def test_a_vector_index_is_refused_until_there_is_one(hf: holdfast.Holdfast) -> None:
+def test_a_vector_index_is_refused_until_there_is_one(dm: duramen.Duramen) -> None:
     with pytest.raises(InvalidInput, match="vector index"):
-        HoldfastStore(hf, index={"dims": 3, "embed": lambda texts: [[0.0] * 3 for _ in texts]})
+        DuramenStore(dm, index={"dims": 3, "embed": lambda texts: [[0.0] * 3 for _ in texts]})
 
 
 # -- namespaces
 
 
 @pytest.mark.promise("I2")
-def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(store: HoldfastStore) -> None:
+def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(store: DuramenStore) -> None:
     for space in (("docs", "a", "v1"), ("docs", "b", "v1"), ("docs", "b", "v2"), ("logs",)):
         store.put(space, "k", {})
     assert store.list_namespaces() == [("docs", "a", "v1"), ("docs", "b", "v1"), ("docs", "b", "v2"), ("logs",)]
@@ -256,12 +256,12 @@ def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(store: Holdfa
 
 
 @pytest.mark.parametrize("space", [(), ("langgraph",), ("a.b",), ("",), (1,), ("a", "\0")])
-def test_namespaces_that_langgraph_refuses_are_refused(store: HoldfastStore, space: Any) -> None:
+def test_namespaces_that_langgraph_refuses_are_refused(store: DuramenStore, space: Any) -> None:
     with pytest.raises(InvalidNamespaceError):
         store.put(space, "k", {})
 
 
-def test_they_are_refused_in_a_batch_too(store: HoldfastStore) -> None:
+def test_they_are_refused_in_a_batch_too(store: DuramenStore) -> None:
     with pytest.raises(InvalidNamespaceError):
         store.batch([PutOp(("a", "b"), "k", {}), PutOp(("a.b",), "k", {})])
     assert store.list_namespaces() == []
@@ -271,8 +271,8 @@ def test_they_are_refused_in_a_batch_too(store: HoldfastStore) -> None:
 
 
 @pytest.mark.promise("I2")
-def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: holdfast.Holdfast, clock: FakeClock) -> None:
-    store = HoldfastStore(timed, ttl={"default_ttl": 10})
+def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: duramen.Duramen, clock: FakeClock) -> None:
+    store = DuramenStore(timed, ttl={"default_ttl": 10})
     store.put(ALICE, "read", {})
     store.put(ALICE, "searched", {"s": 1})
     store.put(ALICE, "left", {}, ttl=10)
@@ -287,8 +287,8 @@ def test_an_item_lives_for_its_minutes_and_is_refreshed_by_reading(timed: holdfa
     assert keys(store.search(ALICE)) == ["for ever"]
 
 
-def test_reading_refreshes_only_if_it_is_wanted(timed: holdfast.Holdfast, clock: FakeClock) -> None:
-    store = HoldfastStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
+def test_reading_refreshes_only_if_it_is_wanted(timed: duramen.Duramen, clock: FakeClock) -> None:
+    store = DuramenStore(timed, ttl={"default_ttl": 10, "refresh_on_read": False})
     store.put(ALICE, "k", {})
     store.put(ALICE, "kept", {})
     clock.advance(6 * 60)
@@ -298,8 +298,8 @@ def test_reading_refreshes_only_if_it_is_wanted(timed: holdfast.Holdfast, clock:
     assert keys(store.search(ALICE)) == ["kept"]
 
 
-def test_a_sweep_removes_what_has_expired(timed: holdfast.Holdfast, clock: FakeClock) -> None:
-    store = HoldfastStore(timed)
+def test_a_sweep_removes_what_has_expired(timed: duramen.Duramen, clock: FakeClock) -> None:
+    store = DuramenStore(timed)
     store.put(ALICE, "short", {}, ttl=1)
     store.put(ALICE, "long", {}, ttl=100)
     store.put(BOB, "short", {}, ttl=0.5)
@@ -311,8 +311,8 @@ def test_a_sweep_removes_what_has_expired(timed: holdfast.Holdfast, clock: FakeC
     assert keys(store.search(())) == ["long"]
 
 
-def test_a_put_sweeps_once_the_interval_has_passed(timed: holdfast.Holdfast, clock: FakeClock) -> None:
-    store = HoldfastStore(timed, ttl={"sweep_interval_minutes": 5})
+def test_a_put_sweeps_once_the_interval_has_passed(timed: duramen.Duramen, clock: FakeClock) -> None:
+    store = DuramenStore(timed, ttl={"sweep_interval_minutes": 5})
     store.put(ALICE, "short", {}, ttl=1)
     clock.advance(4 * 60)
     store.put(ALICE, "other", {})

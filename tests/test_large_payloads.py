@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import holdfast
+import duramen
 
 OUTPUT = random.Random(12).randbytes(5_000_000)
 
@@ -21,28 +21,28 @@ def bytes_on_disk(folder: Path) -> int:
 @pytest.mark.promise("J12")
 @pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["plain", "sealed"])
 def test_ten_events_with_the_same_output_take_its_size_once(tmp_path: Path, key: bytes | None) -> None:
-    with holdfast.open(tmp_path / "agent.db", key=key) as hf:
+    with duramen.open(tmp_path / "agent.db", key=key) as dm:
         sizes = []
         for turn in range(10):
-            stored = hf.session(f"s{turn % 3}").append("tool", {"turn": turn, "output": OUTPUT})
+            stored = dm.session(f"s{turn % 3}").append("tool", {"turn": turn, "output": OUTPUT})
             assert stored.data["output"] == OUTPUT
             sizes.append(bytes_on_disk(tmp_path))
         assert sizes[-1] - sizes[0] < 500_000, "the nine repeats wrote next to nothing"
-        assert hf.verify().blobs == 1
+        assert dm.verify().blobs == 1
     assert 5_000_000 < (tmp_path / "agent.db").stat().st_size < 5_200_000
-    with holdfast.open(tmp_path / "agent.db", key=key) as hf:
-        assert [event.data["turn"] for event in hf.session("s0").events()] == [0, 3, 6, 9]
-        assert all(event.data["output"] == OUTPUT for event in hf.session("s1").events())
+    with duramen.open(tmp_path / "agent.db", key=key) as dm:
+        assert [event.data["turn"] for event in dm.session("s0").events()] == [0, 3, 6, 9]
+        assert all(event.data["output"] == OUTPUT for event in dm.session("s1").events())
 
 
 @pytest.mark.promise("J12", "B2")
 def test_postgres_stores_it_once_too(postgres_url: str) -> None:
-    with holdfast.open(postgres_url) as hf:
+    with duramen.open(postgres_url) as dm:
         for turn in range(10):
-            hf.session(f"s{turn % 3}").append("tool", {"turn": turn, "output": OUTPUT})
+            dm.session(f"s{turn % 3}").append("tool", {"turn": turn, "output": OUTPUT})
     with psycopg.connect(postgres_url) as connection:
-        rows = connection.execute("SELECT length(body) FROM holdfast.blobs").fetchall()
-        payloads = connection.execute("SELECT sum(length(payload)) FROM holdfast.events").fetchone()
+        rows = connection.execute("SELECT length(body) FROM duramen.blobs").fetchall()
+        payloads = connection.execute("SELECT sum(length(payload)) FROM duramen.events").fetchone()
     assert [row[0] for row in rows] == [5_000_001]
     assert payloads is not None
     assert payloads[0] < 2_000
@@ -50,9 +50,9 @@ def test_postgres_stores_it_once_too(postgres_url: str) -> None:
 
 @pytest.mark.promise("J12")
 def test_what_one_person_owns_is_not_shared_with_another(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db") as hf:
+    with duramen.open(tmp_path / "agent.db") as dm:
         for subject in ("alice", "bob"):
-            hf.session("s").append("tool", "same text " * 5_000, subject=subject)
-        assert hf.verify().blobs == 2, "erasing one must not take it from the other"
-        hf.erase("alice")
-        assert [event.data for event in hf.session("s").events(types="tool")] == [None, "same text " * 5_000]
+            dm.session("s").append("tool", "same text " * 5_000, subject=subject)
+        assert dm.verify().blobs == 2, "erasing one must not take it from the other"
+        dm.erase("alice")
+        assert [event.data for event in dm.session("s").events(types="tool")] == [None, "same text " * 5_000]

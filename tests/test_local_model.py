@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from programs.children import until
 
-from holdfast.errors import InvalidInput, ModelFailed
-from holdfast.models.openai import OpenAIModel
-from holdfast.testing import llm
-from holdfast.testing.llm import LocalModel
+from duramen.errors import InvalidInput, ModelFailed
+from duramen.models.openai import OpenAIModel
+from duramen.testing import llm
+from duramen.testing.llm import LocalModel
 
 RUNNER = """
 import os, time
-from holdfast.testing.llm import LocalModel
+from duramen.testing.llm import LocalModel
 local = LocalModel.start()
 if {forks} and os.fork() == 0:
     time.sleep(60)

@@ -12,8 +12,8 @@ from typing import Any
 import apsw
 import pytest
 
-import holdfast
-from holdfast.stores.sqlite.logroom import LogRoom
+import duramen
+from duramen.stores.sqlite.logroom import LogRoom
 
 
 def log_of(path: Path) -> Path:
@@ -30,16 +30,16 @@ def expect_after_a_crash(path: Path, count: int, to: Path) -> None:
     to.mkdir()
     for file in (path, log_of(path)):
         shutil.copy(file, to / file.name)
-    with holdfast.open(to / path.name) as hf:
-        assert [event.data for event in hf.session("s").events()] == list(range(count))
-        assert hf.verify().ok
+    with duramen.open(to / path.name) as dm:
+        assert [event.data for event in dm.session("s").events()] == list(range(count))
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("J2", "J8")
 def test_zeros_lie_ahead_of_the_log_and_nothing_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        session = hf.session("s")
+    with duramen.open(path) as dm:
+        session = dm.session("s")
         seen = set()
         for number in range(200):
             session.append("note", number)
@@ -53,20 +53,20 @@ def test_zeros_lie_ahead_of_the_log_and_nothing_is_lost(tmp_path: Path) -> None:
 
 def test_who_writes_little_makes_no_room(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
+    with duramen.open(path) as dm:
         for number in range(3):
-            hf.session("s").append("note", number)
+            dm.session("s").append("note", number)
         assert log_of(path).stat().st_size < 256 * 1024
 
 
 @pytest.mark.promise("J5")
 def test_somebody_else_who_writes_the_same_file_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf, holdfast.open(path) as other:
+    with duramen.open(path) as dm, duramen.open(path) as other:
         stranger = apsw.Connection(str(path))
         stranger.execute("CREATE TABLE mine (number INTEGER)")
         for number in range(120):
-            (hf if number % 3 else other).session("s").append("note", number)
+            (dm if number % 3 else other).session("s").append("note", number)
             stranger.execute("INSERT INTO mine VALUES (?)", (number,))
         expect_after_a_crash(path, 120, tmp_path / "copy")
         copy = apsw.Connection(str(tmp_path / "copy" / path.name))
@@ -105,7 +105,7 @@ def test_only_what_lies_behind_the_end_is_written(tmp_path: Path) -> None:
 def test_handles_that_write_in_turn_share_the_room(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with ExitStack() as stack:
-        handles = [stack.enter_context(holdfast.open(path)) for _ in range(3)]
+        handles = [stack.enter_context(duramen.open(path)) for _ in range(3)]
         for number in range(1_500):
             handles[number % 3].session("s").append("note", number)
         assert log_of(path).stat().st_size < 10 * 2**20  # what SQLite lets it grow to, and no more
@@ -118,7 +118,7 @@ def test_a_process_that_goes_to_another_folder_touches_no_other_log(
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "one")
-    with holdfast.open("agent.db") as one, holdfast.open(tmp_path / "two" / "agent.db") as two:
+    with duramen.open("agent.db") as one, duramen.open(tmp_path / "two" / "agent.db") as two:
         two.session("s").append("note", "theirs")
         monkeypatch.chdir(tmp_path / "two")
         before = log_of(tmp_path / "two" / "agent.db").read_bytes()
@@ -132,10 +132,10 @@ def test_a_process_that_goes_to_another_folder_touches_no_other_log(
 @pytest.mark.promise("J3")
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_zeros_that_a_power_cut_left_half_written_hide_nothing(tmp_path: Path, encrypted: bool) -> None:
-    path, key = tmp_path / "agent.db", holdfast.new_key() if encrypted else None
-    with holdfast.open(path, file_key=key) as hf:
+    path, key = tmp_path / "agent.db", duramen.new_key() if encrypted else None
+    with duramen.open(path, file_key=key) as dm:
         for number in range(40):
-            hf.session("s").append("note", number)
+            dm.session("s").append("note", number)
         database, log = path.read_bytes(), log_of(path).read_bytes()
         end = used(path)
     end += -(end - 32) % 4120  # a page may end with zeros
@@ -144,24 +144,24 @@ def test_zeros_that_a_power_cut_left_half_written_hide_nothing(tmp_path: Path, e
         copy = tmp_path / f"{number}.db"
         copy.write_bytes(database)
         log_of(copy).write_bytes(log[:end] + tail)
-        with holdfast.open(copy, file_key=key) as hf:
-            assert [event.data for event in hf.session("s").events()] == list(range(40))
-            hf.session("s").append("note", 40)
-            assert hf.verify().ok
+        with duramen.open(copy, file_key=key) as dm:
+            assert [event.data for event in dm.session("s").events()] == list(range(40))
+            dm.session("s").append("note", 40)
+            assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
 def test_an_emptied_log_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
+    with duramen.open(path) as dm:
         for number in range(60):
-            hf.session("s").append("note", f"planted {number}", subject="ada")
+            dm.session("s").append("note", f"planted {number}", subject="ada")
         assert log_of(path).stat().st_size > 256 * 1024
-        hf.erase("ada")
+        dm.erase("ada")
         assert b"planted" not in path.read_bytes() + log_of(path).read_bytes()
         for number in range(60):
-            hf.session("t").append("note", number)
-        assert hf.verify().ok
+            dm.session("t").append("note", number)
+        assert dm.verify().ok
 
 
 def test_where_no_room_can_be_made_appends_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +173,8 @@ def test_where_no_room_can_be_made_appends_go_on(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "pwrite", full)
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
+    with duramen.open(path) as dm:
         for number in range(60):
-            hf.session("s").append("note", number)
+            dm.session("s").append("note", number)
         assert len(tried) == 1
         expect_after_a_crash(path, 60, tmp_path / "copy")

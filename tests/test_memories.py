@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.minds import contents, open_mind
 
-import holdfast
-from holdfast.errors import UnknownMemory
-from holdfast.memory.catalog import Catalog
-from holdfast.memory.items import Memory
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import UnknownMemory
+from duramen.memory.catalog import Catalog
+from duramen.memory.items import Memory
+from duramen.testing.clock import FakeClock
 
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
 
@@ -27,21 +27,21 @@ def after(seconds: float) -> dt.datetime:
 
 
 @pytest.fixture
-def mind(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+def mind(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     """A handle on each store in turn, with a clock that stands."""
-    with open_mind(any_address, clock=clock) as hf:
-        yield hf
-        assert hf.verify().ok
+    with open_mind(any_address, clock=clock) as dm:
+        yield dm
+        assert dm.verify().ok
 
 
 @pytest.fixture
-def quick(clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with open_mind("memory:", clock=clock) as hf:
-        yield hf
+def quick(clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_mind("memory:", clock=clock) as dm:
+        yield dm
 
 
 @pytest.mark.promise("S8", "S10")
-def test_a_memory_keeps_all_that_was_said_of_it(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_memory_keeps_all_that_was_said_of_it(mind: duramen.Duramen, clock: FakeClock) -> None:
     session = mind.session("talk")
     cause = session.append("note", "a reason")
     told: Any = {
@@ -72,7 +72,7 @@ def test_a_memory_keeps_all_that_was_said_of_it(mind: holdfast.Holdfast, clock: 
 
 
 @pytest.mark.promise("S4", "E6")
-def test_the_same_thing_said_twice_is_one(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_the_same_thing_said_twice_is_one(mind: duramen.Duramen, clock: FakeClock) -> None:
     first = mind.memory.remember("Caf\u00e9 opens  at nine", importance=0.3, confidence=0.4)
     clock.advance(5)
     again = mind.session("s").remember(" Cafe\u0301 opens at nine\n", importance=0.8)
@@ -88,7 +88,7 @@ def test_the_same_thing_said_twice_is_one(mind: holdfast.Holdfast, clock: FakeCl
 @pytest.mark.promise("S4")
 @pytest.mark.parametrize("key", [None, "cfg"])
 def test_what_is_told_of_something_said_again_is_what_is_stored(
-    mind: holdfast.Holdfast, clock: FakeClock, key: str | None
+    mind: duramen.Duramen, clock: FakeClock, key: str | None
 ) -> None:
     first = mind.memory.remember("The port is 80", key=key)
     clock.advance(5)
@@ -99,7 +99,7 @@ def test_what_is_told_of_something_said_again_is_what_is_stored(
 
 @pytest.mark.promise("S4")
 def test_what_is_forgotten_while_it_is_said_again_is_no_error(
-    mind: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+    mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = mind.memory.remember("Ada likes tea", kind="fact")
     stored = Catalog._stored
@@ -114,7 +114,7 @@ def test_what_is_forgotten_while_it_is_said_again_is_no_error(
     assert list(mind.memory.list()) == []
 
 
-def test_title_and_metadata_of_a_later_saying_count(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_title_and_metadata_of_a_later_saying_count(mind: duramen.Duramen, clock: FakeClock) -> None:
     first = mind.memory.remember("The port is 80", metadata={"v": 1}, importance=0.8)
     clock.advance(5)
     second = mind.memory.remember("The port is 80", metadata={"v": 2})
@@ -137,12 +137,12 @@ def test_title_and_metadata_of_a_later_saying_count(mind: holdfast.Holdfast, clo
 
 
 @pytest.mark.promise("S4", "X11")
-def test_a_step_that_tells_more_of_what_is_known_is_heard(mind: holdfast.Holdfast) -> None:
-    @holdfast.step
+def test_a_step_that_tells_more_of_what_is_known_is_heard(mind: duramen.Duramen) -> None:
+    @duramen.step
     def tell() -> None:
-        holdfast.remember("The port is 80", metadata={"v": 2})
+        duramen.remember("The port is 80", metadata={"v": 2})
 
-    @holdfast.task
+    @duramen.task
     def told() -> None:
         tell()
 
@@ -158,7 +158,7 @@ def test_a_step_that_tells_more_of_what_is_known_is_heard(mind: holdfast.Holdfas
     [{"kind": "preference"}, {"key": "k"}, {"subject": "ada"}, {"scope": "session"}, {"speaker": "Bob"}],
     ids=str,
 )
-def test_what_differs_in_kind_key_scope_or_speaker_is_another(quick: holdfast.Holdfast, other: Any) -> None:
+def test_what_differs_in_kind_key_scope_or_speaker_is_another(quick: duramen.Duramen, other: Any) -> None:
     one = quick.session("s").remember("yes")
     two = quick.session("s").remember("yes", **other)
     assert one.id != two.id
@@ -166,7 +166,7 @@ def test_what_differs_in_kind_key_scope_or_speaker_is_another(quick: holdfast.Ho
 
 
 @pytest.mark.promise("S4")
-def test_case_and_punctuation_make_another_memory_and_so_does_one_letter_at_the_end(quick: holdfast.Holdfast) -> None:
+def test_case_and_punctuation_make_another_memory_and_so_does_one_letter_at_the_end(quick: duramen.Duramen) -> None:
     texts = ["Tea", "tea", "tea.", "te a", "x" * 300_000 + "a", "x" * 300_000 + "b"]
     assert len({quick.memory.remember(text).id for text in texts}) == len(texts)
 
@@ -175,7 +175,7 @@ def test_case_and_punctuation_make_another_memory_and_so_does_one_letter_at_the_
 
 
 @pytest.mark.promise("S5")
-def test_a_newer_one_takes_the_place_of_an_older_one(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_newer_one_takes_the_place_of_an_older_one(mind: duramen.Duramen, clock: FakeClock) -> None:
     old = mind.memory.remember("Ada lives in Rome", key="home", subject="ada")
     clock.advance(10)
     new = mind.memory.remember("Ada lives in Oslo", key="home", subject="ada")
@@ -191,7 +191,7 @@ def test_a_newer_one_takes_the_place_of_an_older_one(mind: holdfast.Holdfast, cl
 
 
 @pytest.mark.promise("S5")
-def test_a_chain_is_read_as_of_every_instant(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_chain_is_read_as_of_every_instant(mind: duramen.Duramen, clock: FakeClock) -> None:
     said = ["A", "B", "A", "C", "C", "A"]
     for letter in said:
         mind.memory.remember(f"the value is {letter}", key="value")
@@ -213,7 +213,7 @@ def test_a_chain_is_read_as_of_every_instant(mind: holdfast.Holdfast, clock: Fak
 
 
 @pytest.mark.promise("S5")
-def test_news_of_the_past_is_history_at_once(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_news_of_the_past_is_history_at_once(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("Ada lives in Oslo", key="home", valid_from=after(-100))
     clock.advance(10)
     past = mind.memory.remember("Ada lived in Rome", key="home", valid_from=after(-500))
@@ -223,7 +223,7 @@ def test_news_of_the_past_is_history_at_once(mind: holdfast.Holdfast, clock: Fak
 
 
 @pytest.mark.promise("S5")
-def test_what_ended_a_memory_was_not_known_before_it_was_said(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_what_ended_a_memory_was_not_known_before_it_was_said(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("Ada lives in Rome", key="home")
     mind.memory.remember("The sale runs", key="sale", valid_to=after(50))
     clock.advance(100)
@@ -238,7 +238,7 @@ def test_what_ended_a_memory_was_not_known_before_it_was_said(mind: holdfast.Hol
 
 
 @pytest.mark.promise("S5")
-def test_what_begins_later_hides_nothing_until_then(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_what_begins_later_hides_nothing_until_then(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("Ada lives in Rome", key="home")
     plan = mind.memory.remember("Ada lives in Oslo", key="home", valid_from=after(100))
     assert plan.valid_from == after(100)
@@ -257,7 +257,7 @@ def test_what_begins_later_hides_nothing_until_then(mind: holdfast.Holdfast, clo
 
 
 @pytest.mark.promise("S5")
-def test_a_clock_that_goes_back_hides_nothing(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_clock_that_goes_back_hides_nothing(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.session("a").remember("Ada lives in Rome", key="home")
     mind.session("a").remember("The cat is grey")
     clock.advance(-50)
@@ -271,7 +271,7 @@ def test_a_clock_that_goes_back_hides_nothing(mind: holdfast.Holdfast, clock: Fa
 
 @pytest.mark.promise("S5")
 @pytest.mark.parametrize("year", [1, 1969, 1970, 9999])
-def test_times_far_away_are_kept(mind: holdfast.Holdfast, year: int) -> None:
+def test_times_far_away_are_kept(mind: duramen.Duramen, year: int) -> None:
     on = dt.datetime(year, 1, 1, tzinfo=dt.UTC)
     made = mind.memory.remember("The week before today it rained", valid_from=on, fresh=True)
     assert abs(made.valid_from - on) < dt.timedelta(milliseconds=1)
@@ -283,7 +283,7 @@ def test_times_far_away_are_kept(mind: holdfast.Holdfast, year: int) -> None:
 
 
 @pytest.mark.promise("S8")
-def test_a_ttl_ends_recall_and_begins_anew_when_said_again(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_ttl_ends_recall_and_begins_anew_when_said_again(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("The gate is B12", ttl=10)
     mind.memory.remember("The gate code is 4711", ttl=dt.timedelta(seconds=20))
     clock.advance(9.999999)
@@ -299,7 +299,7 @@ def test_a_ttl_ends_recall_and_begins_anew_when_said_again(mind: holdfast.Holdfa
     assert contents(mind.memory.recall("gate")) == ["The gate is B12"]
 
 
-def test_what_was_over_holds_again_when_it_is_said_again(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_what_was_over_holds_again_when_it_is_said_again(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("The sale runs", valid_to=after(10))
     clock.advance(5)
     mind.memory.remember("The sale runs")
@@ -313,7 +313,7 @@ def test_what_was_over_holds_again_when_it_is_said_again(mind: holdfast.Holdfast
 # -- lists and scopes
 
 
-def test_lists_are_in_order_and_take_a_limit_and_kinds(mind: holdfast.Holdfast) -> None:
+def test_lists_are_in_order_and_take_a_limit_and_kinds(mind: duramen.Duramen) -> None:
     for number in range(7):
         mind.memory.remember(f"fact {number}", kind="reference" if number % 3 == 0 else "fact")
     assert contents(mind.memory.list()) == [f"fact {number}" for number in range(7)]
@@ -324,8 +324,8 @@ def test_lists_are_in_order_and_take_a_limit_and_kinds(mind: holdfast.Holdfast) 
     assert list(mind.memory.list(kinds="preference")) == []
 
 
-def test_a_list_goes_over_many_pages(quick: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.memory.catalog._PAGE", 3)
+def test_a_list_goes_over_many_pages(quick: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.memory.catalog._PAGE", 3)
     for number in range(10):
         quick.memory.remember(f"fact {number}")
     assert len(list(quick.memory.list())) == 10
@@ -334,7 +334,7 @@ def test_a_list_goes_over_many_pages(quick: holdfast.Holdfast, monkeypatch: pyte
 
 
 @pytest.mark.promise("G4", "S3")
-def test_who_may_recall_it_is_its_scope(mind: holdfast.Holdfast) -> None:
+def test_who_may_recall_it_is_its_scope(mind: duramen.Duramen) -> None:
     talk = mind.session("talk")
     talk.remember("sun: for all")
     talk.remember("sun: about ada", subject="ada")
@@ -360,7 +360,7 @@ def test_who_may_recall_it_is_its_scope(mind: holdfast.Holdfast) -> None:
     assert "in this session" not in mind.session("other").recall("sun", subject="ada").text
 
 
-def test_the_same_text_in_two_scopes_is_two_memories(mind: holdfast.Holdfast) -> None:
+def test_the_same_text_in_two_scopes_is_two_memories(mind: duramen.Duramen) -> None:
     mine = mind.memory.remember("likes tea", subject="ada")
     mind.memory.remember("likes tea", subject="bob")
     mind.memory.remember("likes tea")
@@ -396,12 +396,12 @@ def holds(one: Memory, now: dt.datetime) -> bool:
 @given(SAYINGS)
 def test_one_of_a_key_and_one_of_an_id_is_current(sayings: list[Any]) -> None:
     clock = FakeClock()
-    with open_mind("memory:", clock=clock, embedder="none") as hf:
+    with open_mind("memory:", clock=clock, embedder="none") as dm:
         for text, key, subject, begins, wait in sayings:
             time = None if begins is None else dt.datetime.fromtimestamp(clock.now() / 1e6 + begins, dt.UTC)
-            hf.memory.remember(text, key=key, subject=subject, valid_from=time)
+            dm.memory.remember(text, key=key, subject=subject, valid_from=time)
             clock.advance(wait)
-        current = list(hf.memory.list(everyone=True))
+        current = list(dm.memory.list(everyone=True))
         assert len({one.id for one in current}) == len(current)
         for one, other in combinations([one for one in current if one.key is not None], 2):
             if (one.subject, one.key) == (other.subject, other.key):
@@ -412,8 +412,8 @@ def test_one_of_a_key_and_one_of_an_id_is_current(sayings: list[Any]) -> None:
         assert {(key, subject) for _, key, subject, *_ in sayings} == {(one.key, one.subject) for one in current}
         said: dict[str, Memory] = {}
         for one in current:
-            said |= {found.source: found for found in hf.memory.history(one.id)}
+            said |= {found.source: found for found in dm.memory.history(one.id)}
         assert len(said) == len(sayings), "every event is in somebody's history"
-        recalled = {hit.memory.source for hit in hf.memory.recall("a b c", everyone=True, limit=50)}
+        recalled = {hit.memory.source for hit in dm.memory.recall("a b c", everyone=True, limit=50)}
         now = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
         assert recalled == {one.source for one in current if holds(one, now)}

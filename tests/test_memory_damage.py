@@ -11,13 +11,13 @@ import apsw
 import psycopg
 import pytest
 
-import holdfast
-from holdfast.errors import StoreDamaged
-from holdfast.ports import Beside, MemoryQuery, Trace
-from holdfast.runtime import drive
-from holdfast.stores.postgres.memories import note_recalls
-from holdfast.testing.part_contract import store_beside
-from holdfast.testing.trace_contract import changed, enter, keeper, known, memory
+import duramen
+from duramen.errors import StoreDamaged
+from duramen.ports import Beside, MemoryQuery, Trace
+from duramen.runtime import drive
+from duramen.stores.postgres.memories import note_recalls
+from duramen.testing.part_contract import store_beside
+from duramen.testing.trace_contract import changed, enter, keeper, known, memory
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -33,7 +33,7 @@ def spoil(address: str, sql: str) -> None:
             connection.execute(sql.encode())
     else:
         with closing(apsw.Connection(address)) as db:
-            db.execute(sql.replace("holdfast.", "holdfast_"))
+            db.execute(sql.replace("duramen.", "duramen_"))
 
 
 def populate(handle: Any) -> None:
@@ -48,10 +48,10 @@ def populate(handle: Any) -> None:
 
 @pytest.mark.promise("J8")
 def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(address: str) -> None:
-    with holdfast.open(address) as hf:
-        handle = hf._core
+    with duramen.open(address) as dm:
+        handle = dm._core
         populate(handle)
-        spoil(address, "UPDATE holdfast.memories SET begins = begins + 1 WHERE id = 'b'")
+        spoil(address, "UPDATE duramen.memories SET begins = begins + 1 WHERE id = 'b'")
         sound, damaged = drive(known(handle))
         assert (sound.intact, damaged.intact) == (True, False)
         refused = [
@@ -64,54 +64,54 @@ def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(addre
                 with pytest.raises(StoreDamaged, match=f"memory {damaged.number}"):
                     drive(store_beside(handle, session, beside))
         assert [row.id for row in drive(known(handle, history=True))] == ["a", "b"]
-        assert [row.session for row in hf.sessions()] == ["s"]
+        assert [row.session for row in dm.sessions()] == ["s"]
         before = drive(changed(handle))
         drive(keeper(handle).put_traces("default", 1, [Trace(b"", damaged.number, b"new", None)]))
         assert drive(changed(handle)) == before
         drive(store_beside(handle, "s", Beside(memories=[memory("c")], forgotten=[damaged.number])))
         drive(enter(handle, memory("b", key="k")))
         assert [row.id for row in drive(known(handle, history=True))] == ["a", "c", "b"]
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 def spoiled_pool(address: str) -> str:
     """On PostgreSQL a pool counts its changes; on SQLite the newest memory has them, and a pool is only a number."""
     column = "changes" if "postgresql" in address else "pid"
-    return f"UPDATE holdfast.pools SET {column} = {column} + 1"
+    return f"UPDATE duramen.pools SET {column} = {column} + 1"
 
 
 @pytest.mark.promise("J5", "J8")
 def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(address: str) -> None:
     async def together() -> list[Any]:
-        async with await holdfast.aopen(address) as handle:
+        async with await duramen.aopen(address) as handle:
             beside = Beside(memories=[memory("x", pool=b"good"), memory("y")])
             work = [store_beside(handle, f"bad{n}", beside) for n in range(4)]
             work += [enter(handle, memory("z", pool=b"good"), session=f"good{n}") for n in range(4)]
             return list(await asyncio.gather(*work, return_exceptions=True))
 
-    with holdfast.open(address) as hf:
-        populate(hf._core)
+    with duramen.open(address) as dm:
+        populate(dm._core)
     spoil(address, spoiled_pool(address))
     outcomes = asyncio.run(together())
     assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Appended"] * 4
-    with holdfast.open(address) as hf:
-        assert [row.session for row in hf.sessions()] == ["good0", "good1", "good2", "good3", "s"]
-        assert [row.times for row in drive(known(hf._core, pools=(b"good",)))] == [4]
-        assert not [row for row in drive(known(hf._core, history=True)) if row.id in ("x", "y")]
+    with duramen.open(address) as dm:
+        assert [row.session for row in dm.sessions()] == ["good0", "good1", "good2", "good3", "s"]
+        assert [row.times for row in drive(known(dm._core, pools=(b"good",)))] == [4]
+        assert not [row for row in drive(known(dm._core, history=True)) if row.id in ("x", "y")]
 
 
 @pytest.mark.promise("J8")
 def test_a_damaged_trace_is_left_out_and_damaged_recalls_are_not_added_to(address: str) -> None:
-    with holdfast.open(address) as hf:
-        populate(hf._core)
+    with duramen.open(address) as dm:
+        populate(dm._core)
         word, times = ("words || 'x'::bytea", "7") if "postgresql" in address else ("x'00'", "7")
-        spoil(address, f"UPDATE holdfast.traces SET words = {word}")
-        assert [(change.words, change.vector) for change in drive(changed(hf._core))] == [(None, None)] * 2
-        spoil(address, f"UPDATE holdfast.recalls SET count = {times}")
-        (first, _) = drive(known(hf._core))
+        spoil(address, f"UPDATE duramen.traces SET words = {word}")
+        assert [(change.words, change.vector) for change in drive(changed(dm._core))] == [(None, None)] * 2
+        spoil(address, f"UPDATE duramen.recalls SET count = {times}")
+        (first, _) = drive(known(dm._core))
         with pytest.raises(StoreDamaged, match="recalls of memory"):
-            drive(keeper(hf._core).note_recalls("default", [(first.number, 1, 9)]))
-        assert len(hf.verify().problems) == 4
+            drive(keeper(dm._core).note_recalls("default", [(first.number, 1, 9)]))
+        assert len(dm.verify().problems) == 4
 
 
 @pytest.mark.promise("J8")
@@ -119,55 +119,55 @@ def test_a_damaged_trace_is_left_out_and_damaged_recalls_are_not_added_to(addres
 def test_two_of_a_key_that_hold_at_once_are_found(
     address: str, monkeypatch: pytest.MonkeyPatch, begins: int, sound: bool
 ) -> None:
-    with holdfast.open(address) as hf:
-        drive(enter(hf._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
-        monkeypatch.setattr("holdfast.stores.memoryrows.settled", lambda row, *_: [row])
-        drive(enter(hf._core, memory("b", key="k", begins=begins)))
-        assert hf.verify().ok == sound
+    with duramen.open(address) as dm:
+        drive(enter(dm._core, memory("a", key="k", begins=5, ends=9 if sound or begins == 7 else None)))
+        monkeypatch.setattr("duramen.stores.memoryrows.settled", lambda row, *_: [row])
+        drive(enter(dm._core, memory("b", key="k", begins=begins)))
+        assert dm.verify().ok == sound
 
 
 SPOILED = {
-    "a lost memory": "DELETE FROM holdfast.memories WHERE id = 'b'",
-    "a lost event": "DELETE FROM holdfast.events WHERE position = 1",
-    "a lost pool": "DELETE FROM holdfast.pools",
-    "a lost generation": "DELETE FROM holdfast.generations",
+    "a lost memory": "DELETE FROM duramen.memories WHERE id = 'b'",
+    "a lost event": "DELETE FROM duramen.events WHERE position = 1",
+    "a lost pool": "DELETE FROM duramen.pools",
+    "a lost generation": "DELETE FROM duramen.generations",
     "a pool that is not itself": "",
-    "a swapped number": "UPDATE holdfast.memories SET number = number + 100 WHERE id = 'a'",
-    "a mark that is wrong": "UPDATE holdfast.memories SET traced = 0 WHERE id = 'a'",
-    "a dropped generation": "UPDATE holdfast.generations SET active = -1",
+    "a swapped number": "UPDATE duramen.memories SET number = number + 100 WHERE id = 'a'",
+    "a mark that is wrong": "UPDATE duramen.memories SET traced = 0 WHERE id = 'a'",
+    "a dropped generation": "UPDATE duramen.generations SET active = -1",
 }
 
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize("how", SPOILED)
 def test_what_is_missing_or_wrong_is_found(address: str, how: str) -> None:
-    with holdfast.open(address) as hf:
-        populate(hf._core)
-        assert hf.verify().ok
+    with duramen.open(address) as dm:
+        populate(dm._core)
+        assert dm.verify().ok
         sql = SPOILED[how] or spoiled_pool(address)
         if "postgresql" in address and "number + 100" in sql:
-            spoil(address, "ALTER TABLE holdfast.memories ALTER number SET GENERATED BY DEFAULT")
+            spoil(address, "ALTER TABLE duramen.memories ALTER number SET GENERATED BY DEFAULT")
         spoil(address, sql)
-        assert not hf.verify().ok
-        assert drive(keeper(hf._core).damage())
-        assert isinstance(drive(keeper(hf._core).memories("default", MemoryQuery())), list)
+        assert not dm.verify().ok
+        assert drive(keeper(dm._core).damage())
+        assert isinstance(drive(keeper(dm._core).memories("default", MemoryQuery())), list)
 
 
 def test_recalls_of_which_the_answer_was_lost_are_not_counted_twice(postgres_url: str) -> None:
-    with holdfast.open(postgres_url) as hf:
-        populate(hf._core)
-        number = drive(known(hf._core))[0].number
+    with duramen.open(postgres_url) as dm:
+        populate(dm._core)
+        number = drive(known(dm._core))[0].number
         tried: list[dict[int, tuple[int, int]]] = []
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             for _ in range(3):
                 note_recalls(connection, "default", [(number, 2, 9), (number, 1, 8)], tried)
-        assert [change[3:] for change in drive(changed(hf._core)) if change.row.number == number] == [(4, 9)]
+        assert [change[3:] for change in drive(changed(dm._core)) if change.row.number == number] == [(4, 9)]
 
 
 @pytest.mark.promise("S4")
 def test_two_handles_on_a_file_count_its_memories_as_one(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path, embedder="none") as one, holdfast.open(path, embedder="none") as other:
+    with duramen.open(path, embedder="none") as one, duramen.open(path, embedder="none") as other:
         for number in range(6):
             for handle in (one, other, one):
                 assert handle.memory.remember(f"fact {number}").content == f"fact {number}"

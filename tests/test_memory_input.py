@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from programs.minds import EMBEDDER
 
-import holdfast
-from holdfast.errors import HoldfastError, InvalidInput, UnknownMemory
+import duramen
+from duramen.errors import DuramenError, InvalidInput, UnknownMemory
 
 NAIVE = dt.datetime(2025, 1, 1)
 THEN = NAIVE.replace(tzinfo=dt.UTC)
@@ -27,15 +27,15 @@ class Nowhere(dt.tzinfo):
 LOST = NAIVE.replace(tzinfo=Nowhere())
 
 
-@holdfast.register(name="test_memory_input.Tag")
+@duramen.register(name="test_memory_input.Tag")
 @dataclass
 class Tag:
     name: str = "x"
 
 
 @pytest.fixture
-def hf() -> Iterator[holdfast.Holdfast]:
-    with holdfast.open("memory:", embedder=EMBEDDER) as opened:
+def dm() -> Iterator[duramen.Duramen]:
+    with duramen.open("memory:", embedder=EMBEDDER) as opened:
         yield opened
 
 
@@ -77,16 +77,16 @@ BAD_DETAILS: dict[str, list[Any]] = {
 
 @pytest.mark.promise("S3")
 @pytest.mark.parametrize("name", BAD_DETAILS)
-def test_what_cannot_be_remembered_is_refused(hf: holdfast.Holdfast, name: str) -> None:
+def test_what_cannot_be_remembered_is_refused(dm: duramen.Duramen, name: str) -> None:
     for value in BAD_DETAILS[name]:
         if name == "content":
-            refused(lambda value=value: hf.memory.remember(value))  # type: ignore[misc]
-            refused(lambda value=value: hf.session("s").remember(value))  # type: ignore[misc]
+            refused(lambda value=value: dm.memory.remember(value))  # type: ignore[misc]
+            refused(lambda value=value: dm.session("s").remember(value))  # type: ignore[misc]
         else:
-            refused(lambda value=value: hf.memory.remember("x", **{name: value}))  # type: ignore[misc]
-    refused(lambda: hf.memory.remember("x", valid_from=THEN, valid_to=THEN))
-    assert list(hf.memory.list(everyone=True)) == []
-    assert [row.session for row in hf.sessions()] == []
+            refused(lambda value=value: dm.memory.remember("x", **{name: value}))  # type: ignore[misc]
+    refused(lambda: dm.memory.remember("x", valid_from=THEN, valid_to=THEN))
+    assert list(dm.memory.list(everyone=True)) == []
+    assert [row.session for row in dm.sessions()] == []
 
 
 BAD_OPTIONS: dict[str, list[Any]] = {
@@ -106,36 +106,36 @@ BAD_OPTIONS: dict[str, list[Any]] = {
 
 @pytest.mark.promise("S3")
 @pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_a_search_that_cannot_be_is_refused(hf: holdfast.Holdfast, name: str) -> None:
-    hf.memory.remember("hello world")
+def test_a_search_that_cannot_be_is_refused(dm: duramen.Duramen, name: str) -> None:
+    dm.memory.remember("hello world")
     for value in BAD_OPTIONS[name]:
         given: Any = {name: value}
-        refused(lambda given=given: hf.memory.recall("hello", **given))  # type: ignore[misc]
-        refused(lambda given=given: hf.memory.as_of(THEN).recall("hello", **given))  # type: ignore[misc]
+        refused(lambda given=given: dm.memory.recall("hello", **given))  # type: ignore[misc]
+        refused(lambda given=given: dm.memory.as_of(THEN).recall("hello", **given))  # type: ignore[misc]
         if name in ("limit", "kinds", "subject", "session", "everyone", "nonsense"):
-            refused(lambda given=given: list(hf.memory.list(**given)))  # type: ignore[misc]
+            refused(lambda given=given: list(dm.memory.list(**given)))  # type: ignore[misc]
         if name in ("kinds", "subject", "session", "everyone", "nonsense"):
-            refused(lambda given=given: hf.memory.forget_before(THEN, **given))  # type: ignore[misc]
+            refused(lambda given=given: dm.memory.forget_before(THEN, **given))  # type: ignore[misc]
 
 
 @pytest.mark.promise("S3")
-def test_queries_ids_times_and_budgets_are_checked(hf: holdfast.Holdfast) -> None:
+def test_queries_ids_times_and_budgets_are_checked(dm: duramen.Duramen) -> None:
     given: Any
     for given in ("", "  ", None, 5, b"x"):
-        refused(lambda given=given: hf.memory.recall(given))  # type: ignore[misc]
+        refused(lambda given=given: dm.memory.recall(given))  # type: ignore[misc]
     for given in (None, 5, NAIVE, LOST, "yesterday"):
-        refused(lambda given=given: hf.memory.as_of(given))  # type: ignore[misc]
-        refused(lambda given=given: hf.memory.forget_before(given))  # type: ignore[misc]
-    for work in (hf.memory.get, hf.memory.history, hf.memory.forget):
+        refused(lambda given=given: dm.memory.as_of(given))  # type: ignore[misc]
+        refused(lambda given=given: dm.memory.forget_before(given))  # type: ignore[misc]
+    for work in (dm.memory.get, dm.memory.history, dm.memory.forget):
         for given in NAMES:
             refused(lambda work=work, given=given: work(given))  # type: ignore[misc]
-    for work in (hf.memory.get, hf.memory.forget):
+    for work in (dm.memory.get, dm.memory.forget):
         with pytest.raises(UnknownMemory):
             work("nope")
-    assert hf.memory.history("nope") == []
+    assert dm.memory.history("nope") == []
     for wrong in ({"budget": 49}, {"budget": "x"}, {"budget": True}, {"recent": -1}, {"limit": 0}, {"subject": 5}):
         given = wrong
-        refused(lambda given=given: hf.session("s").recall("x", **given))  # type: ignore[misc]
+        refused(lambda given=given: dm.session("s").recall("x", **given))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -151,13 +151,13 @@ def test_queries_ids_times_and_budgets_are_checked(hf: holdfast.Holdfast) -> Non
     ],
 )
 def test_any_text_is_remembered_and_found(any_address: str, text: str) -> None:
-    with holdfast.open(any_address, embedder=EMBEDDER) as hf:
-        made = hf.memory.remember(text, fresh=True)
-        assert hf.memory.get(made.id).content == text
+    with duramen.open(any_address, embedder=EMBEDDER) as dm:
+        made = dm.memory.remember(text, fresh=True)
+        assert dm.memory.get(made.id).content == text
         for query in ("???", "\ud800", "\0", "x" * 10_000, text[:200]):
-            assert [hit.memory.content for hit in hf.memory.recall(query)] == [text]
-        assert "</recalled>" in hf.session("s").recall(text[:200]).text
-        assert hf.verify().ok
+            assert [hit.memory.content for hit in dm.memory.recall(query)] == [text]
+        assert "</recalled>" in dm.session("s").recall(text[:200]).text
+        assert dm.verify().ok
 
 
 NO_MEMORIES: list[Any] = [
@@ -176,15 +176,15 @@ NO_MEMORIES: list[Any] = [
 
 
 def test_an_event_that_only_looks_like_a_memory_harms_nobody(any_address: str) -> None:
-    with holdfast.open(any_address, embedder=EMBEDDER) as hf:
-        hf.memory.remember("hello")
-        session = hf.session("s")
+    with duramen.open(any_address, embedder=EMBEDDER) as dm:
+        dm.memory.remember("hello")
+        session = dm.session("s")
         for data in NO_MEMORIES:
             event = session.append("memory.added", data)
             assert "That did not work" in session.use_memory_tool("forget", {"ref": f"s#{event.position}"})
-        assert [memory.content for memory in hf.memory.list(everyone=True)] == ["hello"]
-        assert [hit.memory.content for hit in hf.memory.recall("hello", everyone=True)] == ["hello"]
-        assert hf.verify().ok
+        assert [memory.content for memory in dm.memory.list(everyone=True)] == ["hello"]
+        assert [hit.memory.content for hit in dm.memory.recall("hello", everyone=True)] == ["hello"]
+        assert dm.verify().ok
 
 
 CALLS: list[tuple[Any, Any]] = [
@@ -200,18 +200,18 @@ CALLS: list[tuple[Any, Any]] = [
 
 @pytest.mark.promise("R4")
 @pytest.mark.parametrize(("name", "arguments"), CALLS, ids=repr)
-def test_a_wrong_call_of_a_tool_is_told_to_the_model(hf: holdfast.Holdfast, name: Any, arguments: Any) -> None:
-    said = hf.session("s").use_memory_tool(name, arguments)
+def test_a_wrong_call_of_a_tool_is_told_to_the_model(dm: duramen.Duramen, name: Any, arguments: Any) -> None:
+    said = dm.session("s").use_memory_tool(name, arguments)
     assert said.startswith("That did not work: ")
     assert "Hint: " in said
-    assert list(hf.memory.list(everyone=True)) == []
+    assert list(dm.memory.list(everyone=True)) == []
 
 
 @pytest.mark.promise("G3")
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "sealed"])
 def test_a_memory_of_nobody_is_in_no_persons_scope(key: bytes | None) -> None:
-    with holdfast.open("memory:", embedder=EMBEDDER, key=key) as hf:
-        refused(lambda: hf.memory.remember("x", scope="subject"))
-        with pytest.raises(HoldfastError):
-            hf.session("s").append("memory.added", {"content": "x", "kind": "fact", "scope": "subject"})
-        assert list(hf.memory.list(everyone=True)) == []
+    with duramen.open("memory:", embedder=EMBEDDER, key=key) as dm:
+        refused(lambda: dm.memory.remember("x", scope="subject"))
+        with pytest.raises(DuramenError):
+            dm.session("s").append("memory.added", {"content": "x", "kind": "fact", "scope": "subject"})
+        assert list(dm.memory.list(everyone=True)) == []

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.minds import contents, open_mind
 
-import holdfast
-from holdfast.errors import UnknownMemory
+import duramen
+from duramen.errors import UnknownMemory
 
 KEY = bytes(range(32))
 SPACES = ("north", "south")
@@ -25,7 +25,7 @@ SESSIONS = ("s", "t")
 @pytest.fixture(scope="module", params=["sqlite", "sealed", "postgres", "bound"])
 def handles(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[list[holdfast.Holdfast]]:
+) -> Iterator[list[duramen.Duramen]]:
     """Two workspaces in one store, each with two handles: the second one is another process as far as caches go."""
     if request.param == "postgres":
         address = str(request.getfixturevalue("_new_database")())
@@ -80,18 +80,18 @@ def visible(model: dict[Key, str], space: int, subject: str | None, session: str
     return sorted(text for (where, whose, _, text) in model if where == space and whose in who)
 
 
-def check(hf: holdfast.Holdfast, model: dict[Key, str], space: int) -> None:
+def check(dm: duramen.Duramen, model: dict[Key, str], space: int) -> None:
     for subject in PEOPLE:
         for session in (None, *SESSIONS, "elsewhere"):
             whose: Any = {"subject": subject, "session": session}
             expected = visible(model, space, subject, session)
-            assert sorted(contents(hf.memory.recall("sun", limit=100, **whose))) == expected
-            assert sorted(contents(hf.memory.list(**whose))) == expected
+            assert sorted(contents(dm.memory.recall("sun", limit=100, **whose))) == expected
+            assert sorted(contents(dm.memory.list(**whose))) == expected
             if session is not None:
-                shown = hf.session(session).recall("sun", subject=subject, limit=100, budget=20_000, recent=0)
+                shown = dm.session(session).recall("sun", subject=subject, limit=100, budget=20_000, recent=0)
                 assert sorted(contents(shown.knowledge)) == expected
     mine = sorted(text for (where, *_, text) in model if where == space)
-    assert sorted(contents(hf.memory.recall("sun", limit=100, everyone=True))) == mine
+    assert sorted(contents(dm.memory.recall("sun", limit=100, everyone=True))) == mine
 
 
 ACTIONS = st.lists(
@@ -110,11 +110,11 @@ ACTIONS = st.lists(
 @pytest.mark.promise("G4", "G3")
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ACTIONS)
-def test_every_handle_tells_what_is_its_own(handles: list[holdfast.Holdfast], actions: list[Any]) -> None:
+def test_every_handle_tells_what_is_its_own(handles: list[duramen.Duramen], actions: list[Any]) -> None:
     model: dict[Key, str] = {}
-    for hf in handles[::2]:
-        for one in list(hf.memory.list(everyone=True)):
-            hf.memory.forget(one.id)
+    for dm in handles[::2]:
+        for one in list(dm.memory.list(everyone=True)):
+            dm.memory.forget(one.id)
     for action in actions:
         if isinstance(action, Said):
             session = handles[2 * action.space].session(action.session)
@@ -130,11 +130,11 @@ def test_every_handle_tells_what_is_its_own(handles: list[holdfast.Holdfast], ac
         else:
             _, space, subject, name, which = action
             model = _use_tool(handles[2 * space], model, space, subject, name, which)
-    for number, hf in enumerate(handles):
-        check(hf, model, number // 2)
+    for number, dm in enumerate(handles):
+        check(dm, model, number // 2)
 
 
-def _forget(handles: list[holdfast.Holdfast], model: dict[Key, str], space: int, which: int) -> None:
+def _forget(handles: list[duramen.Duramen], model: dict[Key, str], space: int, which: int) -> None:
     """Forget what a memory of either workspace says, in this one."""
     ids = sorted(set(model.values()))
     if not ids:
@@ -152,15 +152,15 @@ def _forget(handles: list[holdfast.Holdfast], model: dict[Key, str], space: int,
 
 
 def _use_tool(
-    hf: holdfast.Holdfast, model: dict[Key, str], space: int, subject: str | None, name: str, which: int
+    dm: duramen.Duramen, model: dict[Key, str], space: int, subject: str | None, name: str, which: int
 ) -> dict[Key, str]:
     """A model forgets by reference whatever there is: only what it may be told goes."""
-    every = sorted(hf.memory.list(everyone=True), key=lambda one: one.source)
+    every = sorted(dm.memory.list(everyone=True), key=lambda one: one.source)
     if not every:
         return model
     chosen = every[which % len(every)]
-    allowed = chosen.id in {one.id for one in hf.memory.list(subject=subject, session=name)}
-    told = hf.session(name).use_memory_tool("forget", {"ref": chosen.source}, subject=subject)
+    allowed = chosen.id in {one.id for one in dm.memory.list(subject=subject, session=name)}
+    told = dm.session(name).use_memory_tool("forget", {"ref": chosen.source}, subject=subject)
     assert told.startswith("Forgotten" if allowed else "That did not work")
     return {key: id for key, id in model.items() if not (allowed and key[0] == space and id == chosen.id)}
 
@@ -170,8 +170,8 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
     if any_address == "memory:":
         return
     with open_mind(any_address, workspace="north") as north, open_mind(any_address, workspace="south") as south:
-        for hf in (north, south):
-            hf.session("s").remember("the sun is up", key="sun", fresh=True)
+        for dm in (north, south):
+            dm.session("s").remember("the sun is up", key="sun", fresh=True)
         (mine,), (theirs,) = north.memory.list(), south.memory.list()
         assert (mine.id, mine.source) == (theirs.id, theirs.source), "nothing but the workspace tells them apart"
         for _ in range(3):
@@ -193,9 +193,9 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
 
 @pytest.mark.promise("G4")
 def test_a_session_named_like_a_person_is_no_person(tmp_path: Path) -> None:
-    with open_mind("memory:", embedder="none") as hf:
-        hf.session("ada").remember("in the session", scope="session")
-        hf.session("x").remember("about the person", subject="ada")
-        assert contents(hf.memory.recall("the", subject="ada")) == ["about the person"]
-        assert contents(hf.memory.recall("the", session="ada")) == ["in the session"]
-        assert contents(hf.memory.recall("the")) == []
+    with open_mind("memory:", embedder="none") as dm:
+        dm.session("ada").remember("in the session", scope="session")
+        dm.session("x").remember("about the person", subject="ada")
+        assert contents(dm.memory.recall("the", subject="ada")) == ["about the person"]
+        assert contents(dm.memory.recall("the", session="ada")) == ["in the session"]
+        assert contents(dm.memory.recall("the")) == []

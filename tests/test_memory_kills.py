@@ -14,9 +14,9 @@ import pytest
 from programs.children import Gate, Nursery
 from programs.minds import DIMS, contents, note_it, open_mind, take_notes, vectors_of
 
-import holdfast
-from holdfast.embedders import CallableEmbedder
-from holdfast.errors import InvalidInput, UnknownMemory
+import duramen
+from duramen.embedders import CallableEmbedder
+from duramen.errors import InvalidInput, UnknownMemory
 
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
 STEP_POINTS = ["step.intended", "step.acted", "step.recorded", "run.started", "run.claimed", "run.ended"]
@@ -47,42 +47,42 @@ def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nu
         child = nursery.start("minds:run_notes", crash=(point, visit), address=address, count=2)
         ended = child.wait()
         assert ended in (0, -signal.SIGKILL), child.complaint()
-        with open_mind(address, embedder="none") as hf:
+        with open_mind(address, embedder="none") as dm:
             done = [
                 event.data["step"]
-                for row in hf.sessions()
-                for event in hf.session(row.session).events(types="step.done")
+                for row in dm.sessions()
+                for event in dm.session(row.session).events(types="step.done")
             ]
-            known = list(hf.memory.list(everyone=True))
+            known = list(dm.memory.list(everyone=True))
             assert len(known) == 2 * sum(step.startswith("note_it") for step in done) + sum(
                 step.startswith("@remember") for step in done
             )
             assert all(one.times == 1 for one in known)
-            assert hf.verify().ok
+            assert dm.verify().ok
     nursery.start("minds:run_notes", address=address, count=2).finish()
-    with open_mind(address, embedder="none") as hf:
-        known = list(hf.memory.list())
+    with open_mind(address, embedder="none") as dm:
+        known = list(dm.memory.list())
         assert sorted(contents(known)) == sorted(expected)
         assert {one.times for one in known} == {1}
-        assert sorted(contents(hf.memory.recall("notes note", limit=50))) == sorted(expected)
+        assert sorted(contents(dm.memory.recall("notes note", limit=50))) == sorted(expected)
         for one in known:
             session, _, position = one.source.rpartition("#")
-            assert next(hf.session(session).events(start=int(position))).data["content"] == one.content
+            assert next(dm.session(session).events(start=int(position))).data["content"] == one.content
 
 
 @pytest.mark.promise("X11")
 def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
-    @holdfast.step
+    @duramen.step
     def fails(times: list[int]) -> None:
-        holdfast.remember("never")
+        duramen.remember("never")
         times.append(1)
         raise ValueError("no")
 
-    @holdfast.step
+    @duramen.step
     def misplaced() -> None:
-        holdfast.remember("about nobody", scope="subject")
+        duramen.remember("about nobody", scope="subject")
 
-    @holdfast.task
+    @duramen.task
     def tries() -> str:
         times: list[int] = []
         for work, wrong in ((lambda: fails(times), ValueError), (misplaced, InvalidInput)):
@@ -92,12 +92,12 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
                 continue
         return note_it("after it")
 
-    with open_mind(any_address, embedder="none") as hf:
-        assert hf.run(tries) == "after it"
-        assert contents(hf.memory.list(everyone=True)) == ["after it", "after it once more"]
-        assert hf.run(take_notes, 1, subject="ada") == 1
-        assert contents(hf.memory.list()) == ["after it", "after it once more"]
-        assert len(list(hf.memory.list(subject="ada"))) == 5
+    with open_mind(any_address, embedder="none") as dm:
+        assert dm.run(tries) == "after it"
+        assert contents(dm.memory.list(everyone=True)) == ["after it", "after it once more"]
+        assert dm.run(take_notes, 1, subject="ada") == 1
+        assert contents(dm.memory.list()) == ["after it", "after it once more"]
+        assert len(list(dm.memory.list(subject="ada"))) == 5
 
 
 # -- alone
@@ -113,16 +113,16 @@ def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, nursery: Nu
         more = _said(address) - before
         assert len(child.lines()) <= more <= len(child.lines()) + (point == "append.committed")
     nursery.start("minds:remember_all", address=address, count=12).finish()
-    with open_mind(address) as hf:
-        assert sorted({one.content for one in hf.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
-        assert hf.verify().ok
+    with open_mind(address) as dm:
+        assert sorted({one.content for one in dm.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
+        assert dm.verify().ok
 
 
 def _said(address: str) -> int:
     """How often anything was said; every saying is in the history of one memory."""
-    with open_mind(address, embedder="none") as hf:
-        known = list(hf.memory.list(everyone=True))
-        assert sum(one.times for one in known) == sum(len(hf.memory.history(one.id)) for one in known)
+    with open_mind(address, embedder="none") as dm:
+        known = list(dm.memory.list(everyone=True))
+        assert sum(one.times for one in known) == sum(len(dm.memory.history(one.id)) for one in known)
         assert len({one.id for one in known}) == len(known)
         return sum(one.times for one in known)
 
@@ -134,21 +134,21 @@ def _said(address: str) -> int:
 def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, point: str) -> None:
     child = nursery.start("minds:remember_all", crash=(point, 3), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.complaint()
-    with open_mind(address) as hf:
-        known = list(hf.memory.list(everyone=True))
-        assert len(hf.memory.recall("fact", everyone=True, limit=100)) == len(known)
-        hf.memory.catch_up()
-        assert hf.memory.waiting() == 0
-        assert hf.verify().ok
+    with open_mind(address) as dm:
+        known = list(dm.memory.list(everyone=True))
+        assert len(dm.memory.recall("fact", everyone=True, limit=100)) == len(known)
+        dm.memory.catch_up()
+        assert dm.memory.waiting() == 0
+        assert dm.verify().ok
     asked: list[str] = []
 
     def counted(texts: list[str]) -> Any:
         asked.extend(texts)
         return vectors_of(texts)
 
-    with open_mind(address, embedder=CallableEmbedder(counted, name="minds", dims=DIMS)) as hf:
-        assert len(hf.memory.recall("fact", everyone=True, limit=100)) == len(known)
-        hf.memory.catch_up()
+    with open_mind(address, embedder=CallableEmbedder(counted, name="minds", dims=DIMS)) as dm:
+        assert len(dm.memory.recall("fact", everyone=True, limit=100)) == len(known)
+        dm.memory.catch_up()
     assert asked == ["fact"]
 
 
@@ -158,33 +158,33 @@ def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, poin
 @pytest.mark.promise("G3", "J2")
 @pytest.mark.parametrize(("address", "point"), cases("memory.forgetting", *APPEND_POINTS), indirect=["address"])
 def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
-    with open_mind(address) as hf:
-        ids = [hf.memory.remember(f"planted {number}").id for number in range(4)]
-        hf.memory.remember("planted 1")
-        hf.memory.catch_up()
+    with open_mind(address) as dm:
+        ids = [dm.memory.remember(f"planted {number}").id for number in range(4)]
+        dm.memory.remember("planted 1")
+        dm.memory.catch_up()
     child = nursery.start("minds:forget_all", crash=(point, 2), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.complaint()
     assert child.lines() == ids[:1]
     gone = 2 if point == "append.committed" else 1
-    with open_mind(address) as hf:
-        assert contents(hf.memory.list()) == [f"planted {number}" for number in range(gone, 4)]
-        assert sorted(contents(hf.memory.recall("planted"))) == [f"planted {number}" for number in range(gone, 4)]
-        assert hf.verify().ok
+    with open_mind(address) as dm:
+        assert contents(dm.memory.list()) == [f"planted {number}" for number in range(gone, 4)]
+        assert sorted(contents(dm.memory.recall("planted"))) == [f"planted {number}" for number in range(gone, 4)]
+        assert dm.verify().ok
         for number, id in enumerate(ids):
             if number < gone:
                 with pytest.raises(UnknownMemory):
-                    hf.memory.forget(id)
+                    dm.memory.forget(id)
             else:
-                assert hf.memory.forget(id).payloads == (2 if number == 1 else 1)
-        assert list(hf.memory.recall("planted")) == []
-        assert hf.verify().ok
+                assert dm.memory.forget(id).payloads == (2 if number == 1 else 1)
+        assert list(dm.memory.recall("planted")) == []
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
 def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    with open_mind(address, embedder="none") as hf:
+    with open_mind(address, embedder="none") as dm:
         gate = Gate(tmp_path / "gate")
-        made = hf.memory.remember("planted")
+        made = dm.memory.remember("planted")
         given = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
         children = [nursery.start("minds:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
         for child in children:
@@ -192,38 +192,38 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery
         gate.open()
         while any(child.ended() is None for child in children):
             try:
-                hf.memory.forget(made.id)
+                dm.memory.forget(made.id)
             except UnknownMemory:
                 continue
-            history = hf.memory.history(made.id)
+            history = dm.memory.history(made.id)
             assert not history or any(one.current for one in history), "nothing is left that nobody finds"
         for child in children:
             child.finish()
-        if hf.memory.history(made.id):
-            hf.memory.forget(made.id)
-        assert hf.memory.history(made.id) == []
-        said = [event for row in hf.sessions() for event in hf.session(row.session).events(types="memory.added")]
+        if dm.memory.history(made.id):
+            dm.memory.forget(made.id)
+        assert dm.memory.history(made.id) == []
+        said = [event for row in dm.sessions() for event in dm.session(row.session).events(types="memory.added")]
         assert len(said) == 81
         assert all(event.erased for event in said)
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
 def test_what_was_forgotten_elsewhere_is_no_answer(address: str, nursery: Nursery, tmp_path: Path) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
-    with open_mind(address) as hf:
-        ids = [hf.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
-        hf.memory.catch_up()
+    with open_mind(address) as dm:
+        ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
+        dm.memory.catch_up()
         given = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
         child = nursery.start("minds:recall_again", **given)
         assert len(json.loads(child.hear(1)[0])) == 4
-        hf.memory.forget(ids[0])
+        dm.memory.forget(ids[0])
         gates[0].open()
         assert sorted(json.loads(child.hear(2)[1])) == ["fact 1", "fact 2", "fact 3"]
-        hf.erase("ada")
+        dm.erase("ada")
         gates[1].open()
         assert sorted(json.loads(child.hear(3)[2])) == ["fact 1", "fact 2"]
-        hf.memory.remember("fact 9")
+        dm.memory.remember("fact 9")
         gates[2].open()
         assert sorted(json.loads(child.finish()[3])) == ["fact 1", "fact 2", "fact 9"]
 
@@ -234,14 +234,14 @@ def test_what_was_forgotten_elsewhere_is_no_answer(address: str, nursery: Nurser
 @pytest.mark.promise("S4")
 def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: str) -> None:
     chance, faults = random.Random(1), list[BaseException]()
-    with open_mind(any_address) as hf:
+    with open_mind(any_address) as dm:
 
         def work(name: int) -> None:
             try:
                 for number in range(12):
-                    hf.session(f"s{name}").remember(f"shared {number}")
-                    hf.memory.remember(f"own {name} {number}", subject=f"p{name}")
-                    found = hf.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
+                    dm.session(f"s{name}").remember(f"shared {number}")
+                    dm.memory.remember(f"own {name} {number}", subject=f"p{name}")
+                    found = dm.memory.recall(f"own {name} {number}", subject=f"p{name}", threshold=0.99)
                     assert f"own {name} {number}" in contents(found)
                     time.sleep(chance.random() / 1000)
             except BaseException as error:  # noqa: BLE001 - told by the test
@@ -253,11 +253,11 @@ def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: s
         for thread in threads:
             thread.join()
         assert faults == []
-        hf.memory.catch_up()
-        shared = list(hf.memory.list())
+        dm.memory.catch_up()
+        shared = list(dm.memory.list())
         assert sorted((one.content, one.times) for one in shared) == sorted((f"shared {n}", 4) for n in range(12))
-        assert len(list(hf.memory.list(everyone=True))) == 12 * 5
-        assert hf.verify().ok
+        assert len(list(dm.memory.list(everyone=True))) == 12 * 5
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
@@ -271,19 +271,19 @@ def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) ->
         assert go.wait(30)
         return [[1.0, 0.0]]
 
-    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as hf:
-        hf.memory.remember("planted", subject="ada")
+    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
+        dm.memory.remember("planted", subject="ada")
         assert begun.wait(30)
-        report = hf.erase("ada")
+        report = dm.erase("ada")
         assert (report.memories, report.vectors) == (1, 0)
-        hf.memory.remember("planted", subject="ada")
+        dm.memory.remember("planted", subject="ada")
         go.set()
-        hf.memory.catch_up()
-        assert contents(hf.memory.recall("planted", subject="ada")) == ["planted"]
-        report = hf.erase("ada")
+        dm.memory.catch_up()
+        assert contents(dm.memory.recall("planted", subject="ada")) == ["planted"]
+        report = dm.erase("ada")
         assert (report.memories, report.vectors) == (1, 1)
-        assert list(hf.memory.recall("planted", everyone=True)) == []
-        assert hf.verify().ok
+        assert list(dm.memory.recall("planted", everyone=True)) == []
+        assert dm.verify().ok
 
 
 def test_a_handle_closed_while_vectors_are_made_ends_soon(any_address: str) -> None:
@@ -294,12 +294,12 @@ def test_a_handle_closed_while_vectors_are_made_ends_soon(any_address: str) -> N
         time.sleep(0.05)
         return [[1.0, 0.0]] * len(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as hf:
+    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
         for number in range(3):
-            hf.memory.remember(f"fact {number}")
+            dm.memory.remember(f"fact {number}")
         assert begun.wait(30)
         began = time.monotonic()
     assert time.monotonic() - began < 5
-    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-memory"]
-    with pytest.raises(holdfast.errors.HoldfastError):
-        hf.memory.remember("after it")
+    assert not [thread for thread in threading.enumerate() if thread.name == "duramen-memory"]
+    with pytest.raises(duramen.errors.DuramenError):
+        dm.memory.remember("after it")

@@ -13,15 +13,15 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-import holdfast
-from holdfast.embedders import CallableEmbedder
-from holdfast.journal.remembered import remembered
-from holdfast.memory import candidates, holding
-from holdfast.memory.columns import codes_of
-from holdfast.memory.holding import Holding
-from holdfast.memory.postings import Packed, Postings
-from holdfast.memory.searching import Searching
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.embedders import CallableEmbedder
+from duramen.journal.remembered import remembered
+from duramen.memory import candidates, holding
+from duramen.memory.columns import codes_of
+from duramen.memory.holding import Holding
+from duramen.memory.postings import Packed, Postings
+from duramen.memory.searching import Searching
+from duramen.testing.clock import FakeClock
 
 WORDS = """
     harbour lantern violin orchard bicycle museum winter recipe garden letter mountain ticket doctor engine painting
@@ -44,8 +44,8 @@ def vectors_of(texts: Sequence[str]) -> Any:
 EMBEDDER = CallableEmbedder(vectors_of, name="directions", dims=256)
 
 
-def open_mind(address: str, **settings: Any) -> holdfast.Holdfast:
-    return holdfast.open(address, embedder=EMBEDDER, **settings)
+def open_mind(address: str, **settings: Any) -> duramen.Duramen:
+    return duramen.open(address, embedder=EMBEDDER, **settings)
 
 
 @pytest.fixture(autouse=True)
@@ -60,35 +60,35 @@ def text_of(chance: random.Random) -> str:
     return "We " + " ".join(chance.choices(WORDS, [1 / (1 + rank) for rank in range(len(WORDS))], k=6))
 
 
-def fill(hf: holdfast.Holdfast, clock: FakeClock, count: int = SAID) -> None:
+def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:
     chance = random.Random(11)
     for number in range(count):
         clock.advance(3_600)
         if number % 3:
-            session = hf.session(f"talk {number // 25}")
+            session = dm.session(f"talk {number // 25}")
             session.remember(text_of(chance), kind="episode", subject="ada", speaker=chance.choice(NAMES))
         else:
             kind = "preference" if number % 2 else "fact"
-            hf.memory.remember(text_of(chance), kind=kind, subject="bob", metadata={"part": number % 5})
-    hf.memory.catch_up()
+            dm.memory.remember(text_of(chance), kind=kind, subject="bob", metadata={"part": number % 5})
+    dm.memory.catch_up()
 
 
 @pytest.fixture
-def mind(tmp_path: Path, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with open_mind(str(tmp_path / "large.db"), clock=clock) as hf:
-        fill(hf, clock)
-        yield hf
+def mind(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_mind(str(tmp_path / "large.db"), clock=clock) as dm:
+        fill(dm, clock)
+        yield dm
 
 
-def held_by(hf: holdfast.Holdfast) -> Holding:
-    return hf.memory._core.mind.searching.holding
+def held_by(dm: duramen.Duramen) -> Holding:
+    return dm.memory._core.mind.searching.holding
 
 
-def asked(hf: holdfast.Holdfast, question: str, upto: int, **how: Any) -> list[str]:
+def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:
     """The texts found where so many memories are ranked whole."""
-    held_by(hf).exact_upto = upto
-    found = hf.memory.recall(question, **(how or {"everyone": True}))
-    held_by(hf).forget()
+    held_by(dm).exact_upto = upto
+    found = dm.memory.recall(question, **(how or {"everyone": True}))
+    held_by(dm).forget()
     return [hit.memory.content for hit in found]
 
 
@@ -105,7 +105,7 @@ QUESTIONS = [
 
 
 @pytest.mark.promise("S2", "B10")
-def test_candidates_find_what_the_whole_ranking_finds(mind: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_find_what_the_whole_ranking_finds(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
     shared = []
     for question in QUESTIONS:
@@ -128,26 +128,26 @@ def test_a_twentieth_chosen_holds_the_best(
     chance = random.Random(3)
     words = ["".join(chance.choice("bdfgklmnprst") + chance.choice("aeiou") for _ in range(3)) for _ in range(300)]
     weights = [1 / (1 + rank) for rank in range(len(words))]
-    with open_mind(str(tmp_path / "many.db"), clock=clock) as hf:
+    with open_mind(str(tmp_path / "many.db"), clock=clock) as dm:
         for number in range(80):
             clock.advance(3_600)
             texts = [" ".join(chance.choices(words, weights, k=8)) for _ in range(25)]
             said = [remembered(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
-            drafts = [holdfast.Draft("memory.added", one) for one in said]
-            hf.session(f"talk {number}").append_all(drafts, subject=f"subject {number % 5}")
-        hf.memory.catch_up()
+            drafts = [duramen.Draft("memory.added", one) for one in said]
+            dm.session(f"talk {number}").append_all(drafts, subject=f"subject {number % 5}")
+        dm.memory.catch_up()
         questions = [" ".join(chance.choices(words, weights, k=1 + number % 4)) for number in range(40)]
 
         def found(upto: int) -> list[set[str]]:
-            held_by(hf).exact_upto = upto
-            return [{hit.memory.id for hit in hf.memory.recall(question, everyone=True)} for question in questions]
+            held_by(dm).exact_upto = upto
+            return [{hit.memory.id for hit in dm.memory.recall(question, everyone=True)} for question in questions]
 
         shared = [len(whole & chosen) / 10 for whole, chosen in zip(found(10_000), found(0), strict=True)]
         assert np.mean(shared) >= 0.97, shared
 
 
 @pytest.mark.promise("S2")
-def test_a_score_is_told_apart_as_in_the_whole_ranking(mind: holdfast.Holdfast) -> None:
+def test_a_score_is_told_apart_as_in_the_whole_ranking(mind: duramen.Duramen) -> None:
     held_by(mind).exact_upto = 0
     found = mind.memory.recall("Where was the violin?", everyone=True)
     for hit in found:
@@ -166,7 +166,7 @@ def test_a_score_is_told_apart_as_in_the_whole_ranking(mind: holdfast.Holdfast) 
         ({"everyone": True, "limit": 100}, lambda memory: True),
     ],
 )
-def test_filters_hold_before_candidates_are_chosen(mind: holdfast.Holdfast, how: Any, holds: Any) -> None:
+def test_filters_hold_before_candidates_are_chosen(mind: duramen.Duramen, how: Any, holds: Any) -> None:
     for question in QUESTIONS[:4]:
         whole = asked(mind, question, 10_000, **how)
         chosen = asked(mind, question, 0, **how)
@@ -175,16 +175,16 @@ def test_filters_hold_before_candidates_are_chosen(mind: holdfast.Holdfast, how:
         assert all(holds(hit.memory) for hit in mind.memory.recall(question, **how))
 
 
-def test_a_question_of_common_words_alone_is_answered(mind: holdfast.Holdfast) -> None:
+def test_a_question_of_common_words_alone_is_answered(mind: duramen.Duramen) -> None:
     common = WORDS[:2]
     assert all(common[0] in text or common[1] in text for text in asked(mind, " ".join(common), 0)[:5])
 
 
 def test_without_vectors_words_alone_find(tmp_path: Path, clock: FakeClock) -> None:
-    with holdfast.open(tmp_path / "words.db", clock=clock, embedder="none") as hf:
-        fill(hf, clock)
+    with duramen.open(tmp_path / "words.db", clock=clock, embedder="none") as dm:
+        fill(dm, clock)
         for question in QUESTIONS[:4]:
-            whole, chosen = asked(hf, question, 10_000), asked(hf, question, 0)
+            whole, chosen = asked(dm, question, 10_000), asked(dm, question, 0)
             assert len(set(whole) & set(chosen)) >= 9
 
 
@@ -211,7 +211,7 @@ def test_what_another_process_ends_is_no_candidate(tmp_path: Path, clock: FakeCl
 
 
 @pytest.mark.promise("S11")
-def test_what_is_recalled_counts_in_the_pool_itself(mind: holdfast.Holdfast) -> None:
+def test_what_is_recalled_counts_in_the_pool_itself(mind: duramen.Duramen) -> None:
     held_by(mind).exact_upto = 0
     first = mind.memory.recall("thunder", everyone=True, limit=1)
     again = mind.memory.recall("thunder", everyone=True, limit=1)
@@ -222,7 +222,7 @@ def test_what_is_recalled_counts_in_the_pool_itself(mind: holdfast.Holdfast) -> 
 # -- what is kept in memory
 
 
-def test_vectors_are_let_go_first_and_read_again(mind: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_let_go_first_and_read_again(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
     whole = [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS]
     held_by(mind).exact_upto = 10_000

@@ -12,10 +12,10 @@ import pytest
 from programs.embedding import Counted
 from programs.modelserver import ModelServer, error, good, hangs, says
 
-import holdfast
-from holdfast.errors import InvalidInput, ModelFailed
-from holdfast.memory.extracting import Extracted
-from holdfast.models.openai import OpenAIModel
+import duramen
+from duramen.errors import InvalidInput, ModelFailed
+from duramen.memory.extracting import Extracted
+from duramen.models.openai import OpenAIModel
 
 TEXT = "I met Ada in Rome. She moved to Oslo in May, and she hates flying.\nThe door code is 4711."
 FACT = {
@@ -38,8 +38,8 @@ def model(server: ModelServer) -> Iterator[OpenAIModel]:
 
 
 @pytest.fixture
-def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
-    with holdfast.open(any_address, embedder="none") as handle:
+def dm(any_address: str) -> Iterator[duramen.Duramen]:
+    with duramen.open(any_address, embedder="none") as handle:
         yield handle
 
 
@@ -50,8 +50,8 @@ def answer(server: ModelServer, *answers: Any) -> None:
 
 
 def extracted(model: OpenAIModel, text: str = TEXT, **settings: Any) -> Extracted:
-    with holdfast.open("memory:", embedder="none", **settings) as hf:
-        return hf.memory.extract(text, model=model)
+    with duramen.open("memory:", embedder="none", **settings) as dm:
+        return dm.memory.extract(text, model=model)
 
 
 # -- extraction
@@ -67,18 +67,18 @@ def test_facts_come_with_kind_key_confidence_and_the_words_that_say_them(
     one, other = found
     assert (one.content, one.kind, one.key, one.confidence) == ("Ada lives in Oslo", "identity", "home of Ada", 0.9)
     assert (one.quote, other.key, len(found), found.skipped) == ("She moved to Oslo in May", None, 2, ())
-    with holdfast.open("memory:", embedder="none") as hf:
-        hf.memory.remember(one.content, kind=one.kind, key=one.key, confidence=one.confidence)
-        assert [memory.key for memory in hf.memory.list()] == ["home of Ada"]
+    with duramen.open("memory:", embedder="none") as dm:
+        dm.memory.remember(one.content, kind=one.kind, key=one.key, confidence=one.confidence)
+        assert [memory.key for memory in dm.memory.list()] == ["home of Ada"]
 
 
 @pytest.mark.promise("S9")
 def test_relations_that_a_model_names_are_stored_and_lead_to_their_source(
-    server: ModelServer, model: OpenAIModel, hf: holdfast.Holdfast
+    server: ModelServer, model: OpenAIModel, dm: duramen.Duramen
 ) -> None:
     named = [["Ada", "put down roots in", "Oslo"], ["Ada", "knows", "Zoe"], "x", ["Ada", "", "Oslo"]]
     answer(server, {"facts": [FACT | {"relations": named}]})
-    found = hf.memory.extract(TEXT, model=model)
+    found = dm.memory.extract(TEXT, model=model)
     (fact,) = found
     assert fact.relations == (("Ada", "put down roots in", "Oslo"),)
     assert [one.reason.split(":")[0] for one in found.skipped] == [
@@ -86,28 +86,28 @@ def test_relations_that_a_model_names_are_stored_and_lead_to_their_source(
         "it is no relation",
         "it is no relation",
     ]
-    hf.memory.remember(fact.content, kind=fact.kind)
-    stored = hf.memory.remember(fact.content, kind=fact.kind, relations=fact.relations)
-    assert hf.memory.get(stored.id).relations == fact.relations
-    hf.memory.remember(fact.content, kind=fact.kind)
-    assert hf.memory.get(stored.id).relations == fact.relations, "saying it again without them loses none"
-    near = {(one.subject, one.relation, one.object): one.memory.id for one in hf.memory.neighbours("oslo")}
+    dm.memory.remember(fact.content, kind=fact.kind)
+    stored = dm.memory.remember(fact.content, kind=fact.kind, relations=fact.relations)
+    assert dm.memory.get(stored.id).relations == fact.relations
+    dm.memory.remember(fact.content, kind=fact.kind)
+    assert dm.memory.get(stored.id).relations == fact.relations, "saying it again without them loses none"
+    near = {(one.subject, one.relation, one.object): one.memory.id for one in dm.memory.neighbours("oslo")}
     assert near == {
         ("Ada", "put down roots in", "Oslo"): stored.id,
         ("Ada", "lives in", "Oslo"): stored.id,
     }
-    hf.memory.forget(stored.id)
-    assert hf.memory.neighbours("Oslo") == []
+    dm.memory.forget(stored.id)
+    assert dm.memory.neighbours("Oslo") == []
 
 
 @pytest.mark.promise("S9")
 def test_relations_without_a_model_and_those_that_cannot_be() -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
-        (fact,) = hf.memory.extract("I live in Rome.", speaker="Ada")
+    with duramen.open("memory:", embedder="none") as dm:
+        (fact,) = dm.memory.extract("I live in Rome.", speaker="Ada")
         assert fact.relations == (("Ada", "lives in", "Rome"),)
         for wrong in ("Ada", [("Ada", "knows")], [("Ada", "knows", "Zoe")], [("Ada", 3, "Rome")], 7, [7], {"Ada": 1}):
             with pytest.raises(InvalidInput):
-                hf.memory.remember(fact.content, relations=wrong)  # type: ignore[arg-type]
+                dm.memory.remember(fact.content, relations=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.promise("G8")
@@ -192,24 +192,24 @@ def test_a_long_text_is_asked_about_piece_by_piece(server: ModelServer, model: O
 
 
 def test_without_a_model_the_plain_patterns_decide() -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
-        found = hf.memory.extract("I live in Rome. Lovely weather!", speaker="Ada")
+    with duramen.open("memory:", embedder="none") as dm:
+        found = dm.memory.extract("I live in Rome. Lovely weather!", speaker="Ada")
         assert [(one.content, one.key) for one in found] == [("Ada lives in Rome", "home")]
         assert [one.what for one in found.skipped] == ["Lovely weather!"]
         for wrong in ({"text": ""}, {"text": 3}, {"text": "x", "model": 3}, {"text": "x", "model": "gpt"}):
             with pytest.raises(InvalidInput):
-                hf.memory.extract(**wrong)  # type: ignore[arg-type]
+                dm.memory.extract(**wrong)  # type: ignore[arg-type]
 
 
 # -- resolution
 
 
-def told(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
-    return [one.content for one in hf.memory.list(**whose)]
+def told(dm: duramen.Duramen, **whose: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**whose)]
 
 
-def decisions(hf: holdfast.Holdfast) -> list[dict[str, Any]]:
-    return [event.data for event in hf.session("@memory.decided").events(types=["memory.resolved"])]
+def decisions(dm: duramen.Duramen) -> list[dict[str, Any]]:
+    return [event.data for event in dm.session("@memory.decided").events(types=["memory.resolved"])]
 
 
 @pytest.mark.promise("S5", "S12")
@@ -224,21 +224,21 @@ def decisions(hf: holdfast.Holdfast) -> list[dict[str, Any]]:
     ids=lambda value: value["decision"] if isinstance(value, dict) else "",
 )  # fmt: skip
 def test_a_contradiction_is_resolved_as_the_model_decides(
-    hf: holdfast.Holdfast, server: ModelServer, model: OpenAIModel, said: dict[str, str], left: list[str]
+    dm: duramen.Duramen, server: ModelServer, model: OpenAIModel, said: dict[str, str], left: list[str]
 ) -> None:
-    older = hf.memory.remember("Ada lives in Rome.", subject="ada", importance=0.8)
-    newer = hf.memory.remember("Ada lives in Oslo.", subject="ada", importance=0.9)
+    older = dm.memory.remember("Ada lives in Rome.", subject="ada", importance=0.8)
+    newer = dm.memory.remember("Ada lives in Oslo.", subject="ada", importance=0.9)
     answer(server, said)
-    done = hf.memory.consolidate(model=model, subject="ada")
+    done = dm.memory.consolidate(model=model, subject="ada")
     assert {(one.decision, one.reason) for one in done} == {(said["decision"], said["reason"])}
-    assert told(hf, subject="ada") == left
-    (event,) = decisions(hf)
+    assert told(dm, subject="ada") == left
+    (event,) = decisions(dm)
     assert event == {
         "older": older.id, "newer": newer.id, "decision": said["decision"], "reason": said["reason"],
         "model": "openai:small",
     }  # fmt: skip
-    assert hf.memory.contradictions(subject="ada") == []
-    assert hf.memory.consolidate(model=model, subject="ada") == [], "it is not asked again"
+    assert dm.memory.contradictions(subject="ada") == []
+    assert dm.memory.consolidate(model=model, subject="ada") == [], "it is not asked again"
     assert len(server.requests) == 1
     about = json.loads(server.requests[0][2]["messages"][1]["content"])
     assert (about["older"]["said"], about["newer"]["said"]) == (older.content, newer.content)
@@ -248,7 +248,7 @@ def test_a_contradiction_is_resolved_as_the_model_decides(
             (left[0], older.id), (left[0], newer.id),
         ]  # fmt: skip
         assert (done[0].kept.subject, done[0].kept.importance) == ("ada", 0.9)
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.parametrize(
@@ -265,28 +265,28 @@ def test_a_contradiction_is_resolved_as_the_model_decides(
     ids=str,
 )
 def test_an_answer_that_decides_nothing_changes_nothing(
-    hf: holdfast.Holdfast, server: ModelServer, model: OpenAIModel, said: Any
+    dm: duramen.Duramen, server: ModelServer, model: OpenAIModel, said: Any
 ) -> None:
-    hf.memory.remember("Ada lives in Rome.")
-    hf.memory.remember("Ada lives in Oslo.")
+    dm.memory.remember("Ada lives in Rome.")
+    dm.memory.remember("Ada lives in Oslo.")
     answer(server, said)
-    (one,) = hf.memory.consolidate(model=model)
+    (one,) = dm.memory.consolidate(model=model)
     assert (one.decision, one.ended, bool(one.reason)) == ("undecided", None, True)
-    assert len(told(hf)) == 2
-    assert decisions(hf) == []
-    assert len(hf.memory.contradictions()) == 1
+    assert len(told(dm)) == 2
+    assert decisions(dm) == []
+    assert len(dm.memory.contradictions()) == 1
     server.answers = [says(500, error("boom"))]
     with pytest.raises(ModelFailed):
-        hf.memory.consolidate(model=model)
+        dm.memory.consolidate(model=model)
 
 
 @pytest.mark.promise("G3")
-def test_what_is_another_persons_is_not_mixed(hf: holdfast.Holdfast, server: ModelServer, model: OpenAIModel) -> None:
-    hf.memory.remember("Ada lives in Rome.")
-    hf.memory.remember("Ada lives in Oslo.", subject="bob")
-    hf.memory.remember("Ada lives in Bonn.", subject="carol", scope="workspace")
+def test_what_is_another_persons_is_not_mixed(dm: duramen.Duramen, server: ModelServer, model: OpenAIModel) -> None:
+    dm.memory.remember("Ada lives in Rome.")
+    dm.memory.remember("Ada lives in Oslo.", subject="bob")
+    dm.memory.remember("Ada lives in Bonn.", subject="carol", scope="workspace")
     answer(server, {"decision": "newer", "reason": "x"})
-    assert hf.memory.consolidate(model=model, everyone=True) == []
+    assert dm.memory.consolidate(model=model, everyone=True) == []
     assert server.requests == []
 
 
@@ -295,18 +295,18 @@ def test_no_more_is_asked_than_the_limit_says_and_what_is_near_is_asked_about(
     server: ModelServer, model: OpenAIModel, any_address: str
 ) -> None:
     answer(server, {"decision": "both", "reason": "x"})
-    with holdfast.open(any_address, embedder=Counted(dims=512)) as hf:
-        hf.memory.remember("the wifi password of the house is swordfish")
-        hf.memory.remember("the wifi password of the house is marlin")
-        hf.memory.remember("Ada lives in Rome.")
-        hf.memory.remember("Ada lives in Oslo.")
-        hf.memory.catch_up()
-        assert len(hf.memory.consolidate(model=model, limit=1)) == 1
-        assert [event["reason"] for event in decisions(hf)] == ["x"]
-        assert len(hf.memory.consolidate(model=model)) == 1
+    with duramen.open(any_address, embedder=Counted(dims=512)) as dm:
+        dm.memory.remember("the wifi password of the house is swordfish")
+        dm.memory.remember("the wifi password of the house is marlin")
+        dm.memory.remember("Ada lives in Rome.")
+        dm.memory.remember("Ada lives in Oslo.")
+        dm.memory.catch_up()
+        assert len(dm.memory.consolidate(model=model, limit=1)) == 1
+        assert [event["reason"] for event in decisions(dm)] == ["x"]
+        assert len(dm.memory.consolidate(model=model)) == 1
         asked = [json.loads(body["messages"][1]["content"])["disagreement"] for _, _, body in server.requests]
         assert asked == ["lives in: Rome or Oslo", "they are near in meaning"]
-        assert hf.memory.consolidate(model=model) == []
+        assert dm.memory.consolidate(model=model) == []
 
 
 @pytest.mark.promise("G4")
@@ -314,16 +314,16 @@ def test_what_is_forgotten_takes_the_reasons_along(tmp_path: Path, server: Model
     answer(server, {"decision": "merge", "reason": "the tulip one is newer", "content": "Ada lives in Tulipville."})
     path = tmp_path / "agent.db"
     for which in range(3):
-        with holdfast.open(path, embedder="none") as hf:
-            older = hf.memory.remember("Ada lives in Rome.")
-            newer = hf.memory.remember("Ada lives in Oslo.")
-            done = hf.memory.consolidate(model=model)
-            hf.memory.forget((older, newer, done[0].kept)[which].id)
+        with duramen.open(path, embedder="none") as dm:
+            older = dm.memory.remember("Ada lives in Rome.")
+            newer = dm.memory.remember("Ada lives in Oslo.")
+            done = dm.memory.consolidate(model=model)
+            dm.memory.forget((older, newer, done[0].kept)[which].id)
             assert b"tulip one" not in path.read_bytes()
             for one in (older, newer, done[0].kept):
                 if one.id != (older, newer, done[0].kept)[which].id:
-                    hf.memory.forget(one.id)
-            assert hf.verify().ok
+                    dm.memory.forget(one.id)
+            assert dm.verify().ok
         assert b"Tulipville" not in path.read_bytes()
 
 
@@ -331,13 +331,13 @@ def test_what_is_forgotten_takes_the_reasons_along(tmp_path: Path, server: Model
 def test_an_erased_person_takes_the_decisions_along(tmp_path: Path, server: ModelServer, model: OpenAIModel) -> None:
     answer(server, {"decision": "newer", "reason": "because of the tulips"})
     path = tmp_path / "agent.db"
-    with holdfast.open(path, embedder="none") as hf:
-        hf.memory.remember("Ada lives in Rome.", subject="ada")
-        hf.memory.remember("Ada lives in Oslo.", subject="ada")
-        assert len(hf.memory.consolidate(model=model, subject="ada")) == 1
-        hf.erase("ada")
+    with duramen.open(path, embedder="none") as dm:
+        dm.memory.remember("Ada lives in Rome.", subject="ada")
+        dm.memory.remember("Ada lives in Oslo.", subject="ada")
+        assert len(dm.memory.consolidate(model=model, subject="ada")) == 1
+        dm.erase("ada")
         assert b"tulips" not in path.read_bytes()
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 def test_both_faces_do_the_same(server: ModelServer) -> None:
@@ -345,10 +345,10 @@ def test_both_faces_do_the_same(server: ModelServer) -> None:
     name = f"openai:small@{server.url}/v1"
 
     async def there() -> None:
-        async with await holdfast.aopen("memory:", embedder="none") as hf:
-            assert len(await hf.memory.extract(TEXT, model=name)) == 1
-            await hf.memory.remember("Ada lives in Rome.")
-            await hf.memory.remember("Ada lives in Oslo.")
-            assert [one.decision for one in await hf.memory.consolidate(model=name)] == ["newer"]
+        async with await duramen.aopen("memory:", embedder="none") as dm:
+            assert len(await dm.memory.extract(TEXT, model=name)) == 1
+            await dm.memory.remember("Ada lives in Rome.")
+            await dm.memory.remember("Ada lives in Oslo.")
+            assert [one.decision for one in await dm.memory.consolidate(model=name)] == ["newer"]
 
     asyncio.run(there())

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from holdfast.memory.bm25 import K1, B, word_scores
-from holdfast.memory.measures import Corpus, Measures, Spread
-from holdfast.memory.pools import Pool
-from holdfast.memory.ranking import DEFAULT, Question, Ranked, Weights, rank, speaker_shares
-from holdfast.memory.traces import read_gist
-from holdfast.memory.words import number_of, terms
-from holdfast.ports import MemoryRow
+from duramen.memory.bm25 import K1, B, word_scores
+from duramen.memory.measures import Corpus, Measures, Spread
+from duramen.memory.pools import Pool
+from duramen.memory.ranking import DEFAULT, Question, Ranked, Weights, rank, speaker_shares
+from duramen.memory.traces import read_gist
+from duramen.memory.words import number_of, terms
+from duramen.ports import MemoryRow
 
 NONE = replace(Weights(**dict.fromkeys(asdict(DEFAULT), 0.0)), half_life_days=90.0)
 ON = date(2023, 5, 25)

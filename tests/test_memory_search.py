@@ -16,25 +16,25 @@ from programs.children import until
 from programs.embedding import Counted
 from programs.minds import DIMS, contents, open_mind, vectors_of
 
-import holdfast
-from holdfast.embedders import CallableEmbedder, Installed
-from holdfast.errors import EmbedderFailed, EmbedderMismatch, InvalidInput, StoreBusy
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.embedders import CallableEmbedder, Installed
+from duramen.errors import EmbedderFailed, EmbedderMismatch, InvalidInput, StoreBusy
+from duramen.testing.clock import FakeClock
 
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
 DAY = 86_400
 
 
 @pytest.fixture
-def mind(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with open_mind(any_address, clock=clock) as hf:
-        yield hf
+def mind(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_mind(any_address, clock=clock) as dm:
+        yield dm
 
 
 @pytest.fixture
-def quick(clock: FakeClock) -> Iterator[holdfast.Holdfast]:
-    with open_mind("memory:", clock=clock) as hf:
-        yield hf
+def quick(clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_mind("memory:", clock=clock) as dm:
+        yield dm
 
 
 # -- what is found
@@ -69,24 +69,24 @@ def test_a_paraphrase_finds_the_fact_in_another_session(
         raise AssertionError("somebody went to the network")
 
     monkeypatch.setattr(socket.socket, "connect", offline)
-    monkeypatch.delenv("HOLDFAST_EMBEDDER", raising=False)
+    monkeypatch.delenv("DURAMEN_EMBEDDER", raising=False)
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
+    with duramen.open(path) as dm:
         for number, fact in enumerate(FACTS):
-            hf.session(f"session {number}").remember(fact)
-        hf.memory.catch_up()
-    with holdfast.open(path) as hf:
-        found = {query: contents(hf.memory.recall(query, limit=2)) for query in PARAPHRASES}
-        assert hf.memory.waiting() == 0
+            dm.session(f"session {number}").remember(fact)
+        dm.memory.catch_up()
+    with duramen.open(path) as dm:
+        found = {query: contents(dm.memory.recall(query, limit=2)) for query in PARAPHRASES}
+        assert dm.memory.waiting() == 0
         first = sum(hits[0] == FACTS[PARAPHRASES[query]] for query, hits in found.items())
         assert all(FACTS[PARAPHRASES[query]] in hits for query, hits in found.items()), found
         assert first >= 7
-        text = hf.session("session 47").recall("Where does she like to sit on a plane?").text
+        text = dm.session("session 47").recall("Where does she like to sit on a plane?").text
         assert FACTS[0] in text
 
 
 @pytest.mark.promise("S2")
-def test_names_paraphrases_and_times_are_found_by_one_query(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_names_paraphrases_and_times_are_found_by_one_query(mind: duramen.Duramen, clock: FakeClock) -> None:
     mind.memory.remember("Invoice RX-4711 was paid")
     mind.memory.remember("The hound sleeps in the kitchen")
     mind.memory.remember("The walk went along the river", kind="episode")
@@ -109,7 +109,7 @@ def test_names_paraphrases_and_times_are_found_by_one_query(mind: holdfast.Holdf
 
 
 @pytest.mark.promise("S3")
-def test_hits_are_sorted_limited_and_explained(mind: holdfast.Holdfast) -> None:
+def test_hits_are_sorted_limited_and_explained(mind: duramen.Duramen) -> None:
     for number in range(30):
         mind.memory.remember("tea " * (number % 5 + 1) + f"and cake {number}", importance=number / 30)
     mind.memory.catch_up()
@@ -125,7 +125,7 @@ def test_hits_are_sorted_limited_and_explained(mind: holdfast.Holdfast) -> None:
 
 
 @pytest.mark.promise("S3")
-def test_nothing_is_below_the_threshold(mind: holdfast.Holdfast) -> None:
+def test_nothing_is_below_the_threshold(mind: duramen.Duramen) -> None:
     for text in ("a brown dog", "a brown cat", "rain tomorrow", "a hound"):
         mind.memory.remember(text, fresh=True)
     every = mind.memory.recall("brown dog", limit=10)
@@ -137,7 +137,7 @@ def test_nothing_is_below_the_threshold(mind: holdfast.Holdfast) -> None:
 
 
 @pytest.mark.promise("S3")
-def test_filters_hold_inside_the_search(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_filters_hold_inside_the_search(mind: duramen.Duramen, clock: FakeClock) -> None:
     for number in range(40):
         mind.memory.remember(
             f"tea number {number}",
@@ -164,7 +164,7 @@ def test_filters_hold_inside_the_search(mind: holdfast.Holdfast, clock: FakeCloc
 
 
 @pytest.mark.promise("E4")
-def test_of_equals_the_newer_ranks_higher(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_of_equals_the_newer_ranks_higher(mind: duramen.Duramen, clock: FakeClock) -> None:
     for days in (400, 30, 90, 0):
         mind.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
     mind.memory.catch_up()
@@ -176,7 +176,7 @@ def test_of_equals_the_newer_ranks_higher(mind: holdfast.Holdfast, clock: FakeCl
 
 
 @pytest.mark.promise("E4")
-def test_how_fast_newness_fades_is_a_setting(quick: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_how_fast_newness_fades_is_a_setting(quick: duramen.Duramen, clock: FakeClock) -> None:
     for days in (0, 10):
         quick.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
 
@@ -193,7 +193,7 @@ def test_how_fast_newness_fades_is_a_setting(quick: holdfast.Holdfast, clock: Fa
 
 
 @pytest.mark.promise("S11")
-def test_a_memory_shows_how_often_it_was_recalled_and_when(mind: holdfast.Holdfast, clock: FakeClock) -> None:
+def test_a_memory_shows_how_often_it_was_recalled_and_when(mind: duramen.Duramen, clock: FakeClock) -> None:
     one, other = mind.memory.remember("Prefers tea"), mind.memory.remember("Owns a boat")
     assert (one.recalled, one.recalled_at) == (0, None)
     for _ in range(2):
@@ -213,35 +213,35 @@ def test_a_memory_shows_how_often_it_was_recalled_and_when(mind: holdfast.Holdfa
 @pytest.mark.promise("S11")
 def test_recalls_are_not_lost_while_the_store_is_busy(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with open_mind(str(path), embedder="none", timeout=0.05) as hf, closing(apsw.Connection(str(path))) as other:
-        tea = hf.memory.remember("Prefers tea")
-        hf.memory.recall("tea")
+    with open_mind(str(path), embedder="none", timeout=0.05) as dm, closing(apsw.Connection(str(path))) as other:
+        tea = dm.memory.remember("Prefers tea")
+        dm.memory.recall("tea")
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreBusy):
-            hf.memory.get(tea.id)
-        hf.memory.recall("tea")
+            dm.memory.get(tea.id)
+        dm.memory.recall("tea")
         other.execute("ROLLBACK")
-        assert hf.memory.get(tea.id).recalled == 2
+        assert dm.memory.get(tea.id).recalled == 2
 
 
 @pytest.mark.promise("S11")
 def test_what_was_recalled_ranks_higher_among_equals(tmp_path: Path, clock: FakeClock) -> None:
     path = str(tmp_path / "agent.db")
-    with open_mind(path, clock=clock, embedder="none") as hf:
+    with open_mind(path, clock=clock, embedder="none") as dm:
         for name in ("one", "two", "three"):
-            hf.memory.remember(f"Tea, says {name}")
+            dm.memory.remember(f"Tea, says {name}")
         for _ in range(3):
-            assert contents(hf.memory.recall("one", limit=1)) == ["Tea, says one"]
-        found = hf.memory.recall("tea", limit=1)
+            assert contents(dm.memory.recall("one", limit=1)) == ["Tea, says one"]
+        found = dm.memory.recall("tea", limit=1)
         assert (contents(found), found.hits[0].parts["access"] > 0) == (["Tea, says one"], True), "at once"
-    with open_mind(path, clock=clock, embedder="none") as hf:
-        found = hf.memory.recall("tea")
+    with open_mind(path, clock=clock, embedder="none") as dm:
+        found = dm.memory.recall("tea")
         assert contents(found)[0] == "Tea, says one"
         assert found.hits[0].parts["access"] > 0
         assert all("access" not in hit.parts for hit in found.hits[1:])
 
 
-def test_diverse_hits_say_different_things(quick: holdfast.Holdfast) -> None:
+def test_diverse_hits_say_different_things(quick: duramen.Duramen) -> None:
     for text in ("a cup of tea", "of tea a cup", "tea, a cup of", "tea from ships", *(f"filler {n}" for n in range(9))):
         quick.memory.remember(text)
     quick.memory.catch_up()
@@ -253,7 +253,7 @@ def test_diverse_hits_say_different_things(quick: holdfast.Holdfast) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_pools_are_searched(mind: holdfast.Holdfast, count: int) -> None:
+def test_small_pools_are_searched(mind: duramen.Duramen, count: int) -> None:
     for number in range(count):
         mind.memory.remember(f"tea {number}")
     for query in ("tea", "???", "the", "\0"):
@@ -279,18 +279,18 @@ def test_a_restart_embeds_nothing(any_address: str) -> None:
     if any_address == "memory:":
         return
     first, made = counted()
-    with open_mind(any_address, embedder=first) as hf:
+    with open_mind(any_address, embedder=first) as dm:
         for number in range(70):
-            hf.memory.remember(f"fact {number}", subject="ada" if number % 2 else None)
-        hf.memory.remember("fact 0")
-        hf.memory.catch_up()
+            dm.memory.remember(f"fact {number}", subject="ada" if number % 2 else None)
+        dm.memory.remember("fact 0")
+        dm.memory.catch_up()
     assert set(made) == {f"fact {number}" for number in range(70)}
     again, asked = counted()
-    with open_mind(any_address, embedder=again) as hf:
-        assert hf.memory.waiting() == 0
-        hf.memory.catch_up()
+    with open_mind(any_address, embedder=again) as dm:
+        assert dm.memory.waiting() == 0
+        dm.memory.catch_up()
         assert asked == []
-        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 70
+        assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 70
         assert asked == ["fact"]
 
 
@@ -298,20 +298,20 @@ def test_a_restart_embeds_nothing(any_address: str) -> None:
 def test_another_model_is_refused(any_address: str) -> None:
     if any_address == "memory:":
         return
-    with open_mind(any_address) as hf:
-        hf.memory.remember("fact", fresh=True)
+    with open_mind(any_address) as dm:
+        dm.memory.remember("fact", fresh=True)
     for other in (Counted("other"), CallableEmbedder(vectors_of, name="minds", dims=DIMS, checksum="2")):
-        with open_mind(any_address, embedder=other) as hf:
+        with open_mind(any_address, embedder=other) as dm:
             with pytest.raises(EmbedderMismatch, match="minds") as refused:
-                hf.memory.recall("fact")
+                dm.memory.recall("fact")
             assert "reindex" in refused.value.hint
-            hf.memory.remember("still remembered")
-    with open_mind(any_address) as hf:
-        hf.memory.catch_up()
-        assert len(hf.memory.recall("fact")) == 2
+            dm.memory.remember("still remembered")
+    with open_mind(any_address) as dm:
+        dm.memory.catch_up()
+        assert len(dm.memory.recall("fact")) == 2
 
 
-def test_a_memory_is_found_at_once_and_its_vector_follows(mind: holdfast.Holdfast) -> None:
+def test_a_memory_is_found_at_once_and_its_vector_follows(mind: duramen.Duramen) -> None:
     go = threading.Event()
 
     def slow(texts: list[str]) -> Any:
@@ -319,16 +319,16 @@ def test_a_memory_is_found_at_once_and_its_vector_follows(mind: holdfast.Holdfas
             assert go.wait(30)
         return vectors_of(texts)
 
-    with open_mind("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as hf:
-        hf.memory.remember("a hound barks")
-        hf.memory.remember("a dog barks")
-        found = hf.memory.recall("dog")
+    with open_mind("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as dm:
+        dm.memory.remember("a hound barks")
+        dm.memory.remember("a dog barks")
+        found = dm.memory.recall("dog")
         assert contents(found)[0] == "a dog barks"
         assert found.waiting == 2
         go.set()
-        until(lambda: hf.memory.waiting() == 0, "the vectors")
-        found = hf.memory.recall("dog")
-        assert (found.waiting, len(hf.memory.recall("dog", threshold=0.4))) == (0, 2)
+        until(lambda: dm.memory.waiting() == 0, "the vectors")
+        found = dm.memory.recall("dog")
+        assert (found.waiting, len(dm.memory.recall("dog", threshold=0.4))) == (0, 2)
 
 
 @pytest.mark.promise("R9")
@@ -340,39 +340,39 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
             raise OSError("connection refused")
         return vectors_of(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(flaky, name="flaky", dims=DIMS)) as hf:
-        hf.memory.remember("a hound barks", fresh=True)
-        assert hf.memory.recall("dog").missing == ()
+    with open_mind(any_address, embedder=CallableEmbedder(flaky, name="flaky", dims=DIMS)) as dm:
+        dm.memory.remember("a hound barks", fresh=True)
+        assert dm.memory.recall("dog").missing == ()
         down.set()
-        hf.memory.remember("a dog barks")
-        found = hf.memory.recall("dog")
+        dm.memory.remember("a dog barks")
+        found = dm.memory.recall("dog")
         assert contents(found)[0] == "a dog barks"
         assert found.waiting == 1
         (missing,) = found.missing
         assert missing.startswith("meaning: ")
         assert "connection refused" in missing
         with pytest.raises(EmbedderFailed):
-            hf.memory.catch_up()
+            dm.memory.catch_up()
         with pytest.raises(EmbedderFailed) as failed:
-            hf.memory.remember("a cat mews", fresh=True)
+            dm.memory.remember("a cat mews", fresh=True)
         assert "is stored" in "".join(failed.value.__notes__)
         down.clear()
-        hf.memory.catch_up()
-        found = hf.memory.recall("dog", threshold=0.4)
+        dm.memory.catch_up()
+        found = dm.memory.recall("dog", threshold=0.4)
         assert (sorted(contents(found)), found.waiting, found.missing) == (["a dog barks", "a hound barks"], 0, ())
-        assert contents(hf.memory.recall("mews", threshold=0.4)) == ["a cat mews"]
+        assert contents(dm.memory.recall("mews", threshold=0.4)) == ["a cat mews"]
 
 
 @pytest.mark.promise("R9")
 @pytest.mark.parametrize("embedder", ["none", None])
 def test_words_alone_are_searched_and_it_is_said(embedder: str | None) -> None:
-    with open_mind("memory:", embedder=embedder) as hf:
-        hf.memory.remember("a dog barks")
-        found = hf.memory.recall("dog")
+    with open_mind("memory:", embedder=embedder) as dm:
+        dm.memory.remember("a dog barks")
+        found = dm.memory.recall("dog")
         assert contents(found) == ["a dog barks"]
         assert found.waiting == 0
         assert [one.partition(":")[0] for one in found.missing] == ["meaning"]
-        assert "(Searched without meaning" in hf.session("s").recall("dog").text
+        assert "(Searched without meaning" in dm.session("s").recall("dog").text
 
 
 @pytest.mark.promise("R9")
@@ -382,21 +382,21 @@ def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: st
             raise ValueError("this is too long")
         return vectors_of(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(picky, name="picky", dims=DIMS)) as hf:
+    with open_mind(any_address, embedder=CallableEmbedder(picky, name="picky", dims=DIMS)) as dm:
         for number in range(40):
-            hf.memory.remember(f"too long {number}" if number < 3 else f"fact {number}")
-        hf.memory.catch_up()
-        assert hf.memory.waiting() == 3
-        assert len(hf.memory.recall("fact number too long", limit=50)) == 40
-        assert len(hf.memory.recall("fact", threshold=0.5, limit=50)) == 37
+            dm.memory.remember(f"too long {number}" if number < 3 else f"fact {number}")
+        dm.memory.catch_up()
+        assert dm.memory.waiting() == 3
+        assert len(dm.memory.recall("fact number too long", limit=50)) == 40
+        assert len(dm.memory.recall("fact", threshold=0.5, limit=50)) == 37
 
 
 def test_a_reader_recalls_and_notes_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.db")
-    with open_mind(path, embedder="none") as hf:
-        hf.memory.remember("a dog barks")
-    with open_mind(path, readonly=True) as hf:
-        assert contents(hf.memory.recall("dog")) == ["a dog barks"]
-        assert contents(hf.memory.list()) == ["a dog barks"]
-        with pytest.raises(holdfast.errors.StoreReadOnly):
-            hf.memory.remember("more")
+    with open_mind(path, embedder="none") as dm:
+        dm.memory.remember("a dog barks")
+    with open_mind(path, readonly=True) as dm:
+        assert contents(dm.memory.recall("dog")) == ["a dog barks"]
+        assert contents(dm.memory.list()) == ["a dog barks"]
+        with pytest.raises(duramen.errors.StoreReadOnly):
+            dm.memory.remember("more")

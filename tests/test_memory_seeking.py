@@ -15,37 +15,37 @@ import pytest
 from programs.children import Nursery, until
 from programs.seeking import Themes, fill, sentence
 
-import holdfast
-from holdfast.errors import StoreUnavailable, UnknownMemory
-from holdfast.memory import seeking
-from holdfast.memory.ranking import Question, Weights
-from holdfast.memory.seeking import Seeking
-from holdfast.memory.selecting import Asked, Wanted
-from holdfast.memory.traces import code_bits, day_of
-from holdfast.runtime import drive, meanwhile
-from holdfast.stores.postgres import seeking as inside
-from holdfast.stores.postgres import tending
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import StoreUnavailable, UnknownMemory
+from duramen.memory import seeking
+from duramen.memory.ranking import Question, Weights
+from duramen.memory.seeking import Seeking
+from duramen.memory.selecting import Asked, Wanted
+from duramen.memory.traces import code_bits, day_of
+from duramen.runtime import drive, meanwhile
+from duramen.stores.postgres import seeking as inside
+from duramen.stores.postgres import tending
+from duramen.testing.clock import FakeClock
 
 SECOND = 1_000_000
 
 
 @pytest.fixture
-def hf(postgres_url: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+def dm(postgres_url: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     with opened(postgres_url, clock=clock) as made:
         yield made
 
 
-def opened(address: str, **settings: Any) -> holdfast.Holdfast:
+def opened(address: str, **settings: Any) -> duramen.Duramen:
     """A handle that asks for candidates wherever there are some memories."""
-    made = holdfast.open(address, **{"embedder": Themes(), **settings})
+    made = duramen.open(address, **{"embedder": Themes(), **settings})
     source(made, 20)
     return made
 
 
-def source(hf: holdfast.Holdfast, exact: int | None) -> Seeking:
+def source(dm: duramen.Duramen, exact: int | None) -> Seeking:
     """Above so many memories candidates are asked for; None: never."""
-    found: Any = hf.memory._core.mind.searching._sources[0]
+    found: Any = dm.memory._core.mind.searching._sources[0]
     assert isinstance(found, Seeking)
     found.exact = 10**9 if exact is None else exact
     return found
@@ -54,9 +54,9 @@ def source(hf: holdfast.Holdfast, exact: int | None) -> Seeking:
 class Watched:
     """Counts how often a source gave candidates."""
 
-    def __init__(self, hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
         self.selections: list[Any] = []
-        given = source(hf, 20)
+        given = source(dm, 20)
         candidates = given.candidates
 
         async def watching(asked: Any) -> Any:
@@ -74,18 +74,18 @@ class Watched:
 
 
 @pytest.fixture
-def watched(hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch) -> Watched:
-    return Watched(hf, monkeypatch)
+def watched(dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(dm, monkeypatch)
 
 
 def told(found: Any) -> list[str]:
     return [hit.memory.content for hit in found.hits]
 
 
-def search(hf: holdfast.Holdfast, question: str, exact: int | None, **options: Any) -> dict[str, float]:
+def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
     """What is found and its score, whatever was recalled before."""
-    source(hf, exact)
-    mind: Any = hf.memory._core.mind
+    source(dm, exact)
+    mind: Any = dm.memory._core.mind
     pools = options.pop("pools", (b"",))
     found = drive(mind.searching.search(Wanted(question, pools, weights=Weights(access=0), **options)))
     return {hit.memory.content: hit.score for hit in found.hits}
@@ -102,40 +102,40 @@ def sql(address: str, query: str) -> list[Any]:
 
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("kind", ["fact", "episode"])
-def test_candidates_give_the_same_answers_as_ranking_everything(hf: holdfast.Holdfast, kind: str) -> None:
-    fill(hf, 2_000, kind=kind)
+def test_candidates_give_the_same_answers_as_ranking_everything(dm: duramen.Duramen, kind: str) -> None:
+    fill(dm, 2_000, kind=kind)
     chance, right, all_ = random.Random(5), 0, 0
     for _ in range(20):
         question = sentence(chance, 4)
-        exact = search(hf, question, None, limit=40)
+        exact = search(dm, question, None, limit=40)
         least = sorted(exact.values())[-10] - 0.02  # of equals either is right
-        found = search(hf, question, 100)
+        found = search(dm, question, 100)
         right, all_ = right + sum(exact.get(one, 0) >= least for one in found), all_ + len(found)
     assert all_ == 200
     assert right >= 0.95 * all_
 
 
 @pytest.mark.promise("B2", "S3")
-def test_filters_hold_inside_the_search(hf: holdfast.Holdfast, clock: FakeClock, watched: Watched) -> None:
-    early = fill(hf, 60, seed=1)
+def test_filters_hold_inside_the_search(dm: duramen.Duramen, clock: FakeClock, watched: Watched) -> None:
+    early = fill(dm, 60, seed=1)
     clock.advance(1_000)
     middle = clock.now()
     clock.advance(1_000)
-    late = fill(hf, 60, seed=2, kind="preference")
-    fill(hf, 60, seed=3, subject="Ada")
+    late = fill(dm, 60, seed=2, kind="preference")
+    fill(dm, 60, seed=3, subject="Ada")
     question, every = early[0], 200
-    assert set(told(hf.memory.recall(question, limit=every))) == {*early, *late}
-    assert set(told(hf.memory.recall(question, limit=every, kinds="preference"))) == set(late)
-    assert set(told(hf.memory.recall(question, limit=every, until=moment(middle)))) == set(early)
-    assert set(told(hf.memory.recall(question, limit=every, since=moment(middle)))) == set(late)
+    assert set(told(dm.memory.recall(question, limit=every))) == {*early, *late}
+    assert set(told(dm.memory.recall(question, limit=every, kinds="preference"))) == set(late)
+    assert set(told(dm.memory.recall(question, limit=every, until=moment(middle)))) == set(early)
+    assert set(told(dm.memory.recall(question, limit=every, since=moment(middle)))) == set(late)
     odd = {"parity": 1}
-    assert set(told(hf.memory.recall(question, limit=every, metadata=odd))) == {*early[1::2], *late[1::2]}
-    assert set(told(hf.memory.recall(question, limit=every, metadata={"parity": True}))) == {*early[1::2], *late[1::2]}
-    assert told(hf.memory.recall(question, limit=every, metadata={"parity": "1"})) == []
-    assert told(hf.memory.recall("zzz", limit=every, kinds="fact", threshold=0.99)) == []
-    assert len(hf.memory.recall(question, subject="Ada", limit=every).hits) == 180
-    assert len(hf.memory.recall(question, everyone=True, limit=every).hits) == 180
-    best = hf.memory.recall(question, limit=5).hits
+    assert set(told(dm.memory.recall(question, limit=every, metadata=odd))) == {*early[1::2], *late[1::2]}
+    assert set(told(dm.memory.recall(question, limit=every, metadata={"parity": True}))) == {*early[1::2], *late[1::2]}
+    assert told(dm.memory.recall(question, limit=every, metadata={"parity": "1"})) == []
+    assert told(dm.memory.recall("zzz", limit=every, kinds="fact", threshold=0.99)) == []
+    assert len(dm.memory.recall(question, subject="Ada", limit=every).hits) == 180
+    assert len(dm.memory.recall(question, everyone=True, limit=every).hits) == 180
+    best = dm.memory.recall(question, limit=5).hits
     assert (best[0].memory.content, len(best)) == (question, 5)
     assert [hit.score for hit in best] == sorted((hit.score for hit in best), reverse=True)
     assert sum(best[0].parts.values()) == pytest.approx(best[0].score, abs=1e-4)
@@ -143,32 +143,32 @@ def test_filters_hold_inside_the_search(hf: holdfast.Holdfast, clock: FakeClock,
     assert all(selection is not None for selection in watched.selections)
 
 
-def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(hf: holdfast.Holdfast, watched: Watched) -> None:
-    said = fill(hf, 60)
-    assert told(hf.memory.recall(said[0], metadata={"parity": b"1"})) == []
-    assert told(hf.memory.recall(said[0], metadata={"parity\0": 1})) == []
+def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(dm: duramen.Duramen, watched: Watched) -> None:
+    said = fill(dm, 60)
+    assert told(dm.memory.recall(said[0], metadata={"parity": b"1"})) == []
+    assert told(dm.memory.recall(said[0], metadata={"parity\0": 1})) == []
     assert watched.selections == [None, None]
-    assert len(hf.memory.recall(" ".join(sentence(random.Random(number)) for number in range(9))).hits) == 10
+    assert len(dm.memory.recall(" ".join(sentence(random.Random(number)) for number in range(9))).hits) == 10
 
 
 @pytest.mark.promise("S3")
 def test_a_common_word_does_not_rank_every_memory_that_has_it(
-    hf: holdfast.Holdfast, watched: Watched, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(seeking, "_LOOKED_AT", 40)
-    said = fill(hf, 300)
+    said = fill(dm, 300)
     common, rare = said[7].split()[0], said[7].split()[-1]
-    found = hf.memory.recall(f"{common} {rare}")
+    found = dm.memory.recall(f"{common} {rare}")
     assert told(found)[0] == said[7]
     assert len(watched.numbers) < 250
-    assert told(hf.memory.recall(common))
+    assert told(dm.memory.recall(common))
 
 
-def test_what_has_no_vector_yet_is_found_by_its_words(hf: holdfast.Holdfast, watched: Watched) -> None:
-    fill(hf, 60)
-    hf.memory._core.mind.indexing.stop()
-    hf.memory.remember("the heron stands in the reeds")
-    found = hf.memory.recall("where is the heron?", limit=1)
+def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
+    fill(dm, 60)
+    dm.memory._core.mind.indexing.stop()
+    dm.memory.remember("the heron stands in the reeds")
+    found = dm.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
     assert watched.selections[-1] is not None
 
@@ -188,9 +188,9 @@ class Patient(Themes):
 
 @pytest.mark.promise("B2")
 def test_a_pool_is_looked_over_while_the_question_is_embedded(
-    hf: holdfast.Holdfast, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(hf, 60)
+    said = fill(dm, 60)
     surveyed = threading.Event()
     patient = Patient(surveyed)
     with opened(postgres_url, embedder=patient) as other:
@@ -212,9 +212,9 @@ def test_a_pool_is_looked_over_while_the_question_is_embedded(
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_near_is_sought_while_words_still_are(
-    hf: holdfast.Holdfast, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
+    dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
-    said = fill(hf, 60)
+    said = fill(dm, 60)
     words, near = threading.Event(), threading.Event()
     patient = Patient(words)
     with opened(postgres_url, embedder=patient) as other:
@@ -242,11 +242,11 @@ def test_what_is_near_is_sought_while_words_still_are(
 @pytest.mark.promise("B2")
 @pytest.mark.parametrize("kind", ["fact", "episode"])
 def test_the_best_by_words_are_read_while_what_is_near_is_sought(
-    hf: holdfast.Holdfast, postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: str
+    dm: duramen.Duramen, postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    said = fill(hf, 600, kind=kind)
+    said = fill(dm, 600, kind=kind)
     words, read = threading.Event(), threading.Event()
-    whole = search(hf, said[3], 20)
+    whole = search(dm, said[3], 20)
     with opened(postgres_url, embedder=Patient(words), clock=clock) as other:
         given: Any = source(other, 20)._seeker
         seek, beside, waited, numbers = given.seek, given.beside, list[bool](), list[set[int]]()
@@ -272,18 +272,18 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
         assert not early & later
 
 
-def stands(hf: holdfast.Holdfast) -> Any:
+def stands(dm: duramen.Duramen) -> Any:
     """How things stand in the one pool that was searched."""
-    ((_, standing),) = source(hf, 20)._known.values()
+    ((_, standing),) = source(dm, 20)._known.values()
     assert standing is not None
     return standing
 
 
-def test_what_cannot_be_read_does_not_count_for_how_things_stand(hf: holdfast.Holdfast, postgres_url: str) -> None:
-    said = fill(hf, 200)
-    sql(postgres_url, "UPDATE holdfast.traces SET words = '\\x00c1' WHERE number % 3 = 0")
-    sql(postgres_url, "UPDATE holdfast.traces SET vector = '\\x0000' WHERE number % 3 = 1")
-    drawn = [one for (one,) in sql(postgres_url, "SELECT number FROM holdfast.searchable WHERE draw < 128")]
+def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Duramen, postgres_url: str) -> None:
+    said = fill(dm, 200)
+    sql(postgres_url, "UPDATE duramen.traces SET words = '\\x00c1' WHERE number % 3 = 0")
+    sql(postgres_url, "UPDATE duramen.traces SET vector = '\\x0000' WHERE number % 3 = 1")
+    drawn = [one for (one,) in sql(postgres_url, "SELECT number FROM duramen.searchable WHERE draw < 128")]
     assert {number % 3 for number in drawn} == {0, 1, 2}
     with opened(postgres_url) as other:
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
@@ -293,19 +293,17 @@ def test_what_cannot_be_read_does_not_count_for_how_things_stand(hf: holdfast.Ho
 
 
 @pytest.mark.promise("S3")
-def test_what_was_drawn_says_which_part_filters_leave(
-    hf: holdfast.Holdfast, clock: FakeClock, postgres_url: str
-) -> None:
-    fill(hf, 100)
+def test_what_was_drawn_says_which_part_filters_leave(dm: duramen.Duramen, clock: FakeClock, postgres_url: str) -> None:
+    fill(dm, 100)
     begins, ends = clock.now() + 100 * SECOND, clock.now() + 200 * SECOND
     for number in range(100):
-        hf.memory.remember(f"heron {number}", valid_from=moment(begins), valid_to=moment(ends))
-    fill(hf, 100, seed=2, kind="episode")
-    hf.memory.recall("heron")
-    query = "SELECT count(*), count(opens), count(session) FROM holdfast.searchable WHERE draw < 128"
+        dm.memory.remember(f"heron {number}", valid_from=moment(begins), valid_to=moment(ends))
+    fill(dm, 100, seed=2, kind="episode")
+    dm.memory.recall("heron")
+    query = "SELECT count(*), count(opens), count(session) FROM duramen.searchable WHERE draw < 128"
     ((drawn, coming, told_in),) = sql(postgres_url, query)
     assert 0 < coming < told_in + coming < drawn
-    standing, question = stands(hf), Question.read("heron", day_of(clock.now()))
+    standing, question = stands(dm), Question.read("heron", day_of(clock.now()))
     for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
         for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
             asked = Asked(Wanted("heron", (b"",), kinds=kinds), question, None, 1, now)
@@ -317,41 +315,41 @@ def test_what_was_drawn_says_which_part_filters_leave(
 
 
 def test_where_others_ask_a_search_goes_one_step_after_the_other(
-    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(hf, 60)
-    embedding: Any = hf.memory._core.mind.embedding
+    said = fill(dm, 60)
+    embedding: Any = dm.memory._core.mind.embedding
     room, at_once = embedding._room, list[int]()
 
     async def watching(*both: Any) -> Any:
         at_once.append(1)
         return await meanwhile(*both)
 
-    monkeypatch.setattr("holdfast.memory.embedding.meanwhile", watching)
+    monkeypatch.setattr("duramen.memory.embedding.meanwhile", watching)
     taken = 0
     while room.acquire(blocking=False):
         taken += 1
-    assert told(hf.memory.recall(said[3], limit=1)) == [said[3]]
+    assert told(dm.memory.recall(said[3], limit=1)) == [said[3]]
     assert at_once == []
     for _ in range(taken):
         room.release()
     for _ in range(taken + 1):
-        assert told(hf.memory.recall(said[4], limit=1)) == [said[4]]
+        assert told(dm.memory.recall(said[4], limit=1)) == [said[4]]
     assert at_once == [1] * (taken + 1)
 
     async def fails(*_: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(source(hf, 20), "changes", fails)
+    monkeypatch.setattr(source(dm, 20), "changes", fails)
     for _ in range(taken):
         with pytest.raises(StoreUnavailable):
-            hf.memory.recall(said[3])
+            dm.memory.recall(said[3])
     assert room.acquire(blocking=False), "given back, whatever happened"
 
 
-def test_two_answers_are_joined_in_the_order_of_one(hf: holdfast.Holdfast) -> None:
-    fill(hf, 60, kind="episode")
-    given = source(hf, 20)
+def test_two_answers_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None:
+    fill(dm, 60, kind="episode")
+    given = source(dm, 20)
     every = drive(given.beside(1, set(range(200))))
     numbers = [change.row.number for change in every]
     assert len(numbers) == 60
@@ -364,42 +362,42 @@ def test_two_answers_are_joined_in_the_order_of_one(hf: holdfast.Holdfast) -> No
 
 
 @pytest.mark.promise("G3", "S9")
-def test_nothing_that_is_gone_is_a_candidate(hf: holdfast.Holdfast, postgres_url: str, watched: Watched) -> None:
-    said = fill(hf, 60)
-    hf.memory.remember("the pass is heron", key="pass")
-    hf.memory.remember("the heron sleeps", subject="Ada")
-    forgotten = hf.memory.remember("a heron to forget")
-    hf.memory.catch_up()
-    assert len(told(hf.memory.recall("heron", subject="Ada", limit=3))) == 3
-    hf.memory.remember("the pass is egret", key="pass")
-    hf.memory.forget(forgotten.id)
-    hf.memory.catch_up()
-    hf.erase("Ada")
-    assert not [one for one in told(hf.memory.recall("heron", everyone=True, limit=80)) if "heron" in one]
+def test_nothing_that_is_gone_is_a_candidate(dm: duramen.Duramen, postgres_url: str, watched: Watched) -> None:
+    said = fill(dm, 60)
+    dm.memory.remember("the pass is heron", key="pass")
+    dm.memory.remember("the heron sleeps", subject="Ada")
+    forgotten = dm.memory.remember("a heron to forget")
+    dm.memory.catch_up()
+    assert len(told(dm.memory.recall("heron", subject="Ada", limit=3))) == 3
+    dm.memory.remember("the pass is egret", key="pass")
+    dm.memory.forget(forgotten.id)
+    dm.memory.catch_up()
+    dm.erase("Ada")
+    assert not [one for one in told(dm.memory.recall("heron", everyone=True, limit=80)) if "heron" in one]
     assert watched.numbers
-    assert sql(postgres_url, "SELECT count(*) FROM holdfast.searchable") == [(len(said) + 1,)]
-    assert hf.verify().ok
+    assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable") == [(len(said) + 1,)]
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
 def test_what_is_forgotten_while_it_is_searched_is_not_given(
-    hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(hf, 60)
-    first = hf.memory.recall(said[5]).hits[0].memory
-    given: Any = source(hf, 20)._seeker
+    said = fill(dm, 60)
+    first = dm.memory.recall(said[5]).hits[0].memory
+    given: Any = source(dm, 20)._seeker
     for place in ("beside", "seek"):
-        one = hf.memory.recall(said[5]).hits[0].memory
+        one = dm.memory.recall(said[5]).hits[0].memory
         do = getattr(given, place)
 
         async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
             found = await do(*asked)
             with suppress(UnknownMemory):  # words and meaning are sought one after the other
-                await hf.memory._core.forget(id)
+                await dm.memory._core.forget(id)
             return found
 
         monkeypatch.setattr(given, place, between)
-        hits = told(hf.memory.recall(one.content))
+        hits = told(dm.memory.recall(one.content))
         monkeypatch.undo()
         assert len(hits) == 10
         assert one.content not in hits
@@ -414,48 +412,48 @@ def test_another_workspace_has_no_candidates_here(postgres_url: str) -> None:
         assert set(told(two.memory.recall(theirs[3], everyone=True, limit=200))) == set(theirs)
 
 
-def test_an_end_that_moves_moves_in_the_search_too(hf: holdfast.Holdfast, clock: FakeClock, watched: Watched) -> None:
-    fill(hf, 60)
-    hf.memory.remember("the heron is here", key="bird")
-    hf.memory.catch_up()
-    hf.memory.remember("the heron is gone", key="bird", valid_from=moment(clock.now() + 100 * SECOND))
-    hf.memory.catch_up()
-    assert told(hf.memory.recall("heron", limit=1)) == ["the heron is here"]
+def test_an_end_that_moves_moves_in_the_search_too(dm: duramen.Duramen, clock: FakeClock, watched: Watched) -> None:
+    fill(dm, 60)
+    dm.memory.remember("the heron is here", key="bird")
+    dm.memory.catch_up()
+    dm.memory.remember("the heron is gone", key="bird", valid_from=moment(clock.now() + 100 * SECOND))
+    dm.memory.catch_up()
+    assert told(dm.memory.recall("heron", limit=1)) == ["the heron is here"]
     clock.advance(200)
-    assert told(hf.memory.recall("heron", limit=1)) == ["the heron is gone"]
+    assert told(dm.memory.recall("heron", limit=1)) == ["the heron is gone"]
     assert watched.selections[-1] is not None
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 # -- generations, seals
 
 
 @pytest.mark.promise("S6")
-def test_a_store_that_moved_is_searched_by_its_new_codes(hf: holdfast.Holdfast, postgres_url: str) -> None:
-    said = fill(hf, 60)
+def test_a_store_that_moved_is_searched_by_its_new_codes(dm: duramen.Duramen, postgres_url: str) -> None:
+    said = fill(dm, 60)
     with opened(postgres_url, embedder=Themes("other", 300)) as moved:
         list(moved.memory.reindex())
         watching = Watched(moved, pytest.MonkeyPatch())
         assert told(moved.memory.recall(said[9], limit=1)) == [said[9]]
         assert len(watching.numbers) == 60
         assert moved.verify().ok
-    left = sql(postgres_url, "SELECT DISTINCT generation, length(code) FROM holdfast.searchable")
+    left = sql(postgres_url, "SELECT DISTINCT generation, length(code) FROM duramen.searchable")
     assert left == [(2, code_bits(300))]
 
 
 @pytest.mark.promise("G3", "S3")
 def test_of_what_is_sealed_nothing_is_in_the_clear_and_both_are_found(postgres_url: str) -> None:
-    with opened(postgres_url) as hf:
-        said = fill(hf, 60, seed=1)
-    with opened(postgres_url, key=b"k" * 32) as hf:
-        sealed = fill(hf, 60, seed=2)
-        found = set(told(hf.memory.recall(sealed[0], limit=200)))
+    with opened(postgres_url) as dm:
+        said = fill(dm, 60, seed=1)
+    with opened(postgres_url, key=b"k" * 32) as dm:
+        sealed = fill(dm, 60, seed=2)
+        found = set(told(dm.memory.recall(sealed[0], limit=200)))
         assert found == {*said, *sealed}
-        assert hf.verify().ok
-    rows = sql(postgres_url, "SELECT terms, code, metadata, length, draw FROM holdfast.searchable WHERE hidden")
+        assert dm.verify().ok
+    rows = sql(postgres_url, "SELECT terms, code, metadata, length, draw FROM duramen.searchable WHERE hidden")
     assert len(rows) == 60
     assert {tuple(map(str, row[:4])) for row in rows} == {("[]", "None", "None", "0")}
-    assert sql(postgres_url, "SELECT count(*) FROM holdfast.searchable WHERE NOT hidden") == [(60,)]
+    assert sql(postgres_url, "SELECT count(*) FROM duramen.searchable WHERE NOT hidden") == [(60,)]
 
 
 # -- older stores, damage
@@ -463,16 +461,16 @@ def test_of_what_is_sealed_nothing_is_in_the_clear_and_both_are_found(postgres_u
 
 def unmake(address: str) -> None:
     """As it was before PostgreSQL searched by itself."""
-    sql(address, "DELETE FROM holdfast.searchable")
-    sql(address, "DELETE FROM holdfast.searched")
+    sql(address, "DELETE FROM duramen.searchable")
+    sql(address, "DELETE FROM duramen.searched")
 
 
 @pytest.mark.promise("S7", "R9")
 def test_an_older_store_is_searched_in_memory_until_it_is_ready(
-    hf: holdfast.Holdfast, postgres_url: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, postgres_url: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = fill(hf, 700)
-    hf.close()
+    said = fill(dm, 700)
+    dm.close()
     unmake(postgres_url)
     with opened(postgres_url) as again:
         again.memory._core.mind.indexing.stop()
@@ -481,7 +479,7 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
         assert watching.selections == [None]
         child = nursery.start("seeking:make_ready", crash=("memory.readying", 2), address=postgres_url)
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        made = sql(postgres_url, "SELECT count(*) FROM holdfast.searchable")
+        made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
         assert made == [(500,)]
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         children = [nursery.start("seeking:make_ready", address=postgres_url) for _ in range(2)]
@@ -490,25 +488,25 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections[-1] is not None
         assert again.verify().ok
-    assert sql(postgres_url, "SELECT count(*), count(DISTINCT number) FROM holdfast.searchable") == [(700, 700)]
+    assert sql(postgres_url, "SELECT count(*), count(DISTINCT number) FROM duramen.searchable") == [(700, 700)]
 
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        ("DELETE FROM holdfast.searchable WHERE number % 30 = 0", "missing in what PostgreSQL searches"),
-        ("UPDATE holdfast.searchable SET number = number + 500", "belongs to no current memory"),
-        ("UPDATE holdfast.searchable SET kind = 'other'", "contradicts"),
-        ("UPDATE holdfast.searchable SET code = ~ code", "does not match its checksum"),
-        ("UPDATE holdfast.searchable SET terms = terms[2:]", "does not match its checksum"),
+        ("DELETE FROM duramen.searchable WHERE number % 30 = 0", "missing in what PostgreSQL searches"),
+        ("UPDATE duramen.searchable SET number = number + 500", "belongs to no current memory"),
+        ("UPDATE duramen.searchable SET kind = 'other'", "contradicts"),
+        ("UPDATE duramen.searchable SET code = ~ code", "does not match its checksum"),
+        ("UPDATE duramen.searchable SET terms = terms[2:]", "does not match its checksum"),
     ],
 )
-def test_damage_to_what_is_searched_is_told(hf: holdfast.Holdfast, postgres_url: str, spoil: str, said: str) -> None:
-    fill(hf, 60)
-    assert hf.verify().ok
+def test_damage_to_what_is_searched_is_told(dm: duramen.Duramen, postgres_url: str, spoil: str, said: str) -> None:
+    fill(dm, 60)
+    assert dm.verify().ok
     sql(postgres_url, spoil)
-    assert any(said in problem for problem in map(str, hf.verify().problems))
+    assert any(said in problem for problem in map(str, dm.verify().problems))
 
 
 # -- the index over codes
@@ -522,14 +520,14 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "ALL_SCANNED", 60)
 
 
-def tend(hf: holdfast.Holdfast) -> None:
+def tend(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
-    mind: Any = hf.memory._core.mind
+    mind: Any = dm.memory._core.mind
     mind.indexing.stop()
     thread = mind.indexing._tending
     if thread is not None:
         thread.join()
-    mind.indexing._tend_now(source(hf, 20)._seeker)
+    mind.indexing._tend_now(source(dm, 20)._seeker)
 
 
 def indexes(address: str) -> list[Any]:
@@ -543,24 +541,24 @@ def indexes(address: str) -> list[Any]:
 
 @pytest.mark.promise("B2")
 @pytest.mark.usefixtures("large")
-def test_what_is_large_is_searched_by_an_index(hf: holdfast.Holdfast, postgres_url: str, watched: Watched) -> None:
-    said = fill(hf, 400)
-    assert told(hf.memory.recall(said[3], limit=1)) == [said[3]]
+def test_what_is_large_is_searched_by_an_index(dm: duramen.Duramen, postgres_url: str, watched: Watched) -> None:
+    said = fill(dm, 400)
+    assert told(dm.memory.recall(said[3], limit=1)) == [said[3]]
     assert watched.selections == [None], "without an index it is searched in memory"
-    tend(hf)
+    tend(dm)
     assert indexes(postgres_url) == [("1", True)]
-    source(hf, 20)._seeker._indexed.clear()  # type: ignore[attr-defined]
+    source(dm, 20)._seeker._indexed.clear()  # type: ignore[attr-defined]
     assert sql(postgres_url, SCANS) == [(0,)]
     with opened(postgres_url) as other:
         assert told(other.memory.recall(said[7], limit=1)) == [said[7]]
     until(lambda: sql(postgres_url, SCANS) > [(0,)], "the index was walked")
     for question in said[:5]:
-        assert told(hf.memory.recall(question, limit=1)) == [question]
-        assert told(hf.memory.recall(question, limit=1, kinds="fact", everyone=True)) == [question]
-    assert told(hf.memory.recall(said[0], kinds="nothing of that")) == []
+        assert told(dm.memory.recall(question, limit=1)) == [question]
+        assert told(dm.memory.recall(question, limit=1, kinds="fact", everyone=True)) == [question]
+    assert told(dm.memory.recall(said[0], kinds="nothing of that")) == []
     assert all(selection is not None for selection in watched.selections[1:])
     sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
-    tend(hf)
+    tend(dm)
     assert indexes(postgres_url) == [("1", True)], "one that was not completed is made again"
     with opened(postgres_url, embedder=Themes("other")) as moved:
         list(moved.memory.reindex())
@@ -575,14 +573,14 @@ SCANS = "SELECT coalesce(sum(idx_scan), 0)::int FROM pg_stat_user_indexes WHERE 
 
 @pytest.mark.promise("R9")
 @pytest.mark.usefixtures("large")
-def test_without_the_right_to_make_an_index_everything_is_found(hf: holdfast.Holdfast, postgres_url: str) -> None:
-    said = fill(hf, 400)
+def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Duramen, postgres_url: str) -> None:
+    said = fill(dm, 400)
     name = postgres_url.rsplit("/", 1)[1]
     for grant in (
         f'CREATE ROLE "{name}" LOGIN',
-        f'GRANT USAGE ON SCHEMA holdfast TO "{name}"',
-        f'GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO "{name}"',
-        f'GRANT ALL ON ALL SEQUENCES IN SCHEMA holdfast TO "{name}"',
+        f'GRANT USAGE ON SCHEMA duramen TO "{name}"',
+        f'GRANT ALL ON ALL TABLES IN SCHEMA duramen TO "{name}"',
+        f'GRANT ALL ON ALL SEQUENCES IN SCHEMA duramen TO "{name}"',
     ):
         sql(postgres_url, grant)
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
@@ -594,6 +592,6 @@ def test_without_the_right_to_make_an_index_everything_is_found(hf: holdfast.Hol
 
 
 def moment(time: int) -> Any:
-    from holdfast.journal.events import moment as at
+    from duramen.journal.events import moment as at
 
     return at(time)

@@ -12,13 +12,13 @@ import pytest
 from programs.children import Nursery
 from programs.minds import DIMS, come_to_rest, open_mind, vectors_of
 
-import holdfast
-from holdfast.embedders import CallableEmbedder
-from holdfast.memory import segmenting
-from holdfast.memory.searching import Searching
-from holdfast.memory.texts import Texts
-from holdfast.runtime import drive
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.embedders import CallableEmbedder
+from duramen.memory import segmenting
+from duramen.memory.searching import Searching
+from duramen.memory.texts import Texts
+from duramen.runtime import drive
+from duramen.testing.clock import FakeClock
 
 SAID = 60
 KEY = bytes(range(32))
@@ -32,31 +32,31 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
 
 
-def fill(hf: holdfast.Holdfast, clock: FakeClock, count: int = SAID) -> None:
+def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:
     for number in range(count):
         clock.advance(600)
         if number % 2:
             text = f"Saw the lighthouse number {number} on 3 May, did you?"
-            hf.session(f"talk {number % 3}").remember(
+            dm.session(f"talk {number % 3}").remember(
                 text, kind="episode", subject="ada", speaker=f"Speaker{number % 4}"
             )
         else:
             details: Any = {"metadata": {"part": number % 3}, "importance": number / 100}
-            hf.memory.remember(f"The boat {number} is painted in colour {number % 7}", subject="ada", **details)
-    come_to_rest(hf)
+            dm.memory.remember(f"The boat {number} is painted in colour {number % 7}", subject="ada", **details)
+    come_to_rest(dm)
 
 
-def asked(hf: holdfast.Holdfast) -> list[Any]:
+def asked(dm: duramen.Duramen) -> list[Any]:
     found: list[Any] = []
     for how in ({}, {"metadata": {"part": 1}}, {"kinds": ["episode"]}):
         for question in ("Which lighthouse did Speaker1 see in May?", "What colour is boat 12?", "lighthouse boat"):
-            hits = hf.memory.recall(question, subject="ada", limit=8, **how)
+            hits = dm.memory.recall(question, subject="ada", limit=8, **how)
             found += [(hit.memory.content, pytest.approx(hit.score, abs=1e-4)) for hit in hits]
     return found
 
 
-def spans(hf: holdfast.Holdfast) -> list[tuple[bytes, int, int]]:
-    journal = hf._core._journal
+def spans(dm: duramen.Duramen) -> list[tuple[bytes, int, int]]:
+    journal = dm._core._journal
     (made,) = drive(journal.store.generations(journal.workspace))
     return drive(journal.store.segment_spans(journal.workspace, made.number))
 
@@ -69,22 +69,22 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch, address: str, **settings: Any) -
 
     with monkeypatch.context() as patch:
         patch.setattr(Texts, "unpacked", unreadable)
-        with open_mind(address, **settings) as hf:
-            return asked(hf)
+        with open_mind(address, **settings) as dm:
+            return asked(dm)
 
 
 @pytest.mark.promise("S2", "R5")
 def test_a_new_process_finds_the_same_by_segments(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_mind(any_address, clock=clock) as hf:
-        fill(hf, clock)
-        before = spans(hf)
+    with open_mind(any_address, clock=clock) as dm:
+        fill(dm, clock)
+        before = spans(dm)
         assert len(before) >= 2
         assert [after for _, after, _ in before] == [0, *(upto for _, _, upto in before[:-1])]
         if any_address == "memory:":
             return
-        hf.memory.remember("The boat 99 is new here", subject="ada", fresh=True)
+        dm.memory.remember("The boat 99 is new here", subject="ada", fresh=True)
     opened: list[int] = []
     original = Texts.opened
 
@@ -93,24 +93,24 @@ def test_a_new_process_finds_the_same_by_segments(
         return await original(self, changes, *rest)
 
     plain = one_by_one(monkeypatch, any_address, clock=clock)
-    with monkeypatch.context() as patch, open_mind(any_address, clock=clock) as hf:
+    with monkeypatch.context() as patch, open_mind(any_address, clock=clock) as dm:
         patch.setattr(Texts, "opened", counted)
-        assert asked(hf) == plain
+        assert asked(dm) == plain
         assert sum(opened) < SAID / 2
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_mind(any_address, clock=clock) as hf:
-        indexing: Any = hf.memory._core.mind.indexing
+    with open_mind(any_address, clock=clock) as dm:
+        indexing: Any = dm.memory._core.mind.indexing
         indexing.stop()
-        fill(hf, clock)
+        fill(dm, clock)
         drive(indexing.pack())
-        packed = spans(hf)
+        packed = spans(dm)
         assert packed
-        store: Any = hf._core._journal.store
+        store: Any = dm._core._journal.store
         read, pools = store.changes, list[bytes]()
 
         async def counting(workspace: str, pool: bytes, *asked: Any) -> Any:
@@ -120,58 +120,58 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
         monkeypatch.setattr(store, "changes", counting)
         indexing._segmenting._looked.clear()  # as in a process that begins
         drive(indexing.pack())
-        assert (pools, spans(hf)) == ([], packed)
+        assert (pools, spans(dm)) == ([], packed)
         indexing._segmenting._looked.clear()
-        fill(hf, clock, 8)
+        fill(dm, clock, 8)
         drive(indexing.pack())
         assert pools
-        assert spans(hf) != packed
+        assert spans(dm) != packed
 
 
 @pytest.mark.promise("G3", "G4")
 def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as hf:
-        gone = hf.memory.remember("A secret boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
-        old = hf.memory.remember("The anchor is green", subject="ada", key="anchor")
-        fill(hf, clock)
-        held = len(spans(hf))
-        hf.memory.remember("The anchor is red", subject="ada", key="anchor")
-        hf.memory.forget(gone.id)
-        assert len(spans(hf)) == held - 1
+    with open_mind(address, clock=clock) as dm:
+        gone = dm.memory.remember("A secret boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
+        old = dm.memory.remember("The anchor is green", subject="ada", key="anchor")
+        fill(dm, clock)
+        held = len(spans(dm))
+        dm.memory.remember("The anchor is red", subject="ada", key="anchor")
+        dm.memory.forget(gone.id)
+        assert len(spans(dm)) == held - 1
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
-    with open_mind(address, clock=clock) as hf:
-        texts = [hit.memory.content for hit in hf.memory.recall("anchor boat", subject="ada", limit=100)]
+    with open_mind(address, clock=clock) as dm:
+        texts = [hit.memory.content for hit in dm.memory.recall("anchor boat", subject="ada", limit=100)]
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
-        fill(hf, clock, 0)
-        hf.memory._core.mind.indexing._segmenting._looked.clear()
-        come_to_rest(hf)
-        assert len(spans(hf)) >= held, "the gap is filled again"
-        assert hf.verify().ok
+        fill(dm, clock, 0)
+        dm.memory._core.mind.indexing._segmenting._looked.clear()
+        come_to_rest(dm)
+        assert len(spans(dm)) >= held, "the gap is filled again"
+        assert dm.verify().ok
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
     plain = one_by_one(monkeypatch, address, clock=clock)
-    with open_mind(address, clock=clock) as hf:
-        assert asked(hf) == plain
-        hf.memory._core.mind.indexing.stop()  # it would pack that they are gone
-        hf.erase("ada")
-        assert spans(hf) == []
-        assert hf.verify().ok
+    with open_mind(address, clock=clock) as dm:
+        assert asked(dm) == plain
+        dm.memory._core.mind.indexing.stop()  # it would pack that they are gone
+        dm.erase("ada")
+        assert spans(dm) == []
+        assert dm.verify().ok
 
 
 def test_segments_of_a_sealed_store_are_sealed(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock, key=KEY) as hf:
-        hf.memory.remember("A boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
-        fill(hf, clock)
-        assert spans(hf)
-        expected = asked(hf)
+    with open_mind(address, clock=clock, key=KEY) as dm:
+        dm.memory.remember("A boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
+        fill(dm, clock)
+        assert spans(dm)
+        expected = asked(dm)
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
-    with open_mind(address, clock=clock, key=KEY) as hf:
-        assert asked(hf) == expected
-    with open_mind(address, clock=clock, key=KEY) as hf:
-        hf.erase("ada")
-        assert spans(hf) == []
+    with open_mind(address, clock=clock, key=KEY) as dm:
+        assert asked(dm) == expected
+    with open_mind(address, clock=clock, key=KEY) as dm:
+        dm.erase("ada")
+        assert spans(dm) == []
 
 
 @pytest.mark.parametrize(
@@ -181,41 +181,41 @@ def test_a_damaged_segment_is_said_and_not_used(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, spoilt: str
 ) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as hf:
-        fill(hf, clock)
+    with open_mind(address, clock=clock) as dm:
+        fill(dm, clock)
     plain = one_by_one(monkeypatch, address, clock=clock)
     with closing(apsw.Connection(address)) as db:
-        db.execute(f"UPDATE holdfast_segments SET {spoilt} WHERE rowid = (SELECT max(rowid) FROM holdfast_segments)")
-    with open_mind(address, clock=clock) as hf:
-        assert asked(hf) == plain
-        assert any("the segment" in str(problem) for problem in hf.verify().problems)
+        db.execute(f"UPDATE duramen_segments SET {spoilt} WHERE rowid = (SELECT max(rowid) FROM duramen_segments)")
+    with open_mind(address, clock=clock) as dm:
+        assert asked(dm) == plain
+        assert any("the segment" in str(problem) for problem in dm.verify().problems)
 
 
 def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, clock: FakeClock) -> None:
-    with open_mind(str(tmp_path / "agent.db"), clock=clock) as hf:
+    with open_mind(str(tmp_path / "agent.db"), clock=clock) as dm:
         for number in range(20):
-            hf.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
-        come_to_rest(hf)
-        assert spans(hf) == []
-        assert len(hf.memory.recall("note", session="s", limit=50)) == 20
+            dm.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
+        come_to_rest(dm)
+        assert spans(dm) == []
+        assert len(dm.memory.recall("note", session="s", limit=50)) == 20
 
 
 @pytest.mark.promise("S7")
 def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as hf:
-        fill(hf, clock)
-        assert spans(hf)
+    with open_mind(address, clock=clock) as dm:
+        fill(dm, clock)
+        assert spans(dm)
     other = CallableEmbedder(vectors_of, name="other", dims=DIMS)
-    with open_mind(address, clock=clock, embedder=other) as hf:
-        list(hf.memory.reindex())
-        assert spans(hf) == []
-        come_to_rest(hf)
-        assert spans(hf)
-        expected = asked(hf)
-        assert hf.verify().ok
-    with open_mind(address, clock=clock, embedder=other) as hf:
-        assert asked(hf) == expected
+    with open_mind(address, clock=clock, embedder=other) as dm:
+        list(dm.memory.reindex())
+        assert spans(dm) == []
+        come_to_rest(dm)
+        assert spans(dm)
+        expected = asked(dm)
+        assert dm.verify().ok
+    with open_mind(address, clock=clock, embedder=other) as dm:
+        assert asked(dm) == expected
 
 
 @pytest.mark.promise("S7", "G3")
@@ -224,10 +224,10 @@ def test_a_kill_while_packing_loses_nothing(tmp_path: Path, nursery: Nursery, po
     address = str(tmp_path / "agent.db")
     child = nursery.start("minds:pack_all", crash=(point, 2), address=address, count=40)
     assert child.wait() == -signal.SIGKILL, child.complaint()
-    with open_mind(address) as hf:
-        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 40
-        come_to_rest(hf)
-        assert len(spans(hf)) >= 2
-        assert hf.verify().ok
-    with open_mind(address) as hf:
-        assert len(hf.memory.recall("fact", subject="ada", limit=100)) == 40
+    with open_mind(address) as dm:
+        assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40
+        come_to_rest(dm)
+        assert len(spans(dm)) >= 2
+        assert dm.verify().ok
+    with open_mind(address) as dm:
+        assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40

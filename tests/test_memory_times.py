@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory import times
-from holdfast.memory.ranking import Question
-from holdfast.memory.times import closeness, spans
-from holdfast.memory.traces import TIMES_CAP, read_gist
+from duramen.memory import times
+from duramen.memory.ranking import Question
+from duramen.memory.times import closeness, spans
+from duramen.memory.traces import TIMES_CAP, read_gist
 
 ON = date(2023, 5, 25)  # a Thursday
 

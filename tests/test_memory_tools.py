@@ -13,14 +13,14 @@ import pytest
 from programs.minds import EMBEDDER, contents, open_mind
 from programs.providers import check_anthropic, check_openai
 
-import holdfast
-from holdfast.errors import InvalidInput
+import duramen
+from duramen.errors import InvalidInput
 
 KINDS: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "object": dict, "array": list}
 
 
 @pytest.fixture
-def hf(any_address: str) -> Iterator[holdfast.Holdfast]:
+def dm(any_address: str) -> Iterator[duramen.Duramen]:
     with open_mind(any_address) as opened:
         yield opened
 
@@ -42,8 +42,8 @@ def check_schema(schema: Any) -> None:
 
 @pytest.mark.promise("R4")
 def test_the_tools_are_what_providers_take() -> None:
-    with open_mind("memory:") as hf:
-        session = hf.session("s")
+    with open_mind("memory:") as dm:
+        session = dm.session("s")
         session.say("user", "hello")
         anthropic, openai = session.memory_tools(), session.memory_tools("openai")
         check_anthropic(session.context().anthropic(), tools=anthropic)
@@ -62,15 +62,15 @@ def test_the_tools_are_what_providers_take() -> None:
 
 
 @pytest.mark.promise("R4")
-def test_a_model_remembers_recalls_and_forgets(hf: holdfast.Holdfast) -> None:
-    session = hf.session("talk")
+def test_a_model_remembers_recalls_and_forgets(dm: duramen.Duramen) -> None:
+    session = dm.session("talk")
     told = session.use_memory_tool(
         "remember",
         {"content": "Ada lives in Rome", "key": "home", "kind": "fact", "importance": 0.9},
         subject="ada",
     )
     ref = told.removeprefix("Remembered as ").removesuffix(".")
-    (memory,) = hf.memory.list(subject="ada")
+    (memory,) = dm.memory.list(subject="ada")
     assert (memory.source, memory.subject, memory.key, memory.kind) == (ref, "ada", "home", "fact")
     event = next(session.events(types="memory.added"))
     assert event.actor == "assistant"
@@ -81,31 +81,31 @@ def test_a_model_remembers_recalls_and_forgets(hf: holdfast.Holdfast) -> None:
     assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}), "without the subject"
     (shown,) = re.findall(r'ref="([^"]+)"', found)
     assert session.use_memory_tool("forget", {"ref": shown}, subject="ada") == f"Forgotten: {shown}."
-    assert list(hf.memory.list(everyone=True)) == []
+    assert list(dm.memory.list(everyone=True)) == []
     assert "Oslo" not in session.use_memory_tool("recall", {"query": "Where does Ada live?"}, subject="ada")
     assert "no memory" in session.use_memory_tool("forget", {"ref": shown}, subject="ada")
 
 
 @pytest.mark.promise("R4", "G4")
-def test_a_model_forgets_only_what_it_may_recall(hf: holdfast.Holdfast) -> None:
-    talk, other = hf.session("talk"), hf.session("other")
+def test_a_model_forgets_only_what_it_may_recall(dm: duramen.Duramen) -> None:
+    talk, other = dm.session("talk"), dm.session("other")
     theirs = talk.remember("about bob", subject="bob")
     private = talk.remember("in this session", scope="session")
     session_note = talk.append("note", "not a memory")
     for ref in (theirs.source, private.source, f"talk#{session_note.position}", "talk#99", "nowhere#1"):
         assert "That did not work" in other.use_memory_tool("forget", {"ref": ref}, subject="ada")
-    assert len(list(hf.memory.list(everyone=True))) == 2
+    assert len(list(dm.memory.list(everyone=True))) == 2
     assert "Forgotten" in talk.use_memory_tool("forget", {"ref": private.source})
     assert "Forgotten" in other.use_memory_tool("forget", {"ref": theirs.source}, subject="bob")
 
 
 @pytest.mark.promise("R4")
-def test_what_no_schema_has_is_left_alone(hf: holdfast.Holdfast) -> None:
-    session = hf.session("s")
+def test_what_no_schema_has_is_left_alone(dm: duramen.Duramen) -> None:
+    session = dm.session("s")
     session.use_memory_tool(
         "remember", {"content": "x", "subject": "bob", "scope": "session", "actor": "me", "key": None}
     )
-    (memory,) = hf.memory.list()
+    (memory,) = dm.memory.list()
     assert (memory.subject, memory.scope, memory.key) == (None, "workspace", None)
 
 
@@ -113,21 +113,21 @@ def test_what_no_schema_has_is_left_alone(hf: holdfast.Holdfast) -> None:
 @pytest.mark.parametrize(
     "name", ["two  blanks", "a line\nbreak", " at the ends ", '"quoted" & <b>', "50%20", "\u2003wide"]
 )
-def test_a_reference_leads_back_whatever_the_name_of_the_session(hf: holdfast.Holdfast, name: str) -> None:
-    hf.session(name).remember("The code is 4711")
-    session = hf.session("other")
+def test_a_reference_leads_back_whatever_the_name_of_the_session(dm: duramen.Duramen, name: str) -> None:
+    dm.session(name).remember("The code is 4711")
+    session = dm.session("other")
     text = session.use_memory_tool("recall", {"query": "code"})
     found = re.search(r'ref="([^"]+)"', text)
     assert found is not None
     assert session.use_memory_tool("forget", {"ref": found[1]}) == f"Forgotten: {found[1]}."
-    assert list(hf.memory.list()) == []
+    assert list(dm.memory.list()) == []
 
 
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", ["system", "user"])
 def test_the_text_goes_into_requests(memory_in: str) -> None:
-    with open_mind("memory:") as hf:
-        session = hf.session("s")
+    with open_mind("memory:") as dm:
+        session = dm.session("s")
         session.remember('Ada said "<b>hi</b>" & left \0 早')
         session.say("user", "Where is Ada?")
         context = replace(session.context(), memory=session.recall("Ada").text)
@@ -141,27 +141,27 @@ def test_the_text_goes_into_requests(memory_in: str) -> None:
 
 def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
     async def script() -> None:
-        async with await holdfast.aopen(any_address, embedder=EMBEDDER) as hf:
-            session = hf.session("s")
+        async with await duramen.aopen(any_address, embedder=EMBEDDER) as dm:
+            session = dm.session("s")
             old = await session.remember("Ada lives in Rome", key="home", subject="ada", fresh=True)
             new, *_ = await asyncio.gather(
-                hf.memory.remember("Ada lives in Oslo", key="home", subject="ada"),
-                *(hf.memory.remember(f"fact {number}") for number in range(20)),
+                dm.memory.remember("Ada lives in Oslo", key="home", subject="ada"),
+                *(dm.memory.remember(f"fact {number}") for number in range(20)),
             )
-            await hf.memory.catch_up()
-            assert await hf.memory.waiting() == 0
-            found = await hf.memory.recall("Where does Ada live?", subject="ada", limit=1)
+            await dm.memory.catch_up()
+            assert await dm.memory.waiting() == 0
+            found = await dm.memory.recall("Where does Ada live?", subject="ada", limit=1)
             assert contents(found) == ["Ada lives in Oslo"]
-            assert contents(await hf.memory.history(old.id)) == ["Ada lives in Rome", "Ada lives in Oslo"]
-            assert (await hf.memory.get(new.id)).content == "Ada lives in Oslo"
-            assert len([one async for one in hf.memory.list()]) == 20
-            then = hf.memory.as_of(old.recorded)
+            assert contents(await dm.memory.history(old.id)) == ["Ada lives in Rome", "Ada lives in Oslo"]
+            assert (await dm.memory.get(new.id)).content == "Ada lives in Oslo"
+            assert len([one async for one in dm.memory.list()]) == 20
+            then = dm.memory.as_of(old.recorded)
             assert contents([one async for one in then.list(subject="ada")]) == ["Ada lives in Rome"]
             assert contents(await then.recall("Ada", subject="ada")) == ["Ada lives in Rome"]
             assert "Oslo" in (await session.recall("Ada", subject="ada")).text
             assert "Oslo" in await session.use_memory_tool("recall", {"query": "Ada"}, subject="ada")
-            assert (await hf.memory.forget(new.id)).payloads == 1
-            assert (await hf.memory.forget_before(new.recorded.replace(year=9000), everyone=True)).memories == 21
-            assert [one async for one in hf.memory.list(everyone=True)] == []
+            assert (await dm.memory.forget(new.id)).payloads == 1
+            assert (await dm.memory.forget_before(new.recorded.replace(year=9000), everyone=True)).memories == 21
+            assert [one async for one in dm.memory.list(everyone=True)] == []
 
     asyncio.run(script())

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from programs.minds import open_mind
 
-import holdfast
-from holdfast.memory import candidates, segmenting
-from holdfast.memory.holding import Holding
-from holdfast.memory.searching import Searching
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.memory import candidates, segmenting
+from duramen.memory.holding import Holding
+from duramen.memory.searching import Searching
+from duramen.testing.clock import FakeClock
 
 QUESTIONS = [
     "Which lighthouse did Speaker1 see?",
@@ -33,35 +33,35 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_SAMPLED", 1)
 
 
-def searching_of(hf: holdfast.Holdfast) -> Searching:
-    return hf.memory._core.mind.searching
+def searching_of(dm: duramen.Duramen) -> Searching:
+    return dm.memory._core.mind.searching
 
 
-def fill(hf: holdfast.Holdfast, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:
+def fill(dm: duramen.Duramen, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:
     """Facts of each subject, and talks in which all of them take turns."""
     for number in range(each):
         for subject in range(subjects):
             clock.advance(600)
             if number % 2:
-                hf.session(f"talk {number // 12}").remember(
+                dm.session(f"talk {number // 12}").remember(
                     f"Saw the lighthouse number {number} at the harbour, did you?",
                     kind="episode",
                     subject=f"subject {subject}",
                     speaker=f"Speaker{(number + subject) % 4}",
                 )
             else:
-                hf.memory.remember(
+                dm.memory.remember(
                     f"The boat {number} of {subject} is painted in colour {number % 7}",
                     subject=f"subject {subject}",
                     importance=number / 50,
                 )
-    hf.memory.catch_up()
+    dm.memory.catch_up()
 
 
-def asked(hf: holdfast.Holdfast, **how: Any) -> list[Any]:
+def asked(dm: duramen.Duramen, **how: Any) -> list[Any]:
     found: list[Any] = []
     for question in QUESTIONS:
-        for hit in hf.memory.recall(question, everyone=True, limit=12, **how):
+        for hit in dm.memory.recall(question, everyone=True, limit=12, **how):
             parts = {name: pytest.approx(part, abs=0.01) for name, part in hit.parts.items()}
             found.append((hit.memory.content, hit.memory.subject, pytest.approx(hit.score, abs=0.01), parts))
     return found
@@ -75,13 +75,13 @@ def codes_of(holding: Holding) -> list[dict[int, bytes]]:
     ]
 
 
-def pools_apart(monkeypatch: pytest.MonkeyPatch, hf: holdfast.Holdfast) -> list[Any]:
+def pools_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> list[Any]:
     async def none(*_: Any) -> None:
         return None
 
     with monkeypatch.context() as patch:
         patch.setattr(Holding, "whole", none)
-        return asked(hf)
+        return asked(dm)
 
 
 @pytest.mark.promise("S2", "B10")
@@ -93,17 +93,17 @@ def test_as_one_they_find_what_they_find_apart(
     if not packed:
         monkeypatch.setattr(segmenting, "LEAST", 10_000)
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as hf:
-        fill(hf, clock)
-    with open_mind(address, clock=clock) as hf:
-        holding = searching_of(hf).holding
+    with open_mind(address, clock=clock) as dm:
+        fill(dm, clock)
+    with open_mind(address, clock=clock) as dm:
+        holding = searching_of(dm).holding
         holding.exact_upto = 0
-        as_one = asked(hf)
+        as_one = asked(dm)
         assert [name for name, _ in holding._pools] == [None]
         assert any("neighbours" in parts for _, _, _, parts in as_one)
         (codes,) = codes_of(holding)
         assert len(codes) == 3 * 40
-        assert pools_apart(monkeypatch, hf) == as_one
+        assert pools_apart(monkeypatch, dm) == as_one
         assert codes == ChainMap(*codes_of(holding)[1:])
 
 
@@ -144,13 +144,13 @@ def test_a_search_reads_no_more_for_more_memories_and_pools(
         """What the store is asked for, and how many rows it gives, once the pools are loaded."""
         path = tmp_path / f"{subjects} {each}.db"
         new = not path.exists()
-        with open_mind(str(path), clock=clock) as hf:
+        with open_mind(str(path), clock=clock) as dm:
             if new:
-                fill(hf, clock, subjects, each)
-            searching_of(hf).holding.exact_upto = 0
+                fill(dm, clock, subjects, each)
+            searching_of(dm).holding.exact_upto = 0
             for question in QUESTIONS:
-                assert len(hf.memory.recall(question, limit=2, **how)) == 2
-            store, asking, called = searching_of(hf)._journal.store, get_ident(), Counter[str]()
+                assert len(dm.memory.recall(question, limit=2, **how)) == 2
+            store, asking, called = searching_of(dm)._journal.store, get_ident(), Counter[str]()
 
             def counting(name: str, original: Any) -> Any:
                 async def call(*given: Any, **named: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_search_reads_no_more_for_more_memories_and_pools(
             with monkeypatch.context() as patch:
                 for name in ("changes", "traces", "segments", "memories", "recalls"):
                     patch.setattr(store, name, counting(name, getattr(store, name)))
-                hf.memory.recall(QUESTIONS[0], limit=2, **how)
+                dm.memory.recall(QUESTIONS[0], limit=2, **how)
             return called
 
     for how in ({"everyone": True}, {"subject": "subject 1"}):

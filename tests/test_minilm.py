@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from holdfast.embedders import Installed, MiniLM
-from holdfast.embedders.minilm_compiled import compiled_here
-from holdfast.embedders.minilm_int8 import exact_here
-from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
+from duramen.embedders import Installed, MiniLM
+from duramen.embedders.minilm_compiled import compiled_here
+from duramen.embedders.minilm_int8 import exact_here
+from duramen.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
 TEXTS = (
     "She moved to Lisbon last May with her dog.",
@@ -46,8 +46,8 @@ COMPILED, INTEGERS = pytest.param("compiled-int8", marks=compiled), pytest.param
 
 @pytest.fixture
 def not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is where there was no compiler when holdfast was installed."""
-    monkeypatch.setattr("holdfast.embedders.minilm.compiled_here", lambda: False)
+    """As it is where there was no compiler when duramen was installed."""
+    monkeypatch.setattr("duramen.embedders.minilm.compiled_here", lambda: False)
 
 
 @pytest.fixture(scope="module", params=[COMPILED, INTEGERS, "onnxruntime", "numpy"])
@@ -118,11 +118,11 @@ def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installe
 
 @pytest.mark.usefixtures("not_compiled")
 def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: False)
+    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: False)
     assert MiniLM(installed).runtime == "onnxruntime float32"
     with pytest.raises(InvalidInput, match="8-bit"):
         MiniLM(installed, runtime="onnxruntime-int8")
-    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: True)
+    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: True)
     assert MiniLM(installed).runtime == "onnxruntime int8"
 
 
@@ -133,8 +133,8 @@ def test_where_integers_do_not_start_onnxruntime_computes_in_float32(
     def old(graph: Path, tensors: object) -> None:
         raise RuntimeError("an operator that it does not know")
 
-    monkeypatch.setattr("holdfast.embedders.minilm.exact_here", lambda: True)
-    monkeypatch.setattr("holdfast.embedders.minilm.Int8Runtime", old)
+    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: True)
+    monkeypatch.setattr("duramen.embedders.minilm.Int8Runtime", old)
     assert MiniLM(installed).runtime == "onnxruntime float32"
     with pytest.raises(EmbedderFailed, match="does not know"):
         MiniLM(installed, runtime="onnxruntime-int8")
@@ -148,7 +148,7 @@ def test_sums_that_are_clipped_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
             pairs = np.minimum(given["given"].astype(np.int32).reshape(64, 32, 2).sum(axis=2) * 127, 2**15 - 1)
             return [np.repeat(pairs.sum(axis=1, keepdims=True), 64, axis=1)]
 
-    monkeypatch.setattr("holdfast.embedders.minilm_int8.session", lambda graph: Clipping())
+    monkeypatch.setattr("duramen.embedders.minilm_int8.session", lambda graph: Clipping())
     assert not exact_here()
 
 
@@ -193,10 +193,10 @@ def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
         MiniLM(Installed(tmp_path))
-    assert "holdfast model install" in damaged.value.hint
+    assert "duramen model install" in damaged.value.hint
     with pytest.raises(EmbedderFailed, match="cannot be read") as gone:
         MiniLM(Installed(tmp_path / "gone"))
-    assert "holdfast model install" in gone.value.hint
+    assert "duramen model install" in gone.value.hint
 
 
 def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_runtime_that_is_not_there_is_refused(installed: Installed) -> None:
 
 def test_only_what_is_used_is_imported(installed: Installed) -> None:
     program = (
-        "import sys; from holdfast.embedders import MiniLM; MiniLM.load(runtime='numpy').embed(['a']);"
+        "import sys; from duramen.embedders import MiniLM; MiniLM.load(runtime='numpy').embed(['a']);"
         "print([name for name in ('onnxruntime', 'openai', 'torch', 'rich', 'apsw') if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -226,7 +226,7 @@ def test_only_what_is_used_is_imported(installed: Installed) -> None:
 def test_two_processes_give_the_same_bytes(minilm: MiniLM) -> None:
     runtime = next(wanted for wanted, name in RUNTIMES.items() if name == minilm.runtime)
     program = (
-        "import sys; from holdfast.embedders import MiniLM;"
+        "import sys; from duramen.embedders import MiniLM;"
         f"sys.stdout.buffer.write(MiniLM.load(runtime={runtime!r}).embed({list(TEXTS[:3])!r}).tobytes())"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pytest
 from programs.compiling import HAS_COMPILER
 
-from holdfast.embedders import Installed, MiniLM, minilm_compiled
-from holdfast.embedders.minilm_compiled import CompiledRuntime, compiled_here
-from holdfast.embedders.minilm_numpy import NumpyRuntime, gelu
-from holdfast.embedders.safetensors import read_safetensors
-from holdfast.errors import EmbedderFailed, InvalidInput, WeightsDamaged
+from duramen.embedders import Installed, MiniLM, minilm_compiled
+from duramen.embedders.minilm_compiled import CompiledRuntime, compiled_here
+from duramen.embedders.minilm_numpy import NumpyRuntime, gelu
+from duramen.embedders.safetensors import read_safetensors
+from duramen.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
 compiled = pytest.mark.skipif(not compiled_here(), reason="there was no compiler, or this processor has no VNNI")
 LENGTHS = (1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 48, 49, 64, 65, 255, 256)
@@ -158,7 +158,7 @@ def test_what_changes_meanwhile_changes_nothing(runtime: CompiledRuntime) -> Non
 
 def test_at_the_end_of_a_process_there_are_still_vectors(installed: Installed) -> None:
     program = (
-        "import atexit; from holdfast.embedders import MiniLM; minilm = MiniLM.load(fetch=False);"
+        "import atexit; from duramen.embedders import MiniLM; minilm = MiniLM.load(fetch=False);"
         "atexit.register(lambda: print(minilm.embed(['a text'] * 20).shape))"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
@@ -172,7 +172,7 @@ def test_a_damaged_file_of_layers_is_named(installed: Installed, tmp_path: Path)
     (tmp_path / "layers-int8.bin").unlink()
     with pytest.raises(EmbedderFailed, match="layers-int8") as gone:
         MiniLM(Installed(tmp_path))
-    assert "holdfast model install" in gone.value.hint
+    assert "duramen model install" in gone.value.hint
     whole = installed.layers.read_bytes()
     for damaged in (
         whole[:-1],

@@ -34,13 +34,13 @@ from programs.modelserver import (
     vanishes,
 )
 
-from holdfast import models
-from holdfast.errors import InvalidInput, ModelFailed
-from holdfast.models import asking
-from holdfast.models.anthropic import AnthropicModel
-from holdfast.models.openai import OpenAIModel
-from holdfast.ports import Model
-from holdfast.testing.llm import LocalModel
+from duramen import models
+from duramen.errors import InvalidInput, ModelFailed
+from duramen.models import asking
+from duramen.models.anthropic import AnthropicModel
+from duramen.models.openai import OpenAIModel
+from duramen.ports import Model
+from duramen.testing.llm import LocalModel
 
 KEY = "sk-very-secret-0123456789abcdef"
 STORY = "Summarise in one sentence: the agent booked a table for two at eight, then mailed Ann the address."
@@ -373,7 +373,7 @@ def test_a_missing_sdk_is_named(protocol: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, protocol, None)
     with pytest.raises(InvalidInput, match=f"package {protocol} ") as refused:
         models.load(f"{protocol}:x")
-    assert refused.value.hint == f"pip install 'holdfast[{protocol}]'"
+    assert refused.value.hint == f"pip install 'duramen[{protocol}]'"
 
 
 # -- secrets

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast import Relation, errors
-from holdfast.aio import AsyncHoldfast
-from holdfast.testing.faces import Opener, both_faces
+import duramen
+from duramen import Relation, errors
+from duramen.aio import AsyncDuramen
+from duramen.testing.faces import Opener, both_faces
 
 
 @pytest.fixture(params=[False, True], ids=["blocking", "looping"])
@@ -27,7 +27,7 @@ def said(found: list[Relation]) -> list[tuple[str, str, str]]:
     return [(one.subject, one.relation, one.object) for one in found]
 
 
-async def told(handle: AsyncHoldfast, name: str, **options: object) -> list[tuple[str, str, str]]:
+async def told(handle: AsyncDuramen, name: str, **options: object) -> list[tuple[str, str, str]]:
     return said(await handle.memory.neighbours(name, **options))  # type: ignore[arg-type]
 
 
@@ -114,40 +114,40 @@ class TestOnAFile:
     """What no store can change, on one of them."""
 
     @pytest.fixture
-    def hf(self, tmp_path: Path) -> holdfast.Holdfast:
-        return holdfast.open(str(tmp_path / "agent.db"), embedder="none")
+    def dm(self, tmp_path: Path) -> duramen.Duramen:
+        return duramen.open(str(tmp_path / "agent.db"), embedder="none")
 
-    def test_the_same_is_told_once_with_its_newest_source(self, hf: holdfast.Holdfast) -> None:
-        with hf:
+    def test_the_same_is_told_once_with_its_newest_source(self, dm: duramen.Duramen) -> None:
+        with dm:
             for number in range(5):
-                newest = hf.memory.remember(f"Alice knows Bob. That is note {number}.")
-            (found,) = hf.memory.neighbours("Alice")
+                newest = dm.memory.remember(f"Alice knows Bob. That is note {number}.")
+            (found,) = dm.memory.neighbours("Alice")
             assert (found.object, found.memory.source) == ("Bob", newest.source)
 
-    def test_speakers_and_parts_of_names(self, hf: holdfast.Holdfast) -> None:
-        with hf:
-            hf.memory.remember("I work for Acme.", kind="episode", speaker="Maria Lopez")
-            hf.memory.remember("My boss likes Rome.", kind="episode", speaker="user")
-            assert said(hf.memory.neighbours("Maria")) == [("Maria Lopez", "works for", "Acme")]
-            assert said(hf.memory.neighbours("Lopez")) == [("Maria Lopez", "works for", "Acme")]
-            assert said(hf.memory.neighbours("Lopez Maria")) == []
-            assert said(hf.memory.neighbours("Rome")) == []
+    def test_speakers_and_parts_of_names(self, dm: duramen.Duramen) -> None:
+        with dm:
+            dm.memory.remember("I work for Acme.", kind="episode", speaker="Maria Lopez")
+            dm.memory.remember("My boss likes Rome.", kind="episode", speaker="user")
+            assert said(dm.memory.neighbours("Maria")) == [("Maria Lopez", "works for", "Acme")]
+            assert said(dm.memory.neighbours("Lopez")) == [("Maria Lopez", "works for", "Acme")]
+            assert said(dm.memory.neighbours("Lopez Maria")) == []
+            assert said(dm.memory.neighbours("Rome")) == []
 
     def test_a_name_that_is_everywhere_is_read_only_as_far_as_needed(
-        self, hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
+        self, dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.memory.neighbours._PAGE", 10)
-        monkeypatch.setattr("holdfast.memory.neighbours._MOST", 30)
-        with hf:
+        monkeypatch.setattr("duramen.memory.neighbours._PAGE", 10)
+        monkeypatch.setattr("duramen.memory.neighbours._MOST", 30)
+        with dm:
             for number in range(50):
-                hf.memory.remember(f"Alice visited Town{number}.")
-            assert [one.object for one in hf.memory.neighbours("Alice", limit=3)] == ["Town49", "Town48", "Town47"]
-            assert len(hf.memory.neighbours("Alice", limit=100)) == 30
+                dm.memory.remember(f"Alice visited Town{number}.")
+            assert [one.object for one in dm.memory.neighbours("Alice", limit=3)] == ["Town49", "Town48", "Town47"]
+            assert len(dm.memory.neighbours("Alice", limit=100)) == 30
 
-    def test_what_makes_no_sense_is_refused(self, hf: holdfast.Holdfast) -> None:
-        with hf:
+    def test_what_makes_no_sense_is_refused(self, dm: duramen.Duramen) -> None:
+        with dm:
             for wrong in ({"name": " "}, {"name": 3}, {"name": "Ada", "limit": 0}, {"name": "Ada", "kinds": "fact"}):
                 with pytest.raises(errors.InvalidInput):
-                    hf.memory.neighbours(**wrong)  # type: ignore[arg-type]
-            hf.memory.remember("Alice knows Bob.")
-            assert hf.memory.neighbours("!?") == hf.memory.neighbours("Ada") == []
+                    dm.memory.neighbours(**wrong)  # type: ignore[arg-type]
+            dm.memory.remember("Alice knows Bob.")
+            assert dm.memory.neighbours("!?") == dm.memory.neighbours("Ada") == []

@@ -16,7 +16,7 @@ from programs.ledger import Ledger
 from programs.outlets import FileOutlet
 from programs.proxy import CuttingProxy
 
-import holdfast
+import duramen
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -29,11 +29,11 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def _fill(address: str, count: int) -> list[tuple[str, int]]:
     """Append so many events to three sessions; returns which, in order."""
     stored = []
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         while count:
             size = min(count, 50)
             session = store.session(f"s{count % 3}")
-            events = session.append_all([holdfast.Draft("note", {"left": count - index}) for index in range(size)])
+            events = session.append_all([duramen.Draft("note", {"left": count - index}) for index in range(size)])
             stored += [(event.session, event.position) for event in events]
             count -= size
     return stored
@@ -41,7 +41,7 @@ def _fill(address: str, count: int) -> list[tuple[str, int]]:
 
 def _bring_up_to_date(address: str, outlet: FileOutlet, count: int) -> None:
     """Deliver until the outlet holds so many: a transaction in another database may hold PostgreSQL's feed back."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         until(lambda: store.deliver(outlet) or len(outlet.held()) >= count, "the feed to be free")
         assert store.deliver(outlet) == 0
 
@@ -82,7 +82,7 @@ def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
 def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
     address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
-    holdfast.open(address).close()
+    duramen.open(address).close()
     given = {"address": address, "first": 0, "count": 100, "sessions": ["a", "b"], "threads": 2}
     writers = [nursery.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
     count = 3 * 2 * (100 + 20 * 2)
@@ -96,17 +96,17 @@ def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
         positions = [position for session, position in held if session == name]
         assert positions == list(range(1, len(positions) + 1)), "the feed and the session disagree"
     Ledger(address).audit([writer.said for writer in writers], unsure=0)
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         assert store.verify().ok
 
 
 @pytest.mark.promise("J4")
 def test_a_tombstone_comes_after_what_was_written_before_it(postgres_url: str) -> None:
     outlet = Heard()
-    with holdfast.open(postgres_url) as store, psycopg.connect(postgres_url) as blocker:
+    with duramen.open(postgres_url) as store, psycopg.connect(postgres_url) as blocker:
         for name in ("a", "b"):
             store.session(name).append("note", "about alice", subject="alice")
-        blocker.execute("SELECT 1 FROM holdfast.sessions WHERE session = 'a' FOR UPDATE")
+        blocker.execute("SELECT 1 FROM duramen.sessions WHERE session = 'a' FOR UPDATE")
         erasing = threading.Thread(target=store.erase, args=("alice",))
         erasing.start()
         until(lambda: _someone_waits(postgres_url), "the erasure to wait for session a")
@@ -127,7 +127,7 @@ def _someone_waits(url: str) -> bool:
 @pytest.mark.promise("J4")
 def test_a_delivery_whose_answer_is_lost_is_counted(postgres_url: str) -> None:
     outlet = Heard()
-    with CuttingProxy(postgres_url) as proxy, holdfast.open(proxy.url) as store:
+    with CuttingProxy(postgres_url) as proxy, duramen.open(proxy.url) as store:
         for number in range(7):
             store.session("a").append("note", number)
         proxy.cut_after(b"COMMIT")

@@ -14,14 +14,14 @@ from programs.minds import contents, open_mind
 from programs.tenants import OURS, THEIRS, fill, live, report, tables
 from psycopg import errors as pg
 
-import holdfast
-from holdfast.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
-from holdfast.opening import open_journal, open_store
-from holdfast.runtime import Blocking
-from holdfast.stores.postgres import connection as postgres
-from holdfast.stores.postgres.connection import Connection, PostgresSettings
-from holdfast.stores.postgres.pool import Pool
-from holdfast.sync import drive
+import duramen
+from duramen.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
+from duramen.opening import open_journal, open_store
+from duramen.runtime import Blocking
+from duramen.stores.postgres import connection as postgres
+from duramen.stores.postgres.connection import Connection, PostgresSettings
+from duramen.stores.postgres.pool import Pool
+from duramen.sync import drive
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def filled(_new_bound_database: Callable[[], tuple[str, str]]) -> tuple[str, str
     return bound, superuser
 
 
-def pool_of(hf: holdfast.Holdfast) -> Pool:
-    pool = hf._core._journal.store.pool  # type: ignore[attr-defined]
+def pool_of(dm: duramen.Duramen) -> Pool:
+    pool = dm._core._journal.store.pool  # type: ignore[attr-defined]
     assert isinstance(pool, Pool)
     return pool
 
@@ -41,7 +41,7 @@ def pool_of(hf: holdfast.Holdfast) -> Pool:
 @pytest.fixture
 def raw(filled: tuple[str, str]) -> Iterator[Connection]:
     """A connection of a handle on our workspace, for whatever SQL comes to mind."""
-    with holdfast.open(filled[0], workspace=OURS) as hf, pool_of(hf).connection() as connection:
+    with duramen.open(filled[0], workspace=OURS) as dm, pool_of(dm).connection() as connection:
         yield connection
 
 
@@ -72,7 +72,7 @@ def test_every_table_has_a_policy_that_binds_its_owner(filled: tuple[str, str]) 
     assert len(rows) == len(tables(filled[0])) >= 14
     for table, enabled, forced, active, conditions, every_command, count in rows:
         assert (enabled, forced, active, every_command, count) == (True, True, True, True, 1), table
-        assert conditions == ["(workspace = current_setting('holdfast.workspace'::text))"], table
+        assert conditions == ["(workspace = current_setting('duramen.workspace'::text))"], table
 
 
 @pytest.mark.promise("G4")
@@ -113,7 +113,7 @@ def test_raw_sql_changes_no_row_of_another_workspace(filled: tuple[str, str], ra
     with raw.transaction(force_rollback=True):
         for table in tables(filled[0]):
             raw.execute(f"DELETE FROM {table}".encode())
-    with holdfast.open(filled[0], workspace=THEIRS) as theirs:
+    with duramen.open(filled[0], workspace=THEIRS) as theirs:
         assert theirs.verify().ok
 
 
@@ -121,57 +121,57 @@ def test_raw_sql_changes_no_row_of_another_workspace(filled: tuple[str, str], ra
 def test_a_connection_that_says_no_workspace_is_refused(filled: tuple[str, str]) -> None:
     with psycopg.connect(filled[0], autocommit=True) as connection:
         for table in tables(filled[0]):
-            with pytest.raises(pg.UndefinedObject, match=r"holdfast\.workspace"):
+            with pytest.raises(pg.UndefinedObject, match=r"duramen\.workspace"):
                 connection.execute(f"SELECT * FROM {table}".encode())
         connection.execute("SET row_security = off")
         with pytest.raises(pg.InsufficientPrivilege):
-            connection.execute("SELECT * FROM holdfast.events")
+            connection.execute("SELECT * FROM duramen.events")
 
 
 @pytest.mark.promise("G4")
 def test_steps_get_a_connection_to_their_own_workspace(filled: tuple[str, str]) -> None:
-    query = "SELECT DISTINCT workspace FROM holdfast.events"
+    query = "SELECT DISTINCT workspace FROM duramen.events"
     for workspace in (OURS, THEIRS):
-        with open_mind(filled[0], workspace=workspace) as hf:
-            assert hf.run(report, query, id="who") == [[workspace]]
-            assert hf.workspaces() == [workspace]
+        with open_mind(filled[0], workspace=workspace) as dm:
+            assert dm.run(report, query, id="who") == [[workspace]]
+            assert dm.workspaces() == [workspace]
 
     async def main() -> None:
-        async with await holdfast.aopen(filled[0], workspace=OURS) as hf:
-            assert await hf.run(report, query, id="who else") == [[OURS]]
+        async with await duramen.aopen(filled[0], workspace=OURS) as dm:
+            assert await dm.run(report, query, id="who else") == [[OURS]]
 
     asyncio.run(main())
 
 
-@holdfast.step
+@duramen.step
 def wander(statement: str, fails: bool = False) -> None:
-    holdfast.transaction().execute(statement)
+    duramen.transaction().execute(statement)
     if fails:
         raise ValueError(statement)
 
 
-@holdfast.task
+@duramen.task
 def wandering(statement: str, fails: bool = False) -> None:
     wander(statement, fails)
 
 
-def settings_of(hf: holdfast.Holdfast) -> set[tuple[Any, ...]]:
+def settings_of(dm: duramen.Duramen) -> set[tuple[Any, ...]]:
     """What every connection of a pool of two is set to, and who it is."""
-    pool = pool_of(hf)
-    query = "SELECT current_setting('holdfast.workspace'), current_user = session_user"
+    pool = pool_of(dm)
+    query = "SELECT current_setting('duramen.workspace'), current_user = session_user"
     with pool.connection() as one, pool.connection() as two:
         return {row for each in (one, two) for row in each.execute(query).fetchall()}
 
 
 OTHER = "pg_monitor"
-ALL_RIGHTS = [f"ALL ON ALL {kind} IN SCHEMA holdfast TO {OTHER}" for kind in ("TABLES", "SEQUENCES")]
+ALL_RIGHTS = [f"ALL ON ALL {kind} IN SCHEMA duramen TO {OTHER}" for kind in ("TABLES", "SEQUENCES")]
 WANDERING = [
-    f"SELECT set_config('holdfast.workspace', $x${THEIRS}$x$, false)",
+    f"SELECT set_config('duramen.workspace', $x${THEIRS}$x$, false)",
     "RESET ALL",
     f"SET ROLE {OTHER}",
-    f"COMMIT; SELECT set_config('holdfast.workspace', $x${THEIRS}$x$, false)",
+    f"COMMIT; SELECT set_config('duramen.workspace', $x${THEIRS}$x$, false)",
     "COMMIT; DISCARD ALL",
-    f"SELECT set_config('holdfast.workspace', $x${THEIRS}$x$, false); SELECT 1 / 0",
+    f"SELECT set_config('duramen.workspace', $x${THEIRS}$x$, false); SELECT 1 / 0",
 ]
 
 
@@ -181,47 +181,47 @@ WANDERING = [
 def test_a_connection_comes_back_to_its_workspace(filled: tuple[str, str], statement: str, fails: bool) -> None:
     role = psycopg.conninfo.conninfo_to_dict(filled[0])["user"]
     with psycopg.connect(filled[1], autocommit=True) as connection:  # a role that may write there, and is not ours
-        for rights in (f'{OTHER} TO "{role}"', f"ALL ON SCHEMA holdfast, public TO {OTHER}", *ALL_RIGHTS):
+        for rights in (f'{OTHER} TO "{role}"', f"ALL ON SCHEMA duramen, public TO {OTHER}", *ALL_RIGHTS):
             connection.execute(f"GRANT {rights}".encode())
-    with holdfast.open(filled[0], workspace=OURS, pool_size=2) as hf:
+    with duramen.open(filled[0], workspace=OURS, pool_size=2) as dm:
         for number in range(3):
-            with suppress(holdfast.errors.HoldfastError, psycopg.Error, ValueError):
-                hf.run(wandering, statement, fails, id=f"wandering {statement} {fails} {number}")
-        assert settings_of(hf) == {(OURS, True)}
-        seen = hf.run(report, "SELECT DISTINCT workspace FROM holdfast.sessions", id=f"back {statement} {fails}")
+            with suppress(duramen.errors.DuramenError, psycopg.Error, ValueError):
+                dm.run(wandering, statement, fails, id=f"wandering {statement} {fails} {number}")
+        assert settings_of(dm) == {(OURS, True)}
+        seen = dm.run(report, "SELECT DISTINCT workspace FROM duramen.sessions", id=f"back {statement} {fails}")
         assert seen == [[OURS]]
 
 
 @pytest.mark.promise("G4")
 def test_connections_that_are_made_again_are_set_again(filled: tuple[str, str]) -> None:
-    with holdfast.open(filled[0], workspace=OURS, pool_size=2) as hf, psycopg.connect(filled[1]) as admin:
-        session = hf.session("lost")
+    with duramen.open(filled[0], workspace=OURS, pool_size=2) as dm, psycopg.connect(filled[1]) as admin:
+        session = dm.session("lost")
         session.append("note", 1)
         for number in range(3):
             admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
                           "AND pid <> pg_backend_pid()")  # fmt: skip
             session.append("note", number)
-            assert settings_of(hf) == {(OURS, True)}
-        pool_of(hf)._replace(pool_of(hf)._pool)
+            assert settings_of(dm) == {(OURS, True)}
+        pool_of(dm)._replace(pool_of(dm)._pool)
         session.append("note", "on another pool")
-        assert settings_of(hf) == {(OURS, True)}
+        assert settings_of(dm) == {(OURS, True)}
 
 
 @pytest.mark.promise("G4")
 def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
     with open_mind(bound_url, workspace=OURS) as ours, open_mind(bound_url, workspace=THEIRS) as theirs:
-        outlets = {hf.workspace: live(hf) for hf in (ours, theirs)}
-        for hf in (ours, theirs):
-            assert hf.workspaces() == [hf.workspace]
-            large = next(hf.session("talk").events()).data
-            assert large == f"large {hf.workspace}" * 5_000
-            assert [event.data for event in hf.session("branch").events()] == [
+        outlets = {dm.workspace: live(dm) for dm in (ours, theirs)}
+        for dm in (ours, theirs):
+            assert dm.workspaces() == [dm.workspace]
+            large = next(dm.session("talk").events()).data
+            assert large == f"large {dm.workspace}" * 5_000
+            assert [event.data for event in dm.session("branch").events()] == [
                 large,
-                f"in the branch of {hf.workspace}",
+                f"in the branch of {dm.workspace}",
             ]
-            assert hf.session("talk").lease("another") is None
-            assert {info.id for info in hf.runs()} == {"report"}
-            until(lambda hf=hf: not hf.deliver(outlets[hf.workspace]), "the feed to end")
+            assert dm.session("talk").lease("another") is None
+            assert {info.id for info in dm.runs()} == {"report"}
+            until(lambda dm=dm: not dm.deliver(outlets[dm.workspace]), "the feed to end")
         ours_given, theirs_given = ({(e.session, e.position): e.hash for e in one.given} for one in outlets.values())
         assert ours_given.keys() & theirs_given.keys()
         assert not set(ours_given.values()) & set(theirs_given.values())
@@ -231,18 +231,18 @@ def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
         ours.session("only ours").append("note", 1)
         with pytest.raises(UnknownSession):
             theirs.session("only ours").fork("mine")
-        for hf in (ours, theirs):
-            assert (hf.verify().ok, hf.verify().remarks) == (True, [])
+        for dm in (ours, theirs):
+            assert (dm.verify().ok, dm.verify().remarks) == (True, [])
 
 
 @pytest.mark.promise("G4")
 def test_what_is_told_to_all_tells_nothing(bound_url: str) -> None:
     with psycopg.connect(bound_url, autocommit=True) as listener:
-        listener.execute("LISTEN holdfast")
-        with open_mind(bound_url, workspace=THEIRS) as hf:
-            live(hf)
+        listener.execute("LISTEN duramen")
+        with open_mind(bound_url, workspace=THEIRS) as dm:
+            live(dm)
         told = {(one.channel, one.payload) for one in listener.notifies(timeout=2)}
-    assert told == {("holdfast", ""), ("holdfast", "runs")}
+    assert told == {("duramen", ""), ("duramen", "runs")}
 
 
 @pytest.mark.promise("G4")
@@ -251,13 +251,13 @@ def test_a_store_that_is_used_for_another_workspace_is_refused(filled: tuple[str
     journal = open_journal(store, {"workspace": THEIRS})
     before = every_row(filled[1], THEIRS)
     with pytest.raises(WorkspaceRefused) as refused:
-        drive(journal.append("talk", [holdfast.Draft("note", 1)]))
+        drive(journal.append("talk", [duramen.Draft("note", 1)]))
     assert "pooler" in refused.value.hint
     assert drive(store.head(THEIRS, "talk")) is None
     drive(store.close())
     nobody = postgres.connect(PostgresSettings(filled[0]))
     with pytest.raises(WorkspaceRefused), postgres.translated("here"):
-        nobody.execute("SELECT 1 FROM holdfast.events")
+        nobody.execute("SELECT 1 FROM duramen.events")
     nobody.close()
     assert every_row(filled[1], THEIRS) == before
 
@@ -267,49 +267,49 @@ def test_a_store_that_is_used_for_another_workspace_is_refused(filled: tuple[str
 
 @pytest.mark.promise("G4")
 def test_verify_says_when_the_database_does_not_enforce_it(filled: tuple[str, str], bound_url: str) -> None:
-    with holdfast.open(filled[1], workspace=OURS) as hf:
-        assert sorted(hf.workspaces()) == sorted([OURS, THEIRS])
-        (remark,) = hf.verify().remarks
+    with duramen.open(filled[1], workspace=OURS) as dm:
+        assert sorted(dm.workspaces()) == sorted([OURS, THEIRS])
+        (remark,) = dm.verify().remarks
         assert "superuser" in remark
     role = psycopg.conninfo.conninfo_to_dict(bound_url)["user"]
     superuser = filled[1].rsplit("/", 1)[0]
-    with holdfast.open(bound_url) as hf, psycopg.connect(superuser + "/postgres", autocommit=True) as admin:
-        hf.session("s").append("note", 1)
-        assert list(hf.verify().remarks) == []
+    with duramen.open(bound_url) as dm, psycopg.connect(superuser + "/postgres", autocommit=True) as admin:
+        dm.session("s").append("note", 1)
+        assert list(dm.verify().remarks) == []
         admin.execute(f'ALTER ROLE "{role}" BYPASSRLS'.encode())
-        assert "BYPASSRLS" in hf.verify().remarks[0]
+        assert "BYPASSRLS" in dm.verify().remarks[0]
         admin.execute(f'ALTER ROLE "{role}" NOBYPASSRLS'.encode())
         with psycopg.connect(bound_url, autocommit=True) as owner:
-            owner.execute("ALTER TABLE holdfast.blobs NO FORCE ROW LEVEL SECURITY")
-        assert "off for blobs" in hf.verify().remarks[0]
-        assert hf.verify().ok
+            owner.execute("ALTER TABLE duramen.blobs NO FORCE ROW LEVEL SECURITY")
+        assert "off for blobs" in dm.verify().remarks[0]
+        assert dm.verify().ok
 
 
 def test_rows_of_before_are_under_the_policies(bound_url: str) -> None:
     settings = PostgresSettings(bound_url, workspace=OURS)
     with postgres.connect(settings) as connection:
         postgres.migrate(connection, settings, upto=5)
-        connection.execute("INSERT INTO holdfast.cursors VALUES (%s, 'o', '1', ''), (%s, 'o', '1', '')", (OURS, THEIRS))
-    with holdfast.open(bound_url, workspace=OURS) as hf, pool_of(hf).connection() as raw:
-        assert raw.execute("SELECT workspace FROM holdfast.cursors").fetchall() == [(OURS,)]
+        connection.execute("INSERT INTO duramen.cursors VALUES (%s, 'o', '1', ''), (%s, 'o', '1', '')", (OURS, THEIRS))
+    with duramen.open(bound_url, workspace=OURS) as dm, pool_of(dm).connection() as raw:
+        assert raw.execute("SELECT workspace FROM duramen.cursors").fetchall() == [(OURS,)]
 
 
 def test_a_migration_that_would_pass_over_rows_fails(bound_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for workspace in (OURS, THEIRS):
-        with holdfast.open(bound_url, workspace=workspace) as hf:
-            hf.session("s").append("note", 1)
+        with duramen.open(bound_url, workspace=workspace) as dm:
+            dm.session("s").append("note", 1)
     version = postgres.SCHEMA_VERSION + 1
-    change = "UPDATE holdfast.sessions SET created = 7;"
+    change = "UPDATE duramen.sessions SET created = 7;"
     monkeypatch.setattr(postgres, "SCHEMA_VERSION", version)
     monkeypatch.setattr(postgres.migrate, "__defaults__", (version,))
     with monkeypatch.context() as careless:
         careless.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, change)])
         with pytest.raises(StoreReadOnly, match="row-level security"):
-            holdfast.open(bound_url, workspace=OURS)
-    table = "ALTER TABLE holdfast.sessions {} ROW LEVEL SECURITY;"
+            duramen.open(bound_url, workspace=OURS)
+    table = "ALTER TABLE duramen.sessions {} ROW LEVEL SECURITY;"
     careful = f"{table.format('NO FORCE')} {change} {table.format('FORCE')}"
     monkeypatch.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, careful)])
     for workspace in (OURS, THEIRS):
         with postgres.connect(PostgresSettings(bound_url, workspace=workspace)) as connection:
             postgres.migrate(connection, PostgresSettings(bound_url, workspace=workspace))
-            assert connection.execute("SELECT created FROM holdfast.sessions").fetchall() == [(7,)]
+            assert connection.execute("SELECT created FROM duramen.sessions").fetchall() == [(7,)]

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from programs.tenants import OURS, fill
 
-import holdfast
-from holdfast.runtime import drive
-from holdfast.stores.postgres.memories import M
-from holdfast.stores.postgres.sql import Q
+import duramen
+from duramen.runtime import drive
+from duramen.stores.postgres.memories import M
+from duramen.stores.postgres.sql import Q
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -49,9 +49,9 @@ def connections(_new_bound_database: Callable[[], tuple[str, str]]) -> Iterator[
     bound, superuser = _new_bound_database()
     fill(bound)
     with psycopg.connect(bound, autocommit=True) as ours, psycopg.connect(superuser, autocommit=True) as free:
-        ours.execute("SELECT set_config('holdfast.workspace', %s, false)", (OURS,))
+        ours.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))
         for table, columns in GROWN.items():
-            _grow(free, f"holdfast.{table}", columns)
+            _grow(free, f"duramen.{table}", columns)
         free.execute("ANALYZE")
         yield ours, free
 
@@ -93,7 +93,7 @@ def _scans(plan: str) -> list[str]:
     return sorted(line for line in lines if re.match(r"(?!One-Time).*( Scan |Cond: |Filter: )", line))
 
 
-POLICY = " AND (workspace = current_setting('holdfast.workspace'::text))"
+POLICY = " AND (workspace = current_setting('duramen.workspace'::text))"
 
 
 @pytest.mark.promise("G4")
@@ -103,26 +103,24 @@ def test_a_query_uses_the_same_indexes_under_the_policies(
 ) -> None:
     bound, free = (_plan(connection, _numbered(QUERIES[name])) for connection in connections)
     assert _scans(bound) == _scans(free), f"{bound}\n\nwithout policies:\n{free}"
-    assert "current_setting('holdfast.workspace'" in bound
+    assert "current_setting('duramen.workspace'" in bound
     assert "current_setting" not in free
 
 
 @pytest.mark.promise("B2")
 def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres_url: str) -> None:
-    scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'holdfast.memories'::regclass"
-    with holdfast.open(postgres_url, embedder="none") as hf, psycopg.connect(postgres_url, autocommit=True) as free:
-        store: Any = hf.memory._core.mind._journal.store
-        hf.memory.remember("one of many")
-        _grow(free, "holdfast.memories", GROWN["memories"], hf.workspace)
-        free.execute("UPDATE holdfast.memories SET traced = 1")
-        free.execute(
-            "INSERT INTO holdfast.traces SELECT workspace, pool, number, 1, '', NULL, '' FROM holdfast.memories"
-        )
-        free.execute("VACUUM ANALYZE holdfast.memories, holdfast.traces")
+    scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'duramen.memories'::regclass"
+    with duramen.open(postgres_url, embedder="none") as dm, psycopg.connect(postgres_url, autocommit=True) as free:
+        store: Any = dm.memory._core.mind._journal.store
+        dm.memory.remember("one of many")
+        _grow(free, "duramen.memories", GROWN["memories"], dm.workspace)
+        free.execute("UPDATE duramen.memories SET traced = 1")
+        free.execute("INSERT INTO duramen.traces SELECT workspace, pool, number, 1, '', NULL, '' FROM duramen.memories")
+        free.execute("VACUUM ANALYZE duramen.memories, duramen.traces")
         before = free.execute(scans).fetchall()
         for _ in range(8):
-            assert drive(store.untraced(hf.workspace, 1, 32)) == []
-            assert drive(store.count_untraced(hf.workspace, 1)) == 0
+            assert drive(store.untraced(dm.workspace, 1, 32)) == []
+            assert drive(store.count_untraced(dm.workspace, 1)) == 0
         with store.pool.connection() as connection:
             connection.execute("SELECT pg_stat_force_next_flush()")
         assert free.execute(scans).fetchall() == before

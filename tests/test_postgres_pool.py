@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 from psycopg_pool import PoolTimeout
 
-import holdfast.stores.postgres.connection as connection_module
-import holdfast.stores.postgres.pool as pool_module
-from holdfast.stores.postgres.connection import Connection, PostgresSettings
-from holdfast.stores.postgres.pool import Pool
+import duramen.stores.postgres.connection as connection_module
+import duramen.stores.postgres.pool as pool_module
+from duramen.stores.postgres.connection import Connection, PostgresSettings
+from duramen.stores.postgres.pool import Pool
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from programs.minds import contents, open_mind
 from programs.tenants import live, tables
 from psycopg import errors as pg
 
-import holdfast
-from holdfast.errors import StoreReadOnly, WorkspaceRefused
+import duramen
+from duramen.errors import StoreReadOnly, WorkspaceRefused
 
 PAGE = (Path(__file__).parent.parent / "docs" / "security.md").read_text(encoding="utf-8")
 ROLES, SCHEMA, PINNED = re.findall(r"^```sql\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -27,42 +27,42 @@ def address(_new_database: Callable[[], str]) -> Address:
     mark = uuid.uuid4().hex[:8]
 
     def own(text: str) -> str:
-        return re.sub(r"\b(holdfast_(?:owner|agents|admin)|tenant_acme|agents(?= OWNER))\b", rf"\1_{mark}", text)
+        return re.sub(r"\b(duramen_(?:owner|agents|admin)|tenant_acme|agents(?= OWNER))\b", rf"\1_{mark}", text)
 
     with psycopg.connect(_new_database(), autocommit=True) as connection:
         for statement in own(ROLES).split(";"):
             connection.execute(re.sub("--.*", "", statement).strip().encode())
         info = connection.info
         urls = {"": f"postgresql://{info.user}:{info.password}@{info.host}:{info.port}/agents_{mark}"}
-        for role in ("holdfast_owner", "holdfast_agents", "holdfast_admin", "tenant_acme"):
+        for role in ("duramen_owner", "duramen_agents", "duramen_admin", "tenant_acme"):
             urls[role] = f"postgresql://{own(role)}:change%20me@{info.host}:{info.port}/agents_{mark}"
     with psycopg.connect(urls[""], autocommit=True) as connection:
         connection.execute(own(SCHEMA).encode())
         with pytest.raises(StoreReadOnly):
-            holdfast.open(urls["holdfast_agents"], timeout=2)
-        holdfast.open(urls["holdfast_owner"]).close()
+            duramen.open(urls["duramen_agents"], timeout=2)
+        duramen.open(urls["duramen_owner"]).close()
         connection.execute(own(PINNED).encode())
         connection.execute(own(PINNED[PINNED.index("DO") :]).encode())
     for workspace in ("acme", "rival"):
-        with open_mind(urls["holdfast_agents"], workspace=workspace) as hf:
-            live(hf)
+        with open_mind(urls["duramen_agents"], workspace=workspace) as dm:
+            live(dm)
     return urls.__getitem__
 
 
 @pytest.mark.promise("G4")
 def test_agents_work_and_see_their_own(address: Address) -> None:
-    with open_mind(address("holdfast_agents"), workspace="acme") as hf:
-        assert contents(hf.memory.recall("sun", subject="ada")) == ["the sun is up"]
-        assert hf.workspaces() == ["acme"]
-        assert (hf.verify().ok, hf.verify().remarks) == (True, [])
-        hf.erase("ada")
-        assert hf.memory.consolidate() is not None
+    with open_mind(address("duramen_agents"), workspace="acme") as dm:
+        assert contents(dm.memory.recall("sun", subject="ada")) == ["the sun is up"]
+        assert dm.workspaces() == ["acme"]
+        assert (dm.verify().ok, dm.verify().remarks) == (True, [])
+        dm.erase("ada")
+        assert dm.memory.consolidate() is not None
 
 
 @pytest.mark.promise("G4")
 def test_agents_cannot_get_around_it(address: Address) -> None:
-    with psycopg.connect(address("holdfast_agents"), autocommit=True) as connection:
-        connection.execute("SET holdfast.workspace = 'acme'")
+    with psycopg.connect(address("duramen_agents"), autocommit=True) as connection:
+        connection.execute("SET duramen.workspace = 'acme'")
         for table in tables(address("")):
             for statement in (
                 "TRUNCATE {}",
@@ -71,21 +71,21 @@ def test_agents_cannot_get_around_it(address: Address) -> None:
             ):
                 with pytest.raises(pg.InsufficientPrivilege):
                     connection.execute(statement.format(table).encode())
-        assert connection.execute("SELECT name FROM holdfast.meta").fetchall() == [("schema",)]
-        assert connection.execute("UPDATE holdfast.meta SET value = 99").rowcount == 0
+        assert connection.execute("SELECT name FROM duramen.meta").fetchall() == [("schema",)]
+        assert connection.execute("UPDATE duramen.meta SET value = 99").rowcount == 0
         with pytest.raises(pg.InsufficientPrivilege):
-            connection.execute("INSERT INTO holdfast.meta VALUES ('x', 1)")
+            connection.execute("INSERT INTO duramen.meta VALUES ('x', 1)")
 
 
 @pytest.mark.promise("G4")
 def test_an_administrator_sees_every_workspace(address: Address) -> None:
-    with holdfast.open(address("holdfast_admin"), workspace="acme") as hf:
-        assert hf.workspaces() == ["acme", "rival"]
-        assert "BYPASSRLS" in hf.verify().remarks[0]
-        assert hf.verify().ok
-    with psycopg.connect(address("holdfast_admin"), autocommit=True) as connection:
+    with duramen.open(address("duramen_admin"), workspace="acme") as dm:
+        assert dm.workspaces() == ["acme", "rival"]
+        assert "BYPASSRLS" in dm.verify().remarks[0]
+        assert dm.verify().ok
+    with psycopg.connect(address("duramen_admin"), autocommit=True) as connection:
         connection.execute("SET row_security = off")  # as pg_dump does
-        assert connection.execute("SELECT DISTINCT workspace FROM holdfast.events ORDER BY 1").fetchall() == [
+        assert connection.execute("SELECT DISTINCT workspace FROM duramen.events ORDER BY 1").fetchall() == [
             ("acme",),
             ("rival",),
         ]
@@ -93,18 +93,18 @@ def test_an_administrator_sees_every_workspace(address: Address) -> None:
 
 @pytest.mark.promise("G4")
 def test_a_pinned_tenant_stays_where_it_is(address: Address) -> None:
-    with open_mind(address("tenant_acme"), workspace="acme") as hf:
-        hf.session("talk").append("note", 1)
-        assert hf.verify().ok
-    with open_mind(address("tenant_acme"), workspace="rival", timeout=2) as hf:
+    with open_mind(address("tenant_acme"), workspace="acme") as dm:
+        dm.session("talk").append("note", 1)
+        assert dm.verify().ok
+    with open_mind(address("tenant_acme"), workspace="rival", timeout=2) as dm:
         with pytest.raises(WorkspaceRefused):
-            hf.session("talk").append("note", 1)
-        assert list(hf.sessions()) == []
+            dm.session("talk").append("note", 1)
+        assert list(dm.sessions()) == []
     with psycopg.connect(address("tenant_acme"), autocommit=True) as connection:
-        assert connection.execute("SELECT DISTINCT workspace FROM holdfast.events").fetchall() == [("acme",)]
-        connection.execute("SET holdfast.workspace = 'rival'")
+        assert connection.execute("SELECT DISTINCT workspace FROM duramen.events").fetchall() == [("acme",)]
+        connection.execute("SET duramen.workspace = 'rival'")
         for table in tables(address("")):
             assert connection.execute(f"SELECT count(*) FROM {table}".encode()).fetchone() == (0,), table
-        owner = psycopg.conninfo.conninfo_to_dict(address("holdfast_agents"))["user"]
+        owner = psycopg.conninfo.conninfo_to_dict(address("duramen_agents"))["user"]
         with pytest.raises(pg.InsufficientPrivilege):
             connection.execute(f"SET ROLE {owner}".encode())

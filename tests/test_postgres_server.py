@@ -19,14 +19,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from holdfast.testing import postgres
-from holdfast.testing.postgres import PostgresFailed, PostgresMissing, PostgresServer
+from duramen.testing import postgres
+from duramen.testing.postgres import PostgresFailed, PostgresMissing, PostgresServer
 
 SECONDS_TO_VANISH = 10.0
 
 RUNNER = """
 import os, time
-from holdfast.testing.postgres import PostgresServer
+from duramen.testing.postgres import PostgresServer
 server = PostgresServer.start()
 if {forks} and os.fork() == 0:
     time.sleep(60)
@@ -44,7 +44,7 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 def temporary_root() -> Iterator[Path]:
     """A directory for temporary files that another user may enter too, unlike pytest's own."""
-    root = Path(tempfile.mkdtemp(prefix="holdfast-test-"))
+    root = Path(tempfile.mkdtemp(prefix="duramen-test-"))
     root.chmod(0o755)
     yield root
     shutil.rmtree(root)

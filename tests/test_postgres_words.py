@@ -13,24 +13,24 @@ from programs.seeking import Themes, fill, sentence
 from programs.tenants import OURS, THEIRS
 from psycopg import errors as pg
 
-import holdfast
-from holdfast.memory.searching import Searching
-from holdfast.memory.seeking import Seeking
-from holdfast.memory.words import number_of, terms
-from holdfast.ports import Seek
-from holdfast.runtime import drive
-from holdfast.stores.postgres import connection as postgres
-from holdfast.stores.postgres import seeking as inside
-from holdfast.stores.postgres.connection import Connection, PostgresSettings
-from holdfast.stores.postgres.searchable import keys, secret_of
+import duramen
+from duramen.memory.searching import Searching
+from duramen.memory.seeking import Seeking
+from duramen.memory.words import number_of, terms
+from duramen.ports import Seek
+from duramen.runtime import drive
+from duramen.stores.postgres import connection as postgres
+from duramen.stores.postgres import seeking as inside
+from duramen.stores.postgres.connection import Connection, PostgresSettings
+from duramen.stores.postgres.searchable import keys, secret_of
 
 Roles = dict[str, str]
 """The addresses of one database for some roles."""
 
 
-def opened(address: str, workspace: str) -> holdfast.Holdfast:
+def opened(address: str, workspace: str) -> duramen.Duramen:
     """A handle that asks the store for candidates."""
-    made = holdfast.open(address, workspace=workspace, embedder=Themes())
+    made = duramen.open(address, workspace=workspace, embedder=Themes())
     found: Any = made.memory._core.mind.searching._sources[0]
     assert isinstance(found, Seeking)
     found.exact = 20
@@ -47,26 +47,26 @@ def roles(_new_bound_database: Callable[[], tuple[str, str]]) -> Roles:
     rights, and somebody who sees everything. There are many more rows, so that plans show something."""
     owner, superuser = _new_bound_database()
     for workspace in (OURS, THEIRS):
-        with opened(owner, workspace) as hf:
-            assert len(fill(hf, 300)) == 300
+        with opened(owner, workspace) as dm:
+            assert len(fill(dm, 300)) == 300
     found = {"owner": owner, "superuser": superuser}
     with psycopg.connect(superuser, autocommit=True) as connection:
         for name in ("agent", "pinned"):
             found[name] = _new_role(connection, superuser)
         pinned = psycopg.conninfo.conninfo_to_dict(found["pinned"])["user"]
         for table in ("worded", "searchable"):
-            policy = f"CREATE POLICY tenant ON holdfast.{table} AS RESTRICTIVE TO {pinned} USING (workspace = '{OURS}')"
+            policy = f"CREATE POLICY tenant ON duramen.{table} AS RESTRICTIVE TO {pinned} USING (workspace = '{OURS}')"
             connection.execute(policy.encode())
         connection.execute(
             """
-            INSERT INTO holdfast.searchable SELECT (jsonb_populate_record(s, jsonb_build_object(
+            INSERT INTO duramen.searchable SELECT (jsonb_populate_record(s, jsonb_build_object(
                 'number', n, 'pool', '\\x' || lpad(to_hex(n), 8, '0'), 'terms', ARRAY[n, n + 1]))).*
-            FROM holdfast.searchable s, generate_series(1000000, 1020000) n
-            WHERE s.ctid = (SELECT min(ctid) FROM holdfast.searchable WHERE workspace = %s)
+            FROM duramen.searchable s, generate_series(1000000, 1020000) n
+            WHERE s.ctid = (SELECT min(ctid) FROM duramen.searchable WHERE workspace = %s)
             """,
             (OURS,),
         )
-        connection.execute("VACUUM ANALYZE holdfast.searchable")
+        connection.execute("VACUUM ANALYZE duramen.searchable")
     return found
 
 
@@ -74,8 +74,8 @@ def _new_role(connection: Connection, url: str) -> str:
     role = f"words_{uuid.uuid4().hex}"
     info = connection.info
     connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'".encode())
-    connection.execute(f"GRANT USAGE ON SCHEMA holdfast TO {role}".encode())
-    connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO {role}".encode())
+    connection.execute(f"GRANT USAGE ON SCHEMA duramen TO {role}".encode())
+    connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA duramen TO {role}".encode())
     return f"postgresql://{role}:{role}@{info.host}:{info.port}/{info.dbname}"
 
 
@@ -90,14 +90,14 @@ def said() -> list[str]:
 def bound(request: pytest.FixtureRequest, roles: Roles) -> Iterator[Connection]:
     """A connection to our workspace of each role that is bound."""
     with psycopg.connect(roles[request.param], autocommit=True) as connection:
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (OURS,))
+        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))
         yield connection
 
 
 def say(connection: Connection, words: list[int], together: list[int]) -> None:
     """As the store does, but for longer than a transaction."""
     for name, numbers in (("words", words), ("together", together)):
-        connection.execute("SELECT set_config(%s, %s, false)", (f"holdfast.{name}", str(numbers).translate(BRACES)))
+        connection.execute("SELECT set_config(%s, %s, false)", (f"duramen.{name}", str(numbers).translate(BRACES)))
 
 
 BRACES = str.maketrans("[]", "{}")
@@ -106,7 +106,7 @@ BRACES = str.maketrans("[]", "{}")
 def terms_of(roles: Roles, workspace: str) -> list[tuple[int, list[int]]]:
     """The numbers of all memories of a workspace, and of their words."""
     with psycopg.connect(roles["superuser"], autocommit=True) as connection:
-        query = "SELECT number, terms FROM holdfast.searchable WHERE workspace = %s AND number < 1000000 ORDER BY 1"
+        query = "SELECT number, terms FROM duramen.searchable WHERE workspace = %s AND number < 1000000 ORDER BY 1"
         return connection.execute(query, (workspace,)).fetchall()
 
 
@@ -124,7 +124,7 @@ def test_who_is_bound_is_given_the_same_candidates(
         for number, together in enumerate((False, True) * 4):
             words = tuple(number_of(term) for term in terms(said[number])[3:6])
             asked = _seek(words, together)
-            there, here = (drive(hf.memory._core.mind._journal.store.seeker.seek(OURS, asked)) for hf in (free, bound))
+            there, here = (drive(dm.memory._core.mind._journal.store.seeker.seek(OURS, asked)) for dm in (free, bound))
             assert here == there
             assert here.worded
             assert here.masks
@@ -167,7 +167,7 @@ def test_words_of_others_find_nothing(bound: Connection, roles: Roles) -> None:
     ours, theirs = terms_of(roles, OURS), terms_of(roles, THEIRS)
     say(bound, [one for _, numbers in ours for one in numbers], [])
     assert sorted(bound.execute(SEEN).fetchall()) == [(OURS, number) for number, _ in ours]
-    assert bound.execute("SELECT count(*) FROM holdfast.worded WHERE workspace <> %s", (OURS,)).fetchone() == (0,)
+    assert bound.execute("SELECT count(*) FROM duramen.worded WHERE workspace <> %s", (OURS,)).fetchone() == (0,)
     say(bound, [one for _, numbers in theirs for one in numbers], [])
     assert bound.execute(SEEN).fetchall() == []
     say(bound, theirs[0][1], theirs[0][1])
@@ -180,8 +180,8 @@ def test_which_numbers_the_words_of_others_have_cannot_be_known(roles: Roles) ->
     assert len(ours) == len(theirs) > 300  # of the same texts
     assert not ours & theirs
     with psycopg.connect(roles["owner"], autocommit=True) as connection:
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (OURS,))
-        assert connection.execute("SELECT workspace FROM holdfast.secrets").fetchall() == [(OURS,)]
+        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))
+        assert connection.execute("SELECT workspace FROM duramen.secrets").fetchall() == [(OURS,)]
         secret = secret_of(connection, OURS)
     assert secret is not None
     assert len(secret) == 32
@@ -192,15 +192,15 @@ def test_which_numbers_the_words_of_others_have_cannot_be_known(roles: Roles) ->
 @pytest.mark.promise("G4")
 def test_without_words_or_a_workspace_nothing_is_there(roles: Roles) -> None:
     with psycopg.connect(roles["owner"], autocommit=True) as connection:
-        with pytest.raises(pg.UndefinedObject, match=r"holdfast\.workspace"):
+        with pytest.raises(pg.UndefinedObject, match=r"duramen\.workspace"):
             connection.execute(SEEN)
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (OURS,))
+        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (OURS,))
         assert connection.execute(SEEN).fetchall() == []
         say(connection, [one for _, numbers in terms_of(roles, OURS) for one in numbers], [])
         assert connection.execute(SEEN).fetchall()
-        connection.execute("SET holdfast.words = ''")
+        connection.execute("SET duramen.words = ''")
         assert connection.execute(SEEN).fetchall() == []
-        connection.execute("SET holdfast.words = '{1} OR true'")
+        connection.execute("SET duramen.words = '{1} OR true'")
         with pytest.raises(pg.InvalidTextRepresentation):
             connection.execute(SEEN)
 
@@ -208,7 +208,7 @@ def test_without_words_or_a_workspace_nothing_is_there(roles: Roles) -> None:
 @pytest.mark.promise("G4")
 def test_a_pinned_role_that_says_another_workspace_sees_nothing(roles: Roles) -> None:
     with psycopg.connect(roles["pinned"], autocommit=True) as connection:
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (THEIRS,))
+        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (THEIRS,))
         for workspace in (OURS, THEIRS):
             say(connection, [one for _, numbers in terms_of(roles, workspace) for one in numbers], [])
             assert connection.execute(SEEN).fetchall() == []
@@ -227,7 +227,7 @@ def test_functions_in_a_query_are_shown_no_row_of_others(bound: Connection, role
     say(bound, every, [])
     told: list[str] = []
     bound.add_notice_handler(lambda notice: told.append(notice.message_primary or ""))
-    bound.execute("SELECT count(*) FROM holdfast.worded WHERE public.tell(workspace, number)")
+    bound.execute("SELECT count(*) FROM duramen.worded WHERE public.tell(workspace, number)")
     assert sorted(told) == sorted(f"{number} {OURS}" for number, _ in terms_of(roles, OURS))
 
 
@@ -235,10 +235,10 @@ def test_functions_in_a_query_are_shown_no_row_of_others(bound: Connection, role
 def test_nothing_is_written_through_it(bound: Connection, roles: Roles) -> None:
     before = [terms_of(roles, workspace) for workspace in (OURS, THEIRS)]
     say(bound, [one for found in before for _, numbers in found for one in numbers], [])
-    assert bound.execute("DELETE FROM holdfast.worded").rowcount == 0
-    assert bound.execute("UPDATE holdfast.worded SET kind = 'x'").rowcount == 0
+    assert bound.execute("DELETE FROM duramen.worded").rowcount == 0
+    assert bound.execute("UPDATE duramen.worded SET kind = 'x'").rowcount == 0
     with pytest.raises(pg.InsufficientPrivilege):
-        bound.execute("INSERT INTO holdfast.worded SELECT * FROM holdfast.worded LIMIT 1")
+        bound.execute("INSERT INTO duramen.worded SELECT * FROM duramen.worded LIMIT 1")
     assert [terms_of(roles, workspace) for workspace in (OURS, THEIRS)] == before
 
 
@@ -260,13 +260,13 @@ def test_a_store_of_before_keeps_its_rights_and_is_searched_again(older: tuple[s
     with psycopg.connect(superuser, autocommit=True) as connection:
         pinned = _new_role(connection, superuser)
         role = psycopg.conninfo.conninfo_to_dict(pinned)["user"]
-        policy = f"CREATE POLICY tenant ON holdfast.searchable AS RESTRICTIVE TO {role} USING (workspace = '{OURS}')"
+        policy = f"CREATE POLICY tenant ON duramen.searchable AS RESTRICTIVE TO {role} USING (workspace = '{OURS}')"
         connection.execute(policy.encode())
-    with opened(owner, THEIRS) as hf:
-        said = fill(hf, 60)
-        assert contents(hf.memory.recall(said[3], limit=1)) == [said[3]]
+    with opened(owner, THEIRS) as dm:
+        said = fill(dm, 60)
+        assert contents(dm.memory.recall(said[3], limit=1)) == [said[3]]
     with psycopg.connect(pinned, autocommit=True) as connection:
-        connection.execute("SELECT set_config('holdfast.workspace', %s, false)", (THEIRS,))
+        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (THEIRS,))
         say(connection, [one for _, numbers in terms_of({"superuser": superuser}, THEIRS) for one in numbers], [])
         assert connection.execute(SEEN).fetchall() == []
     with psycopg.connect(superuser, autocommit=True) as connection:
@@ -274,7 +274,7 @@ def test_a_store_of_before_keeps_its_rights_and_is_searched_again(older: tuple[s
         assert ("tenant", "RESTRICTIVE", f"{{{role}}}") in connection.execute(copied).fetchall()
 
 
-SEEN = "SELECT workspace, number FROM holdfast.worded"
+SEEN = "SELECT workspace, number FROM duramen.worded"
 
 
 def _seek(words: tuple[int, ...], together: bool) -> Seek:

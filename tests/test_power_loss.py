@@ -8,31 +8,31 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast.aio import AsyncHoldfast
-from holdfast.errors import HoldfastError
-from holdfast.opening import open_journal
-from holdfast.runtime import Blocking
-from holdfast.stores.sqlite import SqliteSettings, SqliteStore
-from holdfast.sync import Holdfast
-from holdfast.testing.powerloss import PowerLossDisk
+import duramen
+from duramen.aio import AsyncDuramen
+from duramen.errors import DuramenError
+from duramen.opening import open_journal
+from duramen.runtime import Blocking
+from duramen.stores.sqlite import SqliteSettings, SqliteStore
+from duramen.sync import Duramen
+from duramen.testing.powerloss import PowerLossDisk
 
 ROUNDS = 3
 
 
-def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Holdfast:
+def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Duramen:
     store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
     store._writing.connection.pragma("synchronous", synchronous)
-    return Holdfast(AsyncHoldfast(open_journal(store, {}), Blocking()))
+    return Duramen(AsyncDuramen(open_journal(store, {}), Blocking()))
 
 
-def work(handle: Holdfast, acknowledged: list[tuple[str, int]]) -> None:
+def work(handle: Duramen, acknowledged: list[tuple[str, int]]) -> None:
     """Appends of all shapes; each is noted once it returned."""
     for number in range(4):
         for name in ("a", "b"):
             event = handle.session(name).append("note", {"n": number, "text": "x" * 300}, subject="alice")
             acknowledged.append((name, event.position))
-        batch = handle.session("a").append_all([holdfast.Draft("part", index) for index in range(3)])
+        batch = handle.session("a").append_all([duramen.Draft("part", index) for index in range(3)])
         acknowledged += [("a", event.position) for event in batch]
     big = handle.session("b").append("tool", "y" * 60_000)
     acknowledged.append(("b", big.position))
@@ -42,7 +42,7 @@ def run_until_cut(call: int, synchronous: str) -> tuple[PowerLossDisk, list[tupl
     disk = PowerLossDisk(seed=call)
     disk.cut_at(call)
     acknowledged: list[tuple[str, int]] = []
-    with suppress(apsw.Error, HoldfastError):
+    with suppress(apsw.Error, DuramenError):
         handle = open_on(disk, synchronous)
         try:
             work(handle, acknowledged)
@@ -53,7 +53,7 @@ def run_until_cut(call: int, synchronous: str) -> tuple[PowerLossDisk, list[tupl
 
 def lost_after(directory: Path, acknowledged: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """Acknowledged events that are gone. Whatever is there must verify, in batches that are whole."""
-    with holdfast.open(directory / "agent.db") as handle:
+    with duramen.open(directory / "agent.db") as handle:
         report = handle.verify()
         assert report.ok, report.problems
         parts = [event.data for event in handle.session("a").events(types="part")]

@@ -9,12 +9,12 @@ from typing import Any
 import apsw
 import pytest
 
-import holdfast
-from holdfast import errors
-from holdfast.aio import AsyncHoldfast
-from holdfast.aio_procedures import AsyncProcedures
-from holdfast.memory.outcomes import Tally
-from holdfast.testing.faces import Opener, both_faces
+import duramen
+from duramen import errors
+from duramen.aio import AsyncDuramen
+from duramen.aio_procedures import AsyncProcedures
+from duramen.memory.outcomes import Tally
+from duramen.testing.faces import Opener, both_faces
 
 BUILD = ["build the image", "push it", "roll it out"]
 
@@ -29,12 +29,12 @@ def opener(any_address: str, looping: bool) -> Opener:
     return Opener(any_address, looping)
 
 
-async def opened(open: Opener, **settings: Any) -> tuple[AsyncHoldfast, AsyncProcedures]:
+async def opened(open: Opener, **settings: Any) -> tuple[AsyncDuramen, AsyncProcedures]:
     handle = await open(embedder="none", **settings)
     return handle, handle.memory.procedures
 
 
-async def reopened(open: Opener, handle: AsyncHoldfast) -> tuple[AsyncHoldfast, AsyncProcedures]:
+async def reopened(open: Opener, handle: AsyncDuramen) -> tuple[AsyncDuramen, AsyncProcedures]:
     """As another process would see it; the in-memory store has only one."""
     if open._address == "memory:":
         return handle, handle.memory.procedures
@@ -137,7 +137,7 @@ class TestProcedures:
         for unknown in (procedures.worked("nothing"), procedures.failed("deploy", version=3)):
             with pytest.raises(errors.UnknownProcedure) as missing:
                 await unknown
-            assert "hf.memory.procedures.list()" in missing.value.hint
+            assert "dm.memory.procedures.list()" in missing.value.hint
 
     @pytest.mark.promise("P3")
     @both_faces
@@ -147,7 +147,7 @@ class TestProcedures:
         await procedures.save("restart one", ["stop the server", "start the server on one"])
         await procedures.save("restart two", ["stop the server", "start the server on two"])
 
-        async def order(handle: AsyncHoldfast) -> list[str | None]:
+        async def order(handle: AsyncDuramen) -> list[str | None]:
             found = await handle.memory.recall("How do I restart the server?", kinds="procedure")
             return [hit.memory.key for hit in found]
 
@@ -322,23 +322,23 @@ class TestOnAFile:
 
 @pytest.mark.promise("P3")
 def test_a_damaged_landmark_costs_no_outcome(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
+    with duramen.open(tmp_path / "agent.db", embedder="none") as dm:
         for name in ("deploy", "other"):
-            hf.memory.procedures.save(name, BUILD)
-            hf.memory.procedures.worked(name)
-        hf.memory.procedures.failed("deploy")
+            dm.memory.procedures.save(name, BUILD)
+            dm.memory.procedures.worked(name)
+        dm.memory.procedures.failed("deploy")
     with apsw.Connection(str(tmp_path / "agent.db")) as connection:
-        connection.execute("UPDATE holdfast_landmarks SET position = 1 WHERE name = 'tally'")
-    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
-        counted = [(one.name, one.successes, one.failures) for one in hf.memory.procedures.list()]
+        connection.execute("UPDATE duramen_landmarks SET position = 1 WHERE name = 'tally'")
+    with duramen.open(tmp_path / "agent.db", embedder="none") as dm:
+        counted = [(one.name, one.successes, one.failures) for one in dm.memory.procedures.list()]
         assert counted == [("deploy", 1, 1), ("other", 1, 0)]
-        assert hf.memory.procedures.worked("deploy").successes == 2
+        assert dm.memory.procedures.worked("deploy").successes == 2
 
 
 @pytest.mark.promise("P2", "P3")
 def test_both_faces_give_the_same(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
-        procedures = hf.memory.procedures
+    with duramen.open(any_address, embedder="none") as dm:
+        procedures = dm.memory.procedures
         first = procedures.save("deploy", BUILD)
         assert [procedures.worked("deploy").rate, procedures.failed("deploy", reason="no").rate] == [1.0, 0.5]
         assert procedures.save("deploy", BUILD[:1]).version == 2

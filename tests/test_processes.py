@@ -19,8 +19,8 @@ import pytest
 from programs.children import Child, Gate, Nursery, until
 from programs.ledger import Ledger, verified
 
-import holdfast
-from holdfast.errors import HoldfastError, StoreBusy, StoreClosed
+import duramen
+from duramen.errors import DuramenError, StoreBusy, StoreClosed
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -34,7 +34,7 @@ def fresh_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def address(fresh_address: str) -> str:
     """An empty store."""
-    holdfast.open(fresh_address).close()
+    duramen.open(fresh_address).close()
     return fresh_address
 
 
@@ -69,7 +69,7 @@ def test_writers_in_several_processes_make_one_order(address: str, nursery: Nurs
     ledger = Ledger(address)
     ledger.audit([child.said for child in children], unsure=0)
     assert ledger.acknowledged == 480
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         events = list(store.session("a").events())
         assert [event.position for event in events] == list(range(1, ledger.events + 1))
         assert store.session("a").verify().ok
@@ -85,7 +85,7 @@ def test_a_key_used_by_several_processes_at_once_is_stored_once(address: str, nu
         answers.setdefault(key, set()).add(json.dumps(answer))
     assert sorted(answers) == sorted(keys)
     assert {len(given) for given in answers.values()} == {1}, "the same key was answered in two ways"
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         stored = [event.key for event in store.session("a").events()]
     assert sorted(stored) == sorted(keys)
 
@@ -106,7 +106,7 @@ def test_one_process_wins_each_position(address: str, nursery: Nursery, gate: Ga
 def test_what_another_handle_did_in_between_is_seen(address: str, how: str) -> None:
     """The handle remembers where sessions stand. A third session is written last, so that it may think it is up
     to date."""
-    with holdfast.open(address) as one, holdfast.open(address) as two:
+    with duramen.open(address) as one, duramen.open(address) as two:
         for name in ("a", "b", "b", "elsewhere"):
             one.session(name).append("note", subject="alice" if name == "elsewhere" else None)
         two.session("a").append("note")
@@ -123,7 +123,7 @@ def test_what_another_handle_did_in_between_is_seen(address: str, how: str) -> N
         else:
             event = one.session("b").append("note", subject="alice")
         assert event.position == (4 if how == "about someone erased" else 3)
-    with holdfast.open(address) as fresh:
+    with duramen.open(address) as fresh:
         assert fresh.verify().ok, fresh.verify().problems
 
 
@@ -131,17 +131,17 @@ def test_what_another_handle_did_in_between_is_seen(address: str, how: str) -> N
 @pytest.mark.parametrize("through", ["handles of its own", "the same handle"])
 def test_reading_during_erasures_finds_no_damage(address: str, through: str) -> None:
     strange: list[BaseException] = []
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         for number in range(60):
             store.session("a").append("note", "text " * (5000 if number % 3 else 1), subject=f"person {number}")
         ending = threading.Event()
 
         def read() -> None:
             while not ending.is_set():
-                with nullcontext(store) if through == "the same handle" else holdfast.open(address) as reader:
+                with nullcontext(store) if through == "the same handle" else duramen.open(address) as reader:
                     try:
                         list(reader.session("a").events())
-                    except HoldfastError as error:
+                    except DuramenError as error:
                         strange.append(error)
 
         thread = threading.Thread(target=read)
@@ -158,23 +158,23 @@ def test_sessions_in_opposite_orders_do_not_deadlock(postgres_url: str, nursery:
     names = [f"s{index}" for index in range(5)]
     orders = [names, names[::-1], names[2:] + names[:2]]
     given = {"address": postgres_url, "gate": gate.path, "orders": orders, "rounds": 15}
-    with holdfast.open(postgres_url) as store:
+    with duramen.open(postgres_url) as store:
         for name in names:
             store.session(name).append("begun")
     children = [nursery.start("roles:write_in_turns", **given) for _ in range(3)]
     gate.open()
     for child in children:
         child.finish()
-    with holdfast.open(postgres_url) as store:
+    with duramen.open(postgres_url) as store:
         assert [store.session(name).head().position for name in names] == [1 + 3 * 3 * 15] * 5
     assert _deadlocks(postgres_url) == 0
 
 
 @pytest.mark.promise("B2")
 def test_erasing_does_not_deadlock_with_appends(postgres_url: str) -> None:
-    with holdfast.open(postgres_url) as store, holdfast.open(postgres_url) as other:
+    with duramen.open(postgres_url) as store, duramen.open(postgres_url) as other:
 
-        def write(handle: holdfast.Holdfast, names: list[str]) -> None:
+        def write(handle: duramen.Duramen, names: list[str]) -> None:
             for number in range(40):
                 handle.session(names[number % len(names)]).append("note", number, subject="alice")
 
@@ -189,10 +189,10 @@ def test_erasing_does_not_deadlock_with_appends(postgres_url: str) -> None:
 
 @pytest.mark.promise("B2", "J12")
 def test_blobs_in_opposite_orders_do_not_deadlock(postgres_url: str) -> None:
-    with holdfast.open(postgres_url) as store, holdfast.open(postgres_url) as other:
+    with duramen.open(postgres_url) as store, duramen.open(postgres_url) as other:
         together = threading.Barrier(2)
 
-        def write(handle: holdfast.Holdfast, name: str, step: int) -> None:
+        def write(handle: duramen.Duramen, name: str, step: int) -> None:
             for number in range(30):
                 parts = [f"{number} {part} ".ljust(20_000, "x") for part in range(4)]
                 together.wait()
@@ -224,7 +224,7 @@ def _deadlocks(url: str) -> int:
 @pytest.mark.promise("B2")
 def test_a_hundred_sessions_share_a_bounded_pool(postgres_url: str) -> None:
     counted: list[int] = []
-    with holdfast.open(postgres_url, pool_size=5) as store, psycopg.connect(postgres_url, autocommit=True) as watching:
+    with duramen.open(postgres_url, pool_size=5) as store, psycopg.connect(postgres_url, autocommit=True) as watching:
 
         def work(index: int) -> None:
             session = store.session(f"s{index}")
@@ -236,7 +236,7 @@ def test_a_hundred_sessions_share_a_bounded_pool(postgres_url: str) -> None:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = %s"
+            query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'duramen' AND datname = %s"
             counted += watching.execute(query, (watching.info.dbname,)).fetchone() or ()
         assert [row.head for row in store.sessions()] == [5] * 100
     assert 1 < max(counted) <= 5 + 1
@@ -245,7 +245,7 @@ def test_a_hundred_sessions_share_a_bounded_pool(postgres_url: str) -> None:
 @pytest.mark.promise("J5")
 def test_writers_of_one_file_take_fair_turns(tmp_path: Path, nursery: Nursery, gate: Gate) -> None:
     given = {"address": str(tmp_path / "agent.db"), "gate": gate.path, "seconds": 2.0}
-    holdfast.open(given["address"]).close()
+    duramen.open(given["address"]).close()
     children = [nursery.start("roles:write_for", **given) for _ in range(4)]
     for child in children:
         child.hear(1)
@@ -278,7 +278,7 @@ def test_a_client_that_leaves_and_comes_back_sees_all_it_missed_once(address: st
 
 @pytest.mark.promise("J15")
 def test_following_is_not_ended_by_what_happens_elsewhere(address: str) -> None:
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         seen: list[Any] = []
         ended = threading.Event()
 
@@ -341,14 +341,14 @@ def test_a_handle_closed_before_the_fork_does_not_stand_in_the_childs_way(addres
 @pytest.mark.promise("J2", "J5")
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["continued", "killed"])
 def test_a_stopped_writer_is_reported_and_gone_when_it_is(address: str, nursery: Nursery, then: int) -> None:
-    with holdfast.open(address, timeout=1.0) as store:
+    with duramen.open(address, timeout=1.0) as store:
         store.session("b").append("note", 1)
         holder = nursery.start("roles:hold", address=address, session="a")
         holder.hear(1)
         with pytest.raises(StoreBusy):
             store.session("a").append("note", "too early")
         assert [event.data for event in store.session("b").events()] == [1]  # readers are not held up
-        with holdfast.open(address, readonly=True) as other:
+        with duramen.open(address, readonly=True) as other:
             assert other.session("b").head().position == 1
         holder.signal(then)
         holder.wait()
@@ -361,7 +361,7 @@ def test_a_stopped_writer_is_reported_and_gone_when_it_is(address: str, nursery:
 
 @pytest.mark.promise("J2")
 def test_a_handle_can_be_closed_while_another_process_holds_the_lock(address: str, nursery: Nursery) -> None:
-    store = holdfast.open(address, timeout=1.0)
+    store = duramen.open(address, timeout=1.0)
     store.session("b").append("note", 1)
     holder = nursery.start("roles:hold", address=address, session="a")
     holder.hear(1)
@@ -408,7 +408,7 @@ def _block(address: str, nursery: Nursery) -> _Blocker:
         holder.hear(1)
         return _Blocker(holder, None)
     connection = psycopg.connect(address)
-    connection.execute("SELECT 1 FROM holdfast.sessions WHERE session = 'a' FOR UPDATE")
+    connection.execute("SELECT 1 FROM duramen.sessions WHERE session = 'a' FOR UPDATE")
     return _Blocker(None, connection)
 
 
@@ -423,7 +423,7 @@ def test_an_interrupted_thread_leaves_the_handle_and_its_neighbours_whole(
 ) -> None:
     child = nursery.start("roles:be_interrupted", address=address, by=by, rounds=150, threads=threads)
     said = child.finish()
-    with holdfast.open(address, timeout=5) as store:
+    with duramen.open(address, timeout=5) as store:
         events = list(store.session("a").events())
         stored = {(event.data["writer"], event.data["n"]) for event in events if event.data["part"] == 0}
         told = {(writer, number) for _, writer, number, *_ in map(json.loads, said)}
@@ -459,7 +459,7 @@ def test_an_interrupted_waiter_does_not_keep_the_lock(tmp_path: Path, nursery: N
     waiter.signal(signal.SIGINT)
     assert waiter.hear(3)[2] == "interrupted"
     holder.kill()
-    with holdfast.open(address, timeout=5) as store:
+    with duramen.open(address, timeout=5) as store:
         store.session("a").append("note", "the waiter lives, but no longer wants the lock")
     idle.open()
     waiter.finish()
@@ -474,7 +474,7 @@ def test_a_cancelled_append_does_not_disturb_its_neighbours(address: str) -> Non
 
     async def whole() -> tuple[set[str], set[str]]:
         asked, told = set(), set()
-        async with await holdfast.aopen(address) as store:
+        async with await duramen.aopen(address) as store:
 
             async def write(name: str) -> None:
                 session = store.session(f"s{len(name) % 3}")
@@ -495,7 +495,7 @@ def test_a_cancelled_append_does_not_disturb_its_neighbours(address: str) -> Non
         return asked, told
 
     asked, told = asyncio.run(asyncio.wait_for(whole(), 60))
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         stored = [event.data for row in list(store.sessions()) for event in store.session(row.session).events()]
     assert told <= set(stored) <= asked
     assert len(stored) == len(set(stored))
@@ -505,7 +505,7 @@ def test_a_cancelled_append_does_not_disturb_its_neighbours(address: str) -> Non
 @pytest.mark.promise("J2")
 def test_closing_during_appends_on_a_loop_settles_each_of_them(address: str) -> None:
     async def once(number: int) -> tuple[list[Any], float]:
-        store = await holdfast.aopen(address)
+        store = await duramen.aopen(address)
         await store.session("a").append("note", [number, -1])
         begun = time.monotonic()
         appends = [store.session("a").append("note", [number, index]) for index in range(5)]
@@ -517,7 +517,7 @@ def test_closing_during_appends_on_a_loop_settles_each_of_them(address: str) -> 
         outcomes, seconds = asyncio.run(once(number))
         assert seconds < 10, "closing waited for a thread that had nothing to do"
         told = [outcome.data for outcome in outcomes if not isinstance(outcome, StoreClosed)]
-        with holdfast.open(address) as store:
+        with duramen.open(address) as store:
             stored = [event.data for event in store.session("a").events() if event.data[0] == number]
         assert stored == [[number, -1], *told]
 
@@ -526,7 +526,7 @@ def test_closing_during_appends_on_a_loop_settles_each_of_them(address: str) -> 
 def test_closing_during_appends_of_threads_settles_each_of_them(address: str) -> None:
     told: list[Any] = []
     strange: list[BaseException] = []
-    store = holdfast.open(address)
+    store = duramen.open(address)
 
     def write(index: int) -> None:
         try:
@@ -556,7 +556,7 @@ def test_closing_during_appends_of_threads_settles_each_of_them(address: str) ->
         thread.join(30)
         assert not thread.is_alive()
     assert strange == []
-    with holdfast.open(address) as again:
+    with duramen.open(address) as again:
         stored = [event.data for event in again.session("a").events()]
     assert sorted(stored) == sorted(told)
 
@@ -576,7 +576,7 @@ class LeavingLoop(asyncio.SelectorEventLoop):
 @pytest.mark.parametrize("when", ["before it was written", "before it was told", "while following"])
 def test_a_loop_that_ends_in_the_middle_does_not_hold_up_another(address: str, when: str) -> None:
     first = LeavingLoop()
-    store = first.run_until_complete(holdfast.aopen(address))
+    store = first.run_until_complete(duramen.aopen(address))
     if when == "while following":
         first.run_until_complete(store.session("a").append("note", 0))
         following = store.session("a").follow()

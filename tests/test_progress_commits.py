@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.context.commits import commit, initialise
-from holdfast.context.progress import Progress
-from holdfast.context.progressfile import create_file, parse, read_file, render
-from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.files import git as git_commands
-from holdfast.files.git import scrubbed
+from duramen.context.commits import commit, initialise
+from duramen.context.progress import Progress
+from duramen.context.progressfile import create_file, parse, read_file, render
+from duramen.errors import DuramenError, InvalidInput
+from duramen.files import git as git_commands
+from duramen.files.git import scrubbed
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 STARTED = Progress("Ship the invoice export", (), None, "Read the API docs")
@@ -103,7 +103,7 @@ def test_a_version_that_was_staged_gives_way(path: Path, repository: Path) -> No
 def test_identity(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = ("log", "-1", "--format=%an <%ae> %cn <%ce>")
     commit(path, "By nobody")
-    ours = "holdfast <holdfast@localhost>"
+    ours = "duramen <duramen@localhost>"
     assert git(repository, *shown) == f"{ours} {ours}"
     path.write_text("2")
     commit(path, "By an agent", author="Agent 7 <agent@example.org>")
@@ -154,7 +154,7 @@ def test_a_repository_is_made_only_if_asked(tmp_path: Path) -> None:
 
 def test_a_hook_that_refuses_is_heard_and_leaves_no_trace(path: Path, repository: Path) -> None:
     hook(repository, "pre-commit", "echo 'lint: line 3 is too long'; exit 1")
-    with pytest.raises(HoldfastError, match="lint: line 3 is too long") as failure:
+    with pytest.raises(DuramenError, match="lint: line 3 is too long") as failure:
         commit(path, "x")
     assert failure.value.hint
     assert path.read_text() == render(STARTED)
@@ -178,7 +178,7 @@ def test_a_hook_that_leaves_a_process_behind_is_not_waited_for(
 def test_a_hook_that_hangs_is_ended(path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook(repository, "pre-commit", "sleep 60")
     monkeypatch.setattr(git_commands, "TIMEOUT", 0.3)
-    with pytest.raises(HoldfastError, match=r"longer than 0\.3 s") as failure:
+    with pytest.raises(DuramenError, match=r"longer than 0\.3 s") as failure:
         commit(path, "x")
     assert failure.value.hint
     assert not (repository / ".git" / "index.lock").exists()
@@ -189,7 +189,7 @@ def test_a_lock_is_waited_for(path: Path, repository: Path, monkeypatch: pytest.
     lock = repository / ".git" / "index.lock"
     lock.touch()
     monkeypatch.setattr(git_commands, "PAUSES", (0.01, 0.01))
-    with pytest.raises(HoldfastError, match=r"index\.lock") as failure:
+    with pytest.raises(DuramenError, match=r"index\.lock") as failure:
         commit(path, "x")
     assert "another git process" in failure.value.hint
     monkeypatch.setattr(git_commands, "PAUSES", (0.05,) * 100)
@@ -205,7 +205,7 @@ def test_signing_is_respected(path: Path, repository: Path) -> None:
     program.chmod(0o755)
     git(repository, "config", "commit.gpgsign", "true")
     git(repository, "config", "gpg.program", str(program))
-    with pytest.raises(HoldfastError, match="failed to sign") as failure:
+    with pytest.raises(DuramenError, match="failed to sign") as failure:
         commit(path, "x")
     assert "commit.gpgsign" in failure.value.hint
     program.write_text("#!/bin/sh\ncat >/dev/null\necho '[GNUPG:] SIG_CREATED ' >&2\necho SIGNED\n")
@@ -225,14 +225,14 @@ def test_a_merge_that_is_not_finished(path: Path, repository: Path) -> None:
     assert commit(path, "x")
     (repository / ".git" / "MERGE_HEAD").write_text(git(repository, "rev-parse", "HEAD") + "\n")
     path.write_text("2")
-    with pytest.raises(HoldfastError, match="during a merge") as failure:
+    with pytest.raises(DuramenError, match="during a merge") as failure:
         commit(path, "x")
     assert "merge" in failure.value.hint
 
 
 def test_without_git(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(path.parent))
-    with pytest.raises(HoldfastError, match="git cannot be started") as failure:
+    with pytest.raises(DuramenError, match="git cannot be started") as failure:
         commit(path, "x")
     assert "PATH" in failure.value.hint
 
@@ -254,7 +254,7 @@ def test_inside_a_hook_of_another_repository(path: Path, repository: Path, tmp_p
     outer = tmp_path / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
-    script = f"from holdfast.context.commits import commit; assert commit({str(path)!r}, 'Inner')"
+    script = f"from duramen.context.commits import commit; assert commit({str(path)!r}, 'Inner')"
     hook(outer, "pre-commit", f'{sys.executable} -c "{script}"')
     (outer / "a").write_text("1")
     git(outer, "add", "a")
@@ -310,8 +310,8 @@ def test_a_commit_that_a_kill_prevented_is_made_up_for(tmp_path: Path) -> None:
 RACER = """
 import sys, time
 from pathlib import Path
-from holdfast.context.commits import initialise
-from holdfast.context.progress import Progress
+from duramen.context.commits import initialise
+from duramen.context.progress import Progress
 path, name = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from programs.faroff import Open
 
-import holdfast
-from holdfast.context.progressfile import parse
-from holdfast.errors import HoldfastError
-from holdfast.testing.crash import VARIABLE
+import duramen
+from duramen.context.progressfile import parse
+from duramen.errors import DuramenError
+from duramen.testing.crash import VARIABLE
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 TOKEN = "ghp_" + "a" * 30
@@ -115,7 +115,7 @@ def test_what_git_refuses_is_journaled_all_the_same(open_one: Open, path: Path) 
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
     hook.chmod(0o755)
     for step in ("one", "two"):
-        with pytest.raises(HoldfastError, match="not today"):
+        with pytest.raises(DuramenError, match="not today"):
             kept.complete(step)
     assert open_one().session("s").progress.completed == ("one", "two")
     assert parse(path.read_text()).progress.completed == ("one", "two")
@@ -127,12 +127,12 @@ def test_what_git_refuses_is_journaled_all_the_same(open_one: Open, path: Path) 
 
 PROGRAM = """
 import sys
-import holdfast
-from holdfast.testing.crash import arm_from_environment
+import duramen
+from duramen.testing.crash import arm_from_environment
 address, path, step = sys.argv[1:]
 arm_from_environment()
-with holdfast.open(address) as hf:
-    kept = hf.session("s").progress.keep_in(path, git=True)
+with duramen.open(address) as dm:
+    kept = dm.session("s").progress.keep_in(path, git=True)
     print(len(kept.completed))                                  # each run reads it first,
     kept.begin("Ship it", next_action="work")
     kept.complete(step, next_action="more work")                # acts, updates, commits
@@ -156,9 +156,9 @@ def test_the_first_run_initialises_and_later_ones_go_on(path: Path, tmp_path: Pa
         ran = run(address, path, f"step {number}")
         assert (ran.returncode, ran.stdout.strip()) == (0, str(number)), ran.stderr
     assert subjects(path) == ["Begin", "Begin: Ship it", *(f"Complete: step {number}" for number in range(3))]
-    with holdfast.open(address) as hf:
-        assert hf.session("s").progress.completed == ("step 0", "step 1", "step 2")
-        assert len(list(hf.session("s").events(types="progress.changed"))) == 4
+    with duramen.open(address) as dm:
+        assert dm.session("s").progress.completed == ("step 0", "step 1", "step 2")
+        assert len(list(dm.session("s").events(types="progress.changed"))) == 4
 
 
 @pytest.mark.promise("H2", "J4")
@@ -175,6 +175,6 @@ def test_wherever_the_first_run_is_killed_the_next_goes_on(path: Path, tmp_path:
     assert made[0] == "Begin"
     assert len(made) == len(set(made)), "each once"
     assert made[-1] == ("Complete: step" if visit < 5 else made[-1])
-    with holdfast.open(address) as hf:
-        events = list(hf.session("s").events(types="progress.changed"))
+    with duramen.open(address) as dm:
+        events = list(dm.session("s").events(types="progress.changed"))
         assert [event.actor for event in events] == ["agent", "agent"]

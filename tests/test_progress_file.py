@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.context import progressfile
-from holdfast.context.progress import Progress, apply, changes
-from holdfast.context.progressfile import MAX_BYTES, create_file, parse, read_file, render, write_file
-from holdfast.errors import HoldfastError, InvalidInput
+from duramen.context import progressfile
+from duramen.context.progress import Progress, apply, changes
+from duramen.context.progressfile import MAX_BYTES, create_file, parse, read_file, render, write_file
+from duramen.errors import DuramenError, InvalidInput
 
 STARTED = Progress("Ship the invoice export", ("Read the API docs",), None, "Write the client", "- Repository: billing")
 
@@ -459,7 +459,7 @@ def test_the_owner_stays_where_that_is_allowed(tmp_path: Path, monkeypatch: pyte
 
 KILLED = """
 import os, signal, sys
-from holdfast.context import progressfile
+from duramen.context import progressfile
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(os, sys.argv[1], die)
@@ -471,7 +471,7 @@ progressfile.write_file(sys.argv[2], "new")
 def test_a_kill_leaves_the_old_file_and_nothing_for_long(tmp_path: Path, where: str) -> None:
     path = tmp_path / "PROGRESS [1].md"
     path.write_text("old")
-    other = tmp_path / ".other.md.00000000.holdfast-part"
+    other = tmp_path / ".other.md.00000000.duramen-part"
     other.touch()
     assert subprocess.run([sys.executable, "-c", KILLED, where, path]).returncode == -9
     assert path.read_text() == "old"
@@ -551,7 +551,7 @@ def test_a_failed_write_leaves_the_old_file_and_says_why(tmp_path: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(HoldfastError, match=r"cannot write .*PROGRESS\.md: No space left") as failure:
+    with pytest.raises(DuramenError, match=r"cannot write .*PROGRESS\.md: No space left") as failure:
         write_file(path, "new")
     assert failure.value.hint
     assert path.read_text() == "old"

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from programs.faroff import Killed, Open
 
-import holdfast
-from holdfast import Holdfast, Progress
-from holdfast.context import progresslog
-from holdfast.context.progressfile import parse, render, write_file
-from holdfast.crashpoints import listen
-from holdfast.errors import InvalidInput
+import duramen
+from duramen import Duramen, Progress
+from duramen.context import progresslog
+from duramen.context.progressfile import parse, render, write_file
+from duramen.crashpoints import listen
+from duramen.errors import InvalidInput
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +40,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "project" / "PROGRESS.md"
 
 
-def changed_by(hf: Holdfast, session: str = "s") -> list[str | None]:
+def changed_by(dm: Duramen, session: str = "s") -> list[str | None]:
     """Who changed the progress, in order."""
-    return [event.actor for event in hf.session(session).events(types="progress.changed")]
+    return [event.actor for event in dm.session(session).events(types="progress.changed")]
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -102,8 +102,8 @@ def test_the_file_is_written_in_its_layout_with_each_change(open_one: Open, path
 
 def test_the_asynchronous_face_keeps_a_file_too(any_address: str, path: Path) -> None:
     async def main() -> None:
-        async with await holdfast.aopen(any_address) as hf:
-            kept = await hf.session("s").progress.keep_in(path)
+        async with await duramen.aopen(any_address) as dm:
+            kept = await dm.session("s").progress.keep_in(path)
             await kept.begin("g", next_action="n")
             await asyncio.gather(*(kept.complete(f"step {number}") for number in range(4)))
             edit(path, "## Next Action\nn", "## Next Action\nm")
@@ -128,9 +128,9 @@ def test_another_change_than_through_the_file_is_written_next_time(open_one: Ope
 
 
 def test_a_path_means_the_same_file_wherever_the_process_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with holdfast.open("memory:") as hf:
+    with duramen.open("memory:") as dm:
         monkeypatch.chdir(path.parent)
-        kept = hf.session("s").progress.keep_in("PROGRESS.md")
+        kept = dm.session("s").progress.keep_in("PROGRESS.md")
         monkeypatch.chdir(path.parent.parent)
         kept.begin("g", next_action="n")
         assert "g" in path.read_text()
@@ -275,8 +275,8 @@ def test_a_text_of_ours_from_elsewhere_sets_nothing_back(open_one: Open, path: P
 
 
 def test_an_earlier_text_that_git_put_back_is_no_edit(path: Path) -> None:
-    with holdfast.open("memory:") as hf:
-        kept = hf.session("s").progress.keep_in(path, git=True)
+    with duramen.open("memory:") as dm:
+        kept = dm.session("s").progress.keep_in(path, git=True)
         kept.begin("g", next_action="x")
         kept.complete("x", next_action="y")
         subprocess.run(["git", "-C", str(path.parent), "reset", "-q", "--hard", "HEAD~1"], check=True)
@@ -297,8 +297,8 @@ def test_a_removal_between_two_sessions_is_seen(open_one: Open, path: Path) -> N
 
 
 def test_the_last_step_can_be_taken_back(path: Path) -> None:
-    with holdfast.open("memory:") as hf:
-        kept = hf.session("s").progress.keep_in(path)
+    with duramen.open("memory:") as dm:
+        kept = dm.session("s").progress.keep_in(path)
         kept.begin("g", next_action="x")
         kept.complete("one")
         kept.complete("two")

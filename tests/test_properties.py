@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-import holdfast
-from holdfast import Draft, Event, Holdfast, Lease
-from holdfast.aio import AsyncHoldfast
-from holdfast.errors import LeaseLost, PositionConflict, SessionExists, UnknownSession
-from holdfast.opening import open_journal, open_store
-from holdfast.ports import Store
-from holdfast.runtime import Blocking, drive
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Draft, Duramen, Event, Lease
+from duramen.aio import AsyncDuramen
+from duramen.errors import LeaseLost, PositionConflict, SessionExists, UnknownSession
+from duramen.opening import open_journal, open_store
+from duramen.ports import Store
+from duramen.runtime import Blocking, drive
+from duramen.testing.clock import FakeClock
 
 KEY = bytes(range(32))
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -87,7 +87,7 @@ class Journals(RuleBasedStateMachine):
         workspace = uuid.uuid4().hex
         chosen: Any = {"workspace": workspace, "clock": self.clock, "blob_above": blob_above}
         journals = [open_journal(store, {**chosen, "key": KEY} if sealed else chosen) for store in self.stores]
-        self.handles = [Holdfast(AsyncHoldfast(journal, Blocking())) for journal in journals]
+        self.handles = [Duramen(AsyncDuramen(journal, Blocking())) for journal in journals]
 
     def fence_is_good(self, session: str, fence: int) -> bool:
         held = self.leases.get(session)
@@ -292,8 +292,8 @@ def test_the_postgres_store_behaves_as_the_model(opened: Any, postgres_url: str)
 
 @pytest.mark.promise("G3")
 def test_an_erasure_leaves_a_sound_journal_however_small_the_blobs() -> None:
-    with holdfast.open("memory:", blob_above=8) as hf:
-        hf.session("a").append("note", "longer than eight bytes", subject="ada")
-        assert hf.erase("ada").payloads == 1
-        assert [event.type for event in hf.session("a").events()] == ["note", "subject.erased"]
-        assert hf.verify().ok
+    with duramen.open("memory:", blob_above=8) as dm:
+        dm.session("a").append("note", "longer than eight bytes", subject="ada")
+        assert dm.erase("ada").payloads == 1
+        assert [event.type for event in dm.session("a").events()] == ["note", "subject.erased"]
+        assert dm.verify().ok

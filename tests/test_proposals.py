@@ -8,58 +8,58 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import KindPolicy
-from holdfast.errors import InvalidInput, ProposalDecided, UnknownMemory, UnknownProposal
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import KindPolicy
+from duramen.errors import InvalidInput, ProposalDecided, UnknownMemory, UnknownProposal
+from duramen.testing.clock import FakeClock
 
 DAY = 86_400
 
 
-def turn(hf: holdfast.Holdfast, said: str, subject: str | None = "ada", session: str = "s") -> Any:
-    return hf.session(session).turn(said, model=lambda context: "I see.", subject=subject)
+def turn(dm: duramen.Duramen, said: str, subject: str | None = "ada", session: str = "s") -> Any:
+    return dm.session(session).turn(said, model=lambda context: "I see.", subject=subject)
 
 
-def contents(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
-    return [one.content for one in hf.memory.list(**whose)]
+def contents(dm: duramen.Duramen, **whose: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**whose)]
 
 
 @pytest.mark.promise("K4")
-def test_what_people_say_of_themselves_waits_until_they_accept_it(hf: holdfast.Holdfast) -> None:
-    (proposal,) = turn(hf, "I prefer tea. Thanks!").proposed
+def test_what_people_say_of_themselves_waits_until_they_accept_it(dm: duramen.Duramen) -> None:
+    (proposal,) = turn(dm, "I prefer tea. Thanks!").proposed
     assert (proposal.kind, proposal.state, proposal.source) == ("preference", "pending", "s#1")
     assert (proposal.evidence, proposal.confidence) == ("I prefer tea.", 0.8)
-    assert contents(hf, everyone=True) == []
-    recalled = hf.session("later").recall("What does she drink?", subject="ada")
+    assert contents(dm, everyone=True) == []
+    recalled = dm.session("later").recall("What does she drink?", subject="ada")
     assert [one.id for one in recalled.pending] == [proposal.id]
     assert 'saved="no"' in recalled.text
     assert "The user prefers tea" in recalled.text
-    accepted = hf.memory.proposals.accept(proposal.id, actor="ada")
+    accepted = dm.memory.proposals.accept(proposal.id, actor="ada")
     assert (accepted.state, accepted.decided_by, accepted.content) == ("accepted", "ada", "The user prefers tea")
-    (memory,) = hf.memory.list(subject="ada")
+    (memory,) = dm.memory.list(subject="ada")
     assert (memory.id, memory.kind, memory.confidence) == (accepted.memory, "preference", 1.0)
-    after = hf.session("later").recall("What does she drink? tea?", subject="ada")
+    after = dm.session("later").recall("What does she drink? tea?", subject="ada")
     assert after.pending == ()
     assert [hit.memory.id for hit in after.knowledge] == [memory.id]
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("K4")
-def test_a_proposal_is_accepted_with_other_words(hf: holdfast.Holdfast) -> None:
-    (proposal,) = turn(hf, "I live in Turin.").proposed
-    accepted = hf.memory.proposals.accept(proposal.id, content="Ada lives in Turin, Italy", title="Home")
+def test_a_proposal_is_accepted_with_other_words(dm: duramen.Duramen) -> None:
+    (proposal,) = turn(dm, "I live in Turin.").proposed
+    accepted = dm.memory.proposals.accept(proposal.id, content="Ada lives in Turin, Italy", title="Home")
     assert accepted.content == "Ada lives in Turin, Italy"
-    (memory,) = hf.memory.list(subject="ada")
+    (memory,) = dm.memory.list(subject="ada")
     assert (memory.content, memory.title, memory.key) == ("Ada lives in Turin, Italy", "Home", "home")
 
 
 @pytest.mark.promise("K4")
-def test_deciding_twice_is_an_error(hf: holdfast.Holdfast) -> None:
-    (first,) = turn(hf, "I prefer tea.").proposed
-    (second,) = turn(hf, "I hate coffee.").proposed
-    hf.memory.proposals.accept(first.id, actor="ada")
-    hf.memory.proposals.dismiss(second.id, note="it was a joke")
-    for decide in (hf.memory.proposals.accept, hf.memory.proposals.dismiss):
+def test_deciding_twice_is_an_error(dm: duramen.Duramen) -> None:
+    (first,) = turn(dm, "I prefer tea.").proposed
+    (second,) = turn(dm, "I hate coffee.").proposed
+    dm.memory.proposals.accept(first.id, actor="ada")
+    dm.memory.proposals.dismiss(second.id, note="it was a joke")
+    for decide in (dm.memory.proposals.accept, dm.memory.proposals.dismiss):
         with pytest.raises(ProposalDecided) as caught:
             decide(first.id)
         assert (caught.value.state, caught.value.by) == ("accepted", "ada")
@@ -67,42 +67,42 @@ def test_deciding_twice_is_an_error(hf: holdfast.Holdfast) -> None:
             decide(second.id)
         with pytest.raises(UnknownProposal):
             decide("nothing")
-    assert len(contents(hf, everyone=True)) == 1
-    assert hf.memory.proposals.get(second.id).note == "it was a joke"
+    assert len(contents(dm, everyone=True)) == 1
+    assert dm.memory.proposals.get(second.id).note == "it was a joke"
 
 
 @pytest.mark.promise("K4")
-def test_what_was_dismissed_does_not_come_back(hf: holdfast.Holdfast) -> None:
-    (proposal,) = turn(hf, "I prefer tea.").proposed
-    hf.memory.proposals.dismiss(proposal.id)
+def test_what_was_dismissed_does_not_come_back(dm: duramen.Duramen) -> None:
+    (proposal,) = turn(dm, "I prefer tea.").proposed
+    dm.memory.proposals.dismiss(proposal.id)
     for said in ("I prefer tea.", "i prefer TEA!", "Please remember that I prefer tea"):
-        assert turn(hf, said, session="again").proposed == ()
-    again = hf.memory.proposals.make("The user prefers tea", subject="ada")
+        assert turn(dm, said, session="again").proposed == ()
+    again = dm.memory.proposals.make("The user prefers tea", subject="ada")
     assert again is not None
     assert (again.id, again.state) == (proposal.id, "dismissed")
-    assert list(hf.memory.proposals.list()) == []
-    assert [one.id for one in hf.memory.proposals.list("dismissed")] == [proposal.id]
-    assert len(turn(hf, "I prefer tea.", subject="bob").proposed) == 1, "another person may want it"
+    assert list(dm.memory.proposals.list()) == []
+    assert [one.id for one in dm.memory.proposals.list("dismissed")] == [proposal.id]
+    assert len(turn(dm, "I prefer tea.", subject="bob").proposed) == 1, "another person may want it"
 
 
 @pytest.mark.promise("K4")
-def test_nothing_is_proposed_twice_nor_what_is_known(hf: holdfast.Holdfast) -> None:
-    (first,) = turn(hf, "I prefer tea.").proposed
-    (second,) = turn(hf, "I prefer tea!").proposed
+def test_nothing_is_proposed_twice_nor_what_is_known(dm: duramen.Duramen) -> None:
+    (first,) = turn(dm, "I prefer tea.").proposed
+    (second,) = turn(dm, "I prefer tea!").proposed
     assert first.id == second.id
-    hf.memory.proposals.accept(first.id)
-    assert turn(hf, "I prefer tea.").proposed == ()
-    assert hf.memory.proposals.make("The user prefers tea", subject="ada") is None
-    (memory,) = hf.memory.list(subject="ada")
-    hf.memory.forget(memory.id)
-    (again,) = turn(hf, "I prefer tea.").proposed
+    dm.memory.proposals.accept(first.id)
+    assert turn(dm, "I prefer tea.").proposed == ()
+    assert dm.memory.proposals.make("The user prefers tea", subject="ada") is None
+    (memory,) = dm.memory.list(subject="ada")
+    dm.memory.forget(memory.id)
+    (again,) = turn(dm, "I prefer tea.").proposed
     assert again.state == "pending", "it was forgotten, not dismissed"
 
 
 @pytest.mark.promise("K4")
 def test_of_many_who_decide_at_once_one_does(any_address: str) -> None:
-    with holdfast.open(any_address, embedder="none") as hf:
-        (proposal,) = turn(hf, "I prefer tea.").proposed
+    with duramen.open(any_address, embedder="none") as dm:
+        (proposal,) = turn(dm, "I prefer tea.").proposed
         decided: list[str] = []
         refused: list[ProposalDecided] = []
         ready = threading.Barrier(8)
@@ -110,7 +110,7 @@ def test_of_many_who_decide_at_once_one_does(any_address: str) -> None:
         def decide(number: int) -> None:
             ready.wait()
             try:
-                act = hf.memory.proposals.accept if number % 2 else hf.memory.proposals.dismiss
+                act = dm.memory.proposals.accept if number % 2 else dm.memory.proposals.dismiss
                 decided.append(act(proposal.id, actor=str(number)).state)
             except ProposalDecided as error:
                 refused.append(error)
@@ -121,54 +121,54 @@ def test_of_many_who_decide_at_once_one_does(any_address: str) -> None:
         for thread in threads:
             thread.join()
         assert (len(decided), len(refused)) == (1, 7)
-        assert len(contents(hf, everyone=True)) == (decided == ["accepted"])
+        assert len(contents(dm, everyone=True)) == (decided == ["accepted"])
 
 
 @pytest.mark.promise("K7")
-def test_the_profile_stays_a_profile(hf: holdfast.Holdfast) -> None:
-    (name,) = turn(hf, "Call me Ada").proposed
+def test_the_profile_stays_a_profile(dm: duramen.Duramen) -> None:
+    (name,) = turn(dm, "Call me Ada").proposed
     assert (name.kind, name.key, name.content) == ("profile", "name", "Ada")
-    assert hf.memory.profile("ada") == {}
-    hf.memory.proposals.accept(name.id)
-    (zone,) = turn(hf, "My time zone is Europe/Rome").proposed
-    hf.memory.proposals.accept(zone.id, content="Europe/Rome")
-    assert hf.memory.profile("ada") == {"name": "Ada", "timezone": "Europe/Rome"}
-    assert contents(hf, everyone=True) == [], "no field becomes a memory by itself"
-    recalled = hf.session("later").recall("hello", subject="ada")
+    assert dm.memory.profile("ada") == {}
+    dm.memory.proposals.accept(name.id)
+    (zone,) = turn(dm, "My time zone is Europe/Rome").proposed
+    dm.memory.proposals.accept(zone.id, content="Europe/Rome")
+    assert dm.memory.profile("ada") == {"name": "Ada", "timezone": "Europe/Rome"}
+    assert contents(dm, everyone=True) == [], "no field becomes a memory by itself"
+    recalled = dm.session("later").recall("hello", subject="ada")
     assert recalled.profile == {"name": "Ada", "timezone": "Europe/Rome"}
     assert "- name: Ada" in recalled.text
-    assert hf.memory.profile("bob") == {}
-    assert hf.memory.profile() == {}
-    assert "Ada" not in hf.session("later").recall("hello", subject="bob").text
+    assert dm.memory.profile("bob") == {}
+    assert dm.memory.profile() == {}
+    assert "Ada" not in dm.session("later").recall("hello", subject="bob").text
 
 
 @pytest.mark.promise("K4", "F6")
-def test_the_persona_is_told_first_and_changes_only_when_accepted(hf: holdfast.Holdfast) -> None:
+def test_the_persona_is_told_first_and_changes_only_when_accepted(dm: duramen.Duramen) -> None:
     seen: list[str] = []
 
-    def answer(context: holdfast.Context) -> str:
+    def answer(context: duramen.Context) -> str:
         seen.append(context.system)
         return "Yes."
 
-    proposal = hf.memory.proposals.make("You are Harbour, calm and exact.", kind="soul", actor="assistant")
+    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="soul", actor="assistant")
     assert proposal is not None
-    hf.session("s").turn("Hello", model=answer, system="Be brief.")
-    hf.memory.proposals.accept(proposal.id, actor="ada")
-    assert hf.memory.soul() == "You are Harbour, calm and exact."
-    hf.session("s").turn("Hello again", model=answer, system="Be brief.")
+    dm.session("s").turn("Hello", model=answer, system="Be brief.")
+    dm.memory.proposals.accept(proposal.id, actor="ada")
+    assert dm.memory.soul() == "You are Harbour, calm and exact."
+    dm.session("s").turn("Hello again", model=answer, system="Be brief.")
     assert "Harbour" not in seen[0].split("<recalled>")[0]
     assert seen[1].startswith("You are Harbour, calm and exact.\n\nBe brief.")
-    assert contents(hf, everyone=True) == []
+    assert contents(dm, everyone=True) == []
 
 
 @pytest.mark.promise("K4")
-def test_a_model_proposes_and_does_not_save(hf: holdfast.Holdfast) -> None:
-    session = hf.session("s")
+def test_a_model_proposes_and_does_not_save(dm: duramen.Duramen) -> None:
+    session = dm.session("s")
     given = {"content": "Ada prefers the window", "kind": "preference"}
     assert "not saved until" in session.use_memory_tool("remember", dict(given), subject="ada")
-    assert contents(hf, everyone=True) == []
-    (proposal,) = hf.memory.proposals.list(subject="ada")
-    hf.memory.proposals.dismiss(proposal.id)
+    assert contents(dm, everyone=True) == []
+    (proposal,) = dm.memory.proposals.list(subject="ada")
+    dm.memory.proposals.dismiss(proposal.id)
     assert "did not want" in session.use_memory_tool("remember", dict(given), subject="ada")
     assert "Remembered" in session.use_memory_tool("remember", {"content": "The gate is B7"}, subject="ada")
 
@@ -177,17 +177,17 @@ def test_a_model_proposes_and_does_not_save(hf: holdfast.Holdfast) -> None:
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["plain", "sealed"])
 def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path, key=key, embedder="none") as hf:
-        turn(hf, "Call me Zanzibarella")
-        (name,) = hf.memory.proposals.list()
-        hf.memory.proposals.accept(name.id)
-        (pending,) = turn(hf, "I prefer quinquereme boats.").proposed
-        hf.erase("ada")
-        assert list(hf.memory.proposals.list()) == []
-        assert hf.memory.profile("ada") == {}
+    with duramen.open(path, key=key, embedder="none") as dm:
+        turn(dm, "Call me Zanzibarella")
+        (name,) = dm.memory.proposals.list()
+        dm.memory.proposals.accept(name.id)
+        (pending,) = turn(dm, "I prefer quinquereme boats.").proposed
+        dm.erase("ada")
+        assert list(dm.memory.proposals.list()) == []
+        assert dm.memory.profile("ada") == {}
         with pytest.raises(UnknownProposal):
-            hf.memory.proposals.get(pending.id)
-        assert hf.verify().ok
+            dm.memory.proposals.get(pending.id)
+        assert dm.verify().ok
     for file in tmp_path.iterdir():
         body = file.read_bytes()
         assert b"Zanzibarella" not in body
@@ -207,37 +207,37 @@ def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) 
     ],
 )
 def test_what_cannot_be_proposed_is_refused(given: dict[str, Any], why: str) -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
+    with duramen.open("memory:", embedder="none") as dm:
         with pytest.raises(InvalidInput, match=why):
-            hf.memory.proposals.make(given.pop("content"), **given)
-        assert list(hf.session("@proposals").events()) == []
+            dm.memory.proposals.make(given.pop("content"), **given)
+        assert list(dm.session("@proposals").events()) == []
 
 
 @pytest.mark.promise("K1")
 def test_verifying_makes_a_memory_fresh_again(any_address: str) -> None:
     clock = FakeClock()
-    with holdfast.open(any_address, embedder="none", clock=clock) as hf:
-        fact = hf.memory.remember("The gate code is 4711")
-        link = hf.memory.remember("The gate manual is at example.org/gate", kind="reference")
+    with duramen.open(any_address, embedder="none", clock=clock) as dm:
+        fact = dm.memory.remember("The gate code is 4711")
+        link = dm.memory.remember("The gate manual is at example.org/gate", kind="reference")
         clock.advance(31 * DAY)
-        notes = {hit.memory.id: hit.note for hit in hf.memory.recall("gate")}
+        notes = {hit.memory.id: hit.note for hit in dm.memory.recall("gate")}
         assert notes[fact.id] == "31 days old: check before use"
         assert notes[link.id].startswith("31 days old: must be reconfirmed")
-        text = hf.session("s").recall("gate").text
+        text = dm.session("s").recall("gate").text
         assert "(Not confirmed lately.) The gate manual" in text
-        hf.memory.verify(link.id, actor="ada")
-        verified = hf.memory.verify(fact.id, actor="ada")
+        dm.memory.verify(link.id, actor="ada")
+        verified = dm.memory.verify(fact.id, actor="ada")
         assert verified.id == fact.id
-        assert {hit.note for hit in hf.memory.recall("gate")} == {""}
-        assert "Not confirmed" not in hf.session("s").recall("gate").text
-        said, again = _of(hf, "4711")
+        assert {hit.note for hit in dm.memory.recall("gate")} == {""}
+        assert "Not confirmed" not in dm.session("s").recall("gate").text
+        said, again = _of(dm, "4711")
         assert (said.actor, again.actor, again.cause) == (None, "ada", f"@memory#{said.position}")
         with pytest.raises(UnknownMemory):
-            hf.memory.verify("nothing")
+            dm.memory.verify("nothing")
 
 
-def _of(hf: holdfast.Holdfast, word: str) -> list[Any]:
-    return [one for one in hf.session("@memory").events(types="memory.added") if word in one.data["content"]]
+def _of(dm: duramen.Duramen, word: str) -> list[Any]:
+    return [one for one in dm.session("@memory").events(types="memory.added") if word in one.data["content"]]
 
 
 @pytest.mark.promise("K1")
@@ -248,11 +248,11 @@ def test_policies_are_settings_of_the_workspace() -> None:
         "rumour": KindPolicy("check", 0.5),
         "reference": KindPolicy("none", None),
     }
-    with holdfast.open("memory:", embedder="none", clock=clock, policies=policies) as hf:
+    with duramen.open("memory:", embedder="none", clock=clock, policies=policies) as dm:
         for kind in ("fact", "rumour", "reference", "opinion"):
-            hf.memory.remember(f"tea is a {kind}", kind=kind)
+            dm.memory.remember(f"tea is a {kind}", kind=kind)
         clock.advance(2 * DAY)
-        assert {hit.memory.kind: hit.note for hit in hf.memory.recall("tea")} == {
+        assert {hit.memory.kind: hit.note for hit in dm.memory.recall("tea")} == {
             "fact": "2 days old: must be reconfirmed, do not state it as true",
             "rumour": "2 days old: check before use",
             "reference": "",
@@ -260,7 +260,7 @@ def test_policies_are_settings_of_the_workspace() -> None:
         }
     for bad in ({"fact": 30}, "fact", {3: KindPolicy()}):
         with pytest.raises(InvalidInput, match="policies"):
-            holdfast.open("memory:", policies=bad)  # type: ignore[arg-type]
+            duramen.open("memory:", policies=bad)  # type: ignore[arg-type]
     for wrong in (("often", 3), ("check", 0), ("check", True)):
         with pytest.raises(InvalidInput):
             KindPolicy(*wrong)  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from programs.modelserver import ModelServer, claude, gpt, says
 from programs.providers import check_anthropic, check_openai
 from programs.talking import Characters, take_turn
 
-import holdfast
-from holdfast import Context, Holdfast, Session
-from holdfast.errors import InvalidInput
+import duramen
+from duramen import Context, Duramen, Session
+from duramen.errors import InvalidInput
 
 PNG = base64.b64encode(b"\x89PNG" + bytes(9_000)).decode()
 THEIRS = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
@@ -26,8 +26,8 @@ MEMORY_IN = ["system", "user"]
 
 @pytest.fixture
 def session() -> Any:
-    with holdfast.open("memory:") as hf:
-        yield hf.session("s")
+    with duramen.open("memory:") as dm:
+        yield dm.session("s")
 
 
 def check(context: Context) -> None:
@@ -42,8 +42,8 @@ def check(context: Context) -> None:
 
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", MEMORY_IN)
-def test_the_memory_goes_where_it_is_wanted(hf: Holdfast, memory_in: str) -> None:
-    session = hf.session("s")
+def test_the_memory_goes_where_it_is_wanted(dm: Duramen, memory_in: str) -> None:
+    session = dm.session("s")
     session.say("system", "You are a travel agent.")
     for number in range(16):
         take_turn(session, number)
@@ -63,8 +63,8 @@ def test_the_memory_goes_where_it_is_wanted(hf: Holdfast, memory_in: str) -> Non
 
 
 @pytest.mark.promise("R8")
-def test_every_turn_of_a_conversation_is_a_valid_request(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_every_turn_of_a_conversation_is_a_valid_request(dm: Duramen) -> None:
+    session = dm.session("s")
     for number in range(8):
         session.say("user", f"Question {number}")
         check(session.context(budget=600))

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Draft, errors
-from holdfast.aio import AsyncHoldfast, AsyncSession
-from holdfast.aio_procedures import AsyncProcedures
-from holdfast.aio_runs import AsyncRuns
-from holdfast.errors import HoldfastError
-from holdfast.opening import Settings
-from holdfast.runtime import drive, drive_each
-from holdfast.sync import Holdfast, Session
-from holdfast.sync_procedures import Procedures
-from holdfast.sync_runs import Runs
+import duramen
+from duramen import Draft, errors
+from duramen.aio import AsyncDuramen, AsyncSession
+from duramen.aio_procedures import AsyncProcedures
+from duramen.aio_runs import AsyncRuns
+from duramen.errors import DuramenError
+from duramen.opening import Settings
+from duramen.runtime import drive, drive_each
+from duramen.sync import Duramen, Session
+from duramen.sync_procedures import Procedures
+from duramen.sync_runs import Runs
 
 ROOT = Path(__file__).parent.parent
 FACE = {
@@ -40,7 +40,7 @@ FACE = {
     "Recollection",
     "Relation",
     "AsyncFiles",
-    "AsyncHoldfast",
+    "AsyncDuramen",
     "AsyncLease",
     "AsyncProgress",
     "AsyncRunHandle",
@@ -60,8 +60,8 @@ FACE = {
     "ForgetReport",
     "Handoff",
     "Happened",
-    "Holdfast",
-    "HoldfastError",
+    "Duramen",
+    "DuramenError",
     "KindPolicy",
     "Lease",
     "Problem",
@@ -106,45 +106,45 @@ FACE = {
     "task",
     "transaction",
 }
-ERRORS = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, HoldfastError)}
+ERRORS = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, DuramenError)}
 
 
 # -- names
 
 
 def test_the_face_is_what_we_promise() -> None:
-    assert set(holdfast.__all__) == FACE
-    assert len(holdfast.__all__) == len(FACE)
-    assert set(dir(holdfast)) >= FACE
-    assert re.fullmatch(r"\d+\.\d+\.\d+", holdfast.__version__)
+    assert set(duramen.__all__) == FACE
+    assert len(duramen.__all__) == len(FACE)
+    assert set(dir(duramen)) >= FACE
+    assert re.fullmatch(r"\d+\.\d+\.\d+", duramen.__version__)
 
 
 @pytest.mark.parametrize("name", sorted(FACE))
 def test_every_name_resolves_and_is_explained(name: str) -> None:
-    found = getattr(holdfast, name)
+    found = getattr(duramen, name)
     assert inspect.getdoc(found)
-    assert getattr(holdfast, name) is found
+    assert getattr(duramen, name) is found
 
 
 def test_star_gives_the_face_and_nothing_else() -> None:
-    program = "from holdfast import *; print(sorted(name for name in dir() if not name.startswith('__')))"
+    program = "from duramen import *; print(sorted(name for name in dir() if not name.startswith('__')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr(sorted(FACE))
 
 
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = holdfast.nothing
-    assert not hasattr(holdfast, "journal_of_somebody")
+        _ = duramen.nothing
+    assert not hasattr(duramen, "journal_of_somebody")
 
 
 def test_the_documents_name_only_what_is_there() -> None:
     documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    named = {name for path in documents for name in re.findall(r"\bholdfast\.([a-zA-Z]\w*)\(", path.read_text("utf-8"))}
+    named = {name for path in documents for name in re.findall(r"\bduramen\.([a-zA-Z]\w*)\(", path.read_text("utf-8"))}
     assert named <= FACE
 
 
-@pytest.mark.parametrize("module", ["holdfast", "holdfast.errors"])
+@pytest.mark.parametrize("module", ["duramen", "duramen.errors"])
 def test_importing_costs_nothing(module: str) -> None:
     heavy = ["apsw", "psycopg", "psycopg_pool", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
     heavy += ["numpy", "onnxruntime", "openai", "yaml"]
@@ -156,7 +156,7 @@ def test_importing_costs_nothing(module: str) -> None:
 def test_a_sqlite_handle_needs_no_server_driver_and_no_command_line(tmp_path: Path) -> None:
     spared = ["psycopg", "cryptography", "typer", "rich", "pydantic", "numpy", "onnxruntime"]
     program = (
-        f"import sys, holdfast; hf = holdfast.open({str(tmp_path / 'a.db')!r}); hf.session('s').append('n', 1);"
+        f"import sys, duramen; dm = duramen.open({str(tmp_path / 'a.db')!r}); dm.session('s').append('n', 1);"
         f"print([name for name in {spared} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -170,13 +170,13 @@ def public(cls: type) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sync", "aio"),
     [
-        (Holdfast, AsyncHoldfast),
+        (Duramen, AsyncDuramen),
         (Runs, AsyncRuns),
         (Session, AsyncSession),
-        (holdfast.SessionView, holdfast.AsyncSessionView),
-        (holdfast.RunHandle, holdfast.AsyncRunHandle),
-        (holdfast.SharedState, holdfast.AsyncSharedState),
-        (holdfast.Lease, holdfast.AsyncLease),
+        (duramen.SessionView, duramen.AsyncSessionView),
+        (duramen.RunHandle, duramen.AsyncRunHandle),
+        (duramen.SharedState, duramen.AsyncSharedState),
+        (duramen.Lease, duramen.AsyncLease),
         (Procedures, AsyncProcedures),
     ],
     ids=["handle", "runs", "session", "view", "run", "state", "lease", "procedures"],
@@ -222,18 +222,18 @@ def subclasses(cls: type) -> set[type]:
 
 
 def test_every_error_is_in_the_tree() -> None:
-    import holdfast.ports
-    import holdfast.stores.postgres
-    import holdfast.stores.sqlite  # noqa: F401 - so that all of them are defined
+    import duramen.ports
+    import duramen.stores.postgres
+    import duramen.stores.sqlite  # noqa: F401 - so that all of them are defined
 
     internal = {"SubjectGone", "StrandMoved"} | {"PostgresMissing", "PostgresFailed"}  # in stores, in the testing tools
-    known = {cls.__name__ for cls in subclasses(HoldfastError) if cls.__module__.startswith("holdfast")}
+    known = {cls.__name__ for cls in subclasses(DuramenError) if cls.__module__.startswith("duramen")}
     assert known - internal == set(ERRORS)
     builtins = vars(__import__("builtins"))
     assert not any(name in builtins for name in ERRORS), "no builtin is shadowed"
 
 
-MADE: dict[str, HoldfastError] = {
+MADE: dict[str, DuramenError] = {
     "CheckpointConflict": errors.CheckpointConflict("s", "state", "a1", None),
     "CheckpointDamaged": errors.CheckpointDamaged("s", "state", "a1", "a part of it is missing"),
     "ModelFailed": errors.ModelFailed("haiku", "timeout after 30 s", hint="do this"),
@@ -272,7 +272,7 @@ MADE: dict[str, HoldfastError] = {
 }
 
 
-def example_of(name: str) -> HoldfastError:
+def example_of(name: str) -> DuramenError:
     return MADE.get(name) or ERRORS[name]("something happened", hint="do this")
 
 
@@ -282,7 +282,7 @@ def test_every_error_has_a_message_and_a_hint(name: str) -> None:
     assert error.message in str(error)
     assert f"\nHint: {error.hint}" in str(error)
     assert type(error).__doc__
-    assert str(HoldfastError("bare")) == "bare"
+    assert str(DuramenError("bare")) == "bare"
 
 
 @pytest.mark.parametrize("name", sorted(ERRORS))
@@ -321,64 +321,64 @@ class Takes:
         """All of them."""
 
 
-CALLS: dict[str, Callable[[Holdfast], Any]] = {
-    "append": lambda hf: hf.session("s").append("note", 2),
-    "append_all": lambda hf: hf.session("s").append_all([Draft("note", 2)], key="k", subject="ada"),
-    "events": lambda hf: list(hf.session("s").events()),
-    "pages": lambda hf: list(hf.session("s").pages(backwards=True)),
-    "follow": lambda hf: list(hf.session("s").follow(timeout=0.01)),
-    "head": lambda hf: hf.session("s").head(),
-    "standing": lambda hf: hf.session("s").standing(),
-    "fork": lambda hf: hf.session("s").fork("t"),
-    "lease": lambda hf: hf.session("s").lease("me"),
-    "verify": lambda hf: hf.verify(),
-    "sessions": lambda hf: list(hf.sessions()),
-    "workspaces": lambda hf: hf.workspaces(),
-    "erase": lambda hf: hf.erase("ada"),
-    "rotate_key": lambda hf: hf.rotate_key(bytes(range(32))),
-    "deliver": lambda hf: hf.deliver(Takes()),
+CALLS: dict[str, Callable[[Duramen], Any]] = {
+    "append": lambda dm: dm.session("s").append("note", 2),
+    "append_all": lambda dm: dm.session("s").append_all([Draft("note", 2)], key="k", subject="ada"),
+    "events": lambda dm: list(dm.session("s").events()),
+    "pages": lambda dm: list(dm.session("s").pages(backwards=True)),
+    "follow": lambda dm: list(dm.session("s").follow(timeout=0.01)),
+    "head": lambda dm: dm.session("s").head(),
+    "standing": lambda dm: dm.session("s").standing(),
+    "fork": lambda dm: dm.session("s").fork("t"),
+    "lease": lambda dm: dm.session("s").lease("me"),
+    "verify": lambda dm: dm.verify(),
+    "sessions": lambda dm: list(dm.sessions()),
+    "workspaces": lambda dm: dm.workspaces(),
+    "erase": lambda dm: dm.erase("ada"),
+    "rotate_key": lambda dm: dm.rotate_key(bytes(range(32))),
+    "deliver": lambda dm: dm.deliver(Takes()),
 }
 
 
 @pytest.mark.parametrize("store", ["inmemory", "sqlite", "postgres"])
 def test_a_closed_handle_says_so_at_every_call(store: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     address = {"inmemory": "memory:", "sqlite": str(tmp_path / "a.db")}.get(store)
-    hf = holdfast.open(address or request.getfixturevalue("postgres_url"))
-    hf.session("s").append("note", 1, subject="ada")
-    lease = hf.session("s").lease("me")
+    dm = duramen.open(address or request.getfixturevalue("postgres_url"))
+    dm.session("s").append("note", 1, subject="ada")
+    lease = dm.session("s").lease("me")
     assert lease is not None
-    half_read = hf.session("s").events()
+    half_read = dm.session("s").events()
     next(half_read)
-    hf.close()
-    hf.close()
+    dm.close()
+    dm.close()
     for name, call in {**CALLS, "renew": lambda _: lease.renew(), "release": lambda _: lease.release()}.items():
         with pytest.raises(errors.StoreClosed) as closed:
-            call(hf)
+            call(dm)
         assert closed.value.hint, name
     half_read.close()
 
 
 FORKER = """
-import os, sys, holdfast
-hf = holdfast.open(sys.argv[1])
-session = hf.session("s")
+import os, sys, duramen
+dm = duramen.open(sys.argv[1])
+session = dm.session("s")
 session.append("note", 1)
 if (child := os.fork()) == 0:
-    for call in (lambda: session.append("note", 2), lambda: list(session.events()), hf.verify):
+    for call in (lambda: session.append("note", 2), lambda: list(session.events()), dm.verify):
         try:
             call()
-        except holdfast.errors.ForkedHandle as error:
+        except duramen.errors.ForkedHandle as error:
             print(bool(error.hint), flush=True)
-    hf.close()
+    dm.close()
     try:
-        with holdfast.open(sys.argv[1]) as own:
+        with duramen.open(sys.argv[1]) as own:
             own.session("s").append("note", "by the child")
-    except holdfast.errors.ForkedHandle as error:
+    except duramen.errors.ForkedHandle as error:
         assert "postgresql" not in sys.argv[1] and error.hint
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 session.append("note", "by the parent")
-print([event.data for event in session.events()], hf.verify().ok)
+print([event.data for event in session.events()], dm.verify().ok)
 """
 
 
@@ -393,11 +393,11 @@ def test_a_forked_child_is_told_to_open_its_own(store: str, tmp_path: Path, requ
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time, holdfast
-from holdfast.crashpoints import listen
+import os, signal, sys, threading, time, duramen
+from duramen.crashpoints import listen
 listen(lambda point: time.sleep(0.4) if point == "append.begun" else None)
-hf = holdfast.open(sys.argv[1])
-write = lambda name: hf.session(name).append("note", name)
+dm = duramen.open(sys.argv[1])
+write = lambda name: dm.session(name).append("note", name)
 writers = [threading.Thread(target=write, args=(name,), daemon=True) for name in ("first", "behind", "later")]
 writers[0].start()                                   # leads, slowly
 time.sleep(0.1)
@@ -410,7 +410,7 @@ except KeyboardInterrupt:
 writers[2].start()
 for writer in writers:
     writer.join(5)
-print([writer.is_alive() for writer in writers], hf.verify().ok)
+print([writer.is_alive() for writer in writers], dm.verify().ok)
 """
 
 
@@ -436,30 +436,30 @@ def test_a_store_that_suspends_in_the_blocking_face_is_named() -> None:
 
 
 def test_an_asynchronous_handle_may_outlive_its_loop(tmp_path: Path) -> None:
-    async def begin() -> AsyncHoldfast:
-        hf = await holdfast.aopen(tmp_path / "a.db")
-        await hf.session("s").append("note", 1)
-        return hf
+    async def begin() -> AsyncDuramen:
+        dm = await duramen.aopen(tmp_path / "a.db")
+        await dm.session("s").append("note", 1)
+        return dm
 
-    async def go_on(hf: AsyncHoldfast) -> list[Any]:
-        async with hf:
-            await hf.session("s").append("note", 2)
-            return [event.data async for event in hf.session("s").events()]
+    async def go_on(dm: AsyncDuramen) -> list[Any]:
+        async with dm:
+            await dm.session("s").append("note", 2)
+            return [event.data async for event in dm.session("s").events()]
 
     assert asyncio.run(go_on(asyncio.run(begin()))) == [1, 2]
 
 
 def test_the_blocking_face_works_inside_a_loop() -> None:
     async def inside() -> int:
-        with holdfast.open("memory:") as hf:
-            return hf.session("s").append("note", 1).position
+        with duramen.open("memory:") as dm:
+            return dm.session("s").append("note", 1).position
 
     assert asyncio.run(inside()) == 1
 
 
 def test_events_cannot_be_changed() -> None:
-    with holdfast.open("memory:") as hf:
-        event = hf.session("s").append("note", 1)
+    with duramen.open("memory:") as dm:
+        event = dm.session("s").append("note", 1)
         with pytest.raises(AttributeError):
             event.data = 2
         with pytest.raises(AttributeError):
@@ -468,12 +468,12 @@ def test_events_cannot_be_changed() -> None:
 
 
 def test_a_reader_may_stop_halfway(tmp_path: Path) -> None:
-    with holdfast.open(tmp_path / "a.db") as hf:
-        hf.session("s").append_all([Draft("note", n) for n in range(2_000)])
-        for event in hf.session("s").events():
+    with duramen.open(tmp_path / "a.db") as dm:
+        dm.session("s").append_all([Draft("note", n) for n in range(2_000)])
+        for event in dm.session("s").events():
             if event.position == 700:
                 break
-        reading = hf.session("s").pages()
+        reading = dm.session("s").pages()
         next(reading)
-        hf.erase("nobody")
-        assert hf.verify().ok
+        dm.erase("nobody")
+        assert dm.verify().ok

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Redactor
-from holdfast.journal.redaction import REDACTED
+import duramen
+from duramen import Redactor
+from duramen.journal.redaction import REDACTED
 
 pytestmark = pytest.mark.promise("G6")
 PLANTED = "hunter2-S3cret"
@@ -22,9 +22,9 @@ LONG = "q7Zt" * 9
 
 def stored(data: Any, **settings: Any) -> Any:
     """What an append leaves in the journal."""
-    with holdfast.open("memory:", **settings) as hf:
-        answer = hf.session("s").append("note", data)
-        (event,) = hf.session("s").events()
+    with duramen.open("memory:", **settings) as dm:
+        answer = dm.session("s").append("note", data)
+        (event,) = dm.session("s").events()
         assert event.data == answer.data, "the answer shows what was stored, not what was given"
         return event.data
 
@@ -245,7 +245,7 @@ def test_it_can_be_switched_off() -> None:
 # -- end to end
 
 
-@holdfast.register(name="test_redaction.Login")
+@duramen.register(name="test_redaction.Login")
 @dataclass
 class Login:
     user: str
@@ -256,11 +256,11 @@ class Login:
 def test_planted_secrets_are_in_no_byte_of_the_files(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     key = f"sk-proj-{LONG}"
-    with holdfast.open(path) as hf:
-        session = hf.session("s")
+    with duramen.open(path) as dm:
+        session = dm.session("s")
         session.append("request", {"headers": {"Authorization": PLANTED}, "body": json.dumps(ARGUMENTS)})
         session.append("login", Login("ada", PLANTED, [f"used {key}"]), subject="ada")
-        session.append_all([holdfast.Draft("note", {"password": PLANTED * 10_000}), holdfast.Draft("note", [key])])
+        session.append_all([duramen.Draft("note", {"password": PLANTED * 10_000}), duramen.Draft("note", [key])])
         session.append("large", {"output": "x" * 100_000 + f" {key} ", "rows": [{"token": PLANTED}] * 5_000})
         for file in tmp_path.iterdir():
             assert PLANTED.encode() not in file.read_bytes(), file

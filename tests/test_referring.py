@@ -11,7 +11,7 @@ import pytest
 from programs.compiling import HAS_COMPILER
 from pydantic import BaseModel
 
-from holdfast.integrations.langgraph import watching
+from duramen.integrations.langgraph import watching
 
 compiled = pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
 
@@ -52,7 +52,7 @@ def change(one: Any) -> None:
 @compiled
 @pytest.mark.parametrize("seed", range(50))
 def test_what_objects_refer_to_is_compared_one_by_one(seed: int) -> None:
-    from holdfast.integrations.langgraph._referring import refers_to
+    from duramen.integrations.langgraph._referring import refers_to
 
     chance = random.Random(seed)
     objects = some_objects(chance)
@@ -94,7 +94,7 @@ def held_by(containers: list[Any]) -> list[Any]:
 @compiled
 @pytest.mark.parametrize("seed", range(50))
 def test_what_dicts_and_lists_hold_is_compared_one_by_one(seed: int) -> None:
-    from holdfast.integrations.langgraph._referring import holds
+    from duramen.integrations.langgraph._referring import holds
 
     chance = random.Random(seed)
     containers = some_containers(chance)
@@ -115,7 +115,7 @@ def test_what_dicts_and_lists_hold_is_compared_one_by_one(seed: int) -> None:
 
 @compiled
 def test_nothing_moves_from_one_list_to_the_next_unnoticed() -> None:
-    from holdfast.integrations.langgraph._referring import holds
+    from duramen.integrations.langgraph._referring import holds
 
     first, second = ["a", "b"], ["c"]
     held = held_by([first, second])
@@ -125,7 +125,7 @@ def test_nothing_moves_from_one_list_to_the_next_unnoticed() -> None:
 
 @compiled
 def test_equal_objects_are_not_the_same() -> None:
-    from holdfast.integrations.langgraph._referring import refers_to
+    from duramen.integrations.langgraph._referring import refers_to
 
     one, other = "a text" * 2, "".join(["a text"] * 2)
     assert refers_to([[one]], [one])
@@ -136,7 +136,7 @@ def test_equal_objects_are_not_the_same() -> None:
 @compiled
 def test_what_was_found_to_differ_differs_whatever_comes_after_it() -> None:
     """Futures go on after they were told to stop, on some versions of Python."""
-    from holdfast.integrations.langgraph._referring import refers_to
+    from duramen.integrations.langgraph._referring import refers_to
 
     class Future(asyncio.Future[None]):
         pass
@@ -155,7 +155,7 @@ def test_what_was_found_to_differ_differs_whatever_comes_after_it() -> None:
 @compiled
 @pytest.mark.parametrize("given", [(), ([],), ([], None), ({}, []), ([], [], []), (iter([]), [])])
 def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
-    from holdfast.integrations.langgraph._referring import holds, refers_to
+    from duramen.integrations.langgraph._referring import holds, refers_to
 
     for function in (holds, refers_to):
         with pytest.raises(TypeError, match="two lists or tuples"):

@@ -14,22 +14,22 @@ from hypothesis import strategies as st
 from programs.children import Nursery
 from programs.minds import EMBEDDER, contents, open_mind
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.memory.catalog import Catalog
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.errors import InvalidInput
+from duramen.memory.catalog import Catalog
+from duramen.testing.clock import FakeClock
 
 
 @pytest.fixture
-def mind(any_address: str, clock: FakeClock) -> Iterator[holdfast.Holdfast]:
+def mind(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     """A handle on each store in turn, with a clock that stands."""
-    with open_mind(any_address, clock=clock) as hf:
-        yield hf
-        assert hf.verify().ok
+    with open_mind(any_address, clock=clock) as dm:
+        yield dm
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("S10", "J5")
-def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: holdfast.Holdfast) -> None:
+def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: duramen.Duramen) -> None:
     every = mind.memory.remember_all(
         ["Ada likes tea", {"content": "Ada lives in Porto", "key": "home", "importance": 0.9}],
         kind="observation",
@@ -51,7 +51,7 @@ def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: holdfast.Hol
 
 
 @pytest.mark.promise("S4")
-def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it(mind: holdfast.Holdfast) -> None:
+def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it(mind: duramen.Duramen) -> None:
     mind.memory.remember("The sky is blue", relations=[("sky", "is", "blue")])
     sky: list[Any] = [
         "The sky is blue",
@@ -80,9 +80,9 @@ def test_of_many_that_are_said_only_those_that_were_known_are_read_again(
         return await original(self, session, position)
 
     monkeypatch.setattr(Catalog, "_stored", noted)
-    with holdfast.open(tmp_path / "agent.db", embedder="none") as hf:
-        hf.memory.remember("fact 5", importance=0.9)
-        every = hf.memory.remember_all(
+    with duramen.open(tmp_path / "agent.db", embedder="none") as dm:
+        dm.memory.remember("fact 5", importance=0.9)
+        every = dm.memory.remember_all(
             [
                 *(f"fact {number}" for number in range(20)),
                 "fact 7",
@@ -95,7 +95,7 @@ def test_of_many_that_are_said_only_those_that_were_known_are_read_again(
         assert [every[21].successor, every[22].successor] == [every[22].id, None]
 
 
-def test_a_session_remembers_several_as_its_own_events(mind: holdfast.Holdfast) -> None:
+def test_a_session_remembers_several_as_its_own_events(mind: duramen.Duramen) -> None:
     session = mind.session("talk")
     every = session.remember_all(["one", "two"], scope="session")
     assert [one.source for one in every] == ["talk#1", "talk#2"]
@@ -104,10 +104,10 @@ def test_a_session_remembers_several_as_its_own_events(mind: holdfast.Holdfast) 
 
 def test_the_async_face_does_the_same() -> None:
     async def whole() -> None:
-        async with await holdfast.aopen("memory:", embedder=EMBEDDER) as hf:
-            every = await hf.memory.remember_all(["one", {"content": "two", "kind": "reference"}])
+        async with await duramen.aopen("memory:", embedder=EMBEDDER) as dm:
+            every = await dm.memory.remember_all(["one", {"content": "two", "kind": "reference"}])
             assert [one.kind for one in every] == ["fact", "reference"]
-            (said,) = await hf.session("talk").remember_all(["three"])
+            (said,) = await dm.session("talk").remember_all(["three"])
             assert said.source == "talk#1"
 
     asyncio.run(whole())
@@ -143,13 +143,13 @@ _PAST = dt.datetime.fromtimestamp(1_700_000_000 - 30, dt.UTC)
 def test_in_one_go_leaves_what_one_by_one_leaves(sayings: list[Any], before: int) -> None:
     left = []
     for together in (True, False):
-        with open_mind("memory:", clock=FakeClock(), embedder="none") as hf:
+        with open_mind("memory:", clock=FakeClock(), embedder="none") as dm:
             for said in sayings[:before] if together else sayings:
-                hf.memory.remember(**said)
+                dm.memory.remember(**said)
             if together:
-                hf.memory.remember_all(sayings[before:])
-            current = list(hf.memory.list(everyone=True))
-            left.append([current, [hf.memory.history(one.id) for one in current]])
+                dm.memory.remember_all(sayings[before:])
+            current = list(dm.memory.list(everyone=True))
+            left.append([current, [dm.memory.history(one.id) for one in current]])
     assert left[0] == left[1]
 
 
@@ -169,11 +169,11 @@ BAD: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(what: str) -> None:
     contents, complaint = BAD[what]
-    with open_mind("memory:", embedder="none") as hf:
+    with open_mind("memory:", embedder="none") as dm:
         with pytest.raises(InvalidInput, match=complaint) as refused:
-            hf.memory.remember_all(contents)
+            dm.memory.remember_all(contents)
         assert refused.value.hint
-        assert list(hf.memory.list(everyone=True)) == []
+        assert list(dm.memory.list(everyone=True)) == []
 
 
 @pytest.mark.promise("J5", "J2")
@@ -183,9 +183,9 @@ def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, nursery: Nursery, poin
     for visit in (1, 2):
         child = nursery.start("minds:remember_many", crash=(point, visit), address=address, count=3)
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        with open_mind(address, embedder="none") as hf:
-            assert hf.verify().ok
-            known = contents(hf.memory.list(subject="ada"))
+        with open_mind(address, embedder="none") as dm:
+            assert dm.verify().ok
+            known = contents(dm.memory.list(subject="ada"))
             assert len(known) % 3 == 0
             assert len(known) // 3 >= visit - 1
             assert len(known) == 3 * len({text.rpartition(" ")[2] for text in known})

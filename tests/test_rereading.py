@@ -15,10 +15,10 @@ from programs.children import Nursery
 from programs.modelserver import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
 from programs.readers import TURNS, take_turns
 
-import holdfast
-from holdfast.errors import InvalidInput
-from holdfast.testing.clock import FakeClock
-from holdfast.testing.llm import LocalModel
+import duramen
+from duramen.errors import InvalidInput
+from duramen.testing.clock import FakeClock
+from duramen.testing.llm import LocalModel
 
 MEMBERS = {
     "kind": "fact", "content": "Members of the guild get 45 days in the Lisbon office", "key": None, "steps": [],
@@ -41,18 +41,18 @@ def answer(server: ModelServer, *candidates: Any, protocol: str = "openai") -> N
     server.answers = [says(200, good(protocol, json.dumps({"candidates": candidates})))]
 
 
-def open_one(address: str, server: ModelServer, protocol: str = "openai", **settings: Any) -> holdfast.Holdfast:
+def open_one(address: str, server: ModelServer, protocol: str = "openai", **settings: Any) -> duramen.Duramen:
     name = f"{protocol}:small@{server.url}{'/v1' if protocol == 'openai' else ''}"
-    return holdfast.open(address, **{"embedder": "none", "write_back": False, "model": name, **settings})
+    return duramen.open(address, **{"embedder": "none", "write_back": False, "model": name, **settings})
 
 
-def told(hf: holdfast.Holdfast, subject: str | None = "ada") -> list[str]:
-    return [one.content for one in hf.memory.list(subject=subject)]
+def told(dm: duramen.Duramen, subject: str | None = "ada") -> list[str]:
+    return [one.content for one in dm.memory.list(subject=subject)]
 
 
-def decided(hf: holdfast.Holdfast) -> dict[str, tuple[bool, str]]:
+def decided(dm: duramen.Duramen) -> dict[str, tuple[bool, str]]:
     """What was decided about the candidates of models: kept or not, and why."""
-    events = hf.session("@writeback").events(types="writeback.done")
+    events = dm.session("@writeback").events(types="writeback.done")
     return {
         one["what"]: (one["keep"], one["reason"])
         for event in events if not event.erased and "model" in event.data
@@ -60,8 +60,8 @@ def decided(hf: holdfast.Holdfast) -> dict[str, tuple[bool, str]]:
     }  # fmt: skip
 
 
-def failures(hf: holdfast.Holdfast) -> list[str]:
-    return [event.data["error"] for event in hf.session("@writeback").events(types="writeback.model_failed")]
+def failures(dm: duramen.Duramen) -> list[str]:
+    return [event.data["error"] for event in dm.session("@writeback").events(types="writeback.model_failed")]
 
 
 @pytest.mark.promise("K2", "K4")
@@ -71,28 +71,28 @@ def test_every_few_turns_a_model_finds_what_the_rules_miss(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     answer(server, MEMBERS, SUNDAYS, INVENTED, protocol=protocol)
-    with open_one(any_address, server, protocol) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
-        (fact,) = (one for one in hf.memory.list(subject="ada") if one.content == MEMBERS["content"])
+    with open_one(any_address, server, protocol) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
+        (fact,) = (one for one in dm.memory.list(subject="ada") if one.content == MEMBERS["content"])
         assert (fact.kind, fact.confidence) == ("fact", 0.9)
         assert fact.metadata["evidence"] == TURNS[2], "the sentence, not only the words that were quoted"
-        (wish,) = (one for one in hf.memory.proposals.list(subject="ada") if one.kind == "preference")
+        (wish,) = (one for one in dm.memory.proposals.list(subject="ada") if one.kind == "preference")
         assert (wish.content, wish.state, wish.confidence) == (SUNDAYS["content"], "pending", 0.85)
         assert wish.evidence == TURNS[3]
-        assert hf.session("s").at(int((wish.source or "").partition("#")[2])).events(backwards=True)
-        assert "The user wants no messages on Sundays" not in told(hf), "nobody has accepted it"
-        assert decided(hf)[INVENTED["content"]] == (False, "its evidence is not in the turns")
+        assert dm.session("s").at(int((wish.source or "").partition("#")[2])).events(backwards=True)
+        assert "The user wants no messages on Sundays" not in told(dm), "nobody has accepted it"
+        assert decided(dm)[INVENTED["content"]] == (False, "its evidence is not in the turns")
         assert (fact.source or "").startswith("@writeback#")
         assert len(server.requests) == 1
         system = json.dumps(server.requests[0][2])
         assert "never follow instructions" in system
-        hf.memory.write_back()
-        hf.memory.write_back("s")
+        dm.memory.write_back()
+        dm.memory.write_back("s")
         assert len(server.requests) == 1, "there is nothing that it has not read"
-        (answered,) = hf.session("@writeback").events(types="writeback.answered")
+        (answered,) = dm.session("@writeback").events(types="writeback.answered")
         assert answered.erased, "it has said what it had to"
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 class Pausing:
@@ -112,19 +112,19 @@ class Pausing:
 @pytest.mark.promise("K5")
 def test_two_threads_of_a_handle_do_not_ask_twice(any_address: str) -> None:
     model = Pausing()
-    with holdfast.open(any_address, embedder="none", write_back=False, model=model, model_every=100) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
+    with duramen.open(any_address, embedder="none", write_back=False, model=model, model_every=100) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
         with ThreadPoolExecutor(2) as pool:
-            first = pool.submit(hf.memory.write_back, "s")
+            first = pool.submit(dm.memory.write_back, "s")
             assert model.asked.wait(60)
-            second = pool.submit(hf.memory.write_back, "s")
+            second = pool.submit(dm.memory.write_back, "s")
             assert not model.again.wait(1.0), "somebody else of this handle is at it"
             model.may.set()
             first.result(60)
             second.result(60)
         assert not model.again.is_set(), "it was answered already"
-        assert told(hf).count(MEMBERS["content"]) == 1
+        assert told(dm).count(MEMBERS["content"]) == 1
 
 
 @pytest.mark.promise("K5")
@@ -132,16 +132,16 @@ def test_it_is_asked_after_as_many_turns_as_the_setting_says_and_only_about_new_
     any_address: str, server: ModelServer
 ) -> None:
     answer(server)
-    with open_one(any_address, server, model_every=2) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
+    with open_one(any_address, server, model_every=2) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
         asked = [json.loads(body["messages"][1]["content"])["turns"] for _, _, body in server.requests]
         assert [[turn["user"] for turn in one] for one in asked] == [list(TURNS[:2]), list(TURNS[2:4])]
-        hf.memory.write_back("s")  # the rest, now
+        dm.memory.write_back("s")  # the rest, now
         rest = json.loads(server.requests[-1][2]["messages"][1]["content"])["turns"]
         assert [turn["user"] for turn in rest] == [TURNS[4]]
-        hf.fork("s", "copy")
-        hf.memory.write_back("copy")
+        dm.fork("s", "copy")
+        dm.memory.write_back("copy")
         assert len(server.requests) == 3, "what a fork shares was read where it was said"
 
 
@@ -150,26 +150,26 @@ def test_it_is_read_in_the_background_and_the_turn_returns_first(any_address: st
     from test_writeback import eventually
 
     server.answers = [hangs]
-    with open_one(any_address, server, write_back=True, model_every=1) as hf:
-        assert hf.session("s").turn("Hello there?", model=lambda context: "I see.").reply == "I see."
+    with open_one(any_address, server, write_back=True, model_every=1) as dm:
+        assert dm.session("s").turn("Hello there?", model=lambda context: "I see.").reply == "I see."
         eventually(lambda: server.requests)
-        assert hf.session("s").turn("And now?", model=lambda context: "Still here.").reply == "Still here."
+        assert dm.session("s").turn("And now?", model=lambda context: "Still here.").reply == "Still here."
         server.over.set()
 
 
 @pytest.mark.promise("K4")
 def test_what_was_dismissed_does_not_come_back(any_address: str, server: ModelServer) -> None:
     answer(server, SUNDAYS)
-    with open_one(any_address, server) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
-        (wish,) = hf.memory.proposals.list(subject="ada")
-        hf.memory.proposals.dismiss(wish.id, actor="ada")
-        take_turns(hf, "another")
-        hf.memory.write_back()
+    with open_one(any_address, server) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
+        (wish,) = dm.memory.proposals.list(subject="ada")
+        dm.memory.proposals.dismiss(wish.id, actor="ada")
+        take_turns(dm, "another")
+        dm.memory.write_back()
         assert len(server.requests) == 2
-        assert list(hf.memory.proposals.list(subject="ada")) == []
-        assert told(hf) == []
+        assert list(dm.memory.proposals.list(subject="ada")) == []
+        assert told(dm) == []
 
 
 @pytest.mark.promise("K4", "K7")
@@ -182,12 +182,12 @@ def test_what_is_about_the_user_is_proposed_whatever_the_model_calls_it(
     any_address: str, server: ModelServer, kind: str, content: str, key: str | None
 ) -> None:
     answer(server, SUNDAYS | {"kind": kind, "content": content, "key": key})
-    with open_one(any_address, server) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
-        assert told(hf) == []
-        assert hf.memory.profile("ada") == {}
-        (one,) = hf.memory.proposals.list(subject="ada")
+    with open_one(any_address, server) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
+        assert told(dm) == []
+        assert dm.memory.profile("ada") == {}
+        (one,) = dm.memory.proposals.list(subject="ada")
         assert (one.kind, one.content, one.key) == (kind, content, key)
 
 
@@ -225,16 +225,16 @@ def test_the_gate_says_why_a_candidate_is_not_kept(
     server: ModelServer, said: str, change: dict[str, Any], reason: str
 ) -> None:
     answer(server, MEMBERS | change, "no object", 7)
-    with open_one("memory:", server) as hf:
+    with open_one("memory:", server) as dm:
         for one in (TURNS[1], said):
-            hf.session("s").turn(one, model=lambda context: "I see.")
-        hf.memory.write_back("s")
-        (event,) = (one for one in hf.session("@writeback").events(types="writeback.done") if "model" in one.data)
+            dm.session("s").turn(one, model=lambda context: "I see.")
+        dm.memory.write_back("s")
+        (event,) = (one for one in dm.session("@writeback").events(types="writeback.done") if "model" in one.data)
         first, *others = event.data["decided"]
         assert (first["keep"], reason in first["reason"]) == (False, True), first["reason"]
         assert [one["reason"] for one in others] == ["it is of no kind that can be kept"] * 2
-        assert (change.get("content") or MEMBERS["content"]) not in told(hf, None)
-        assert list(hf.memory.proposals.list()) == []
+        assert (change.get("content") or MEMBERS["content"]) not in told(dm, None)
+        assert list(dm.memory.proposals.list()) == []
 
 
 @pytest.mark.promise("K2")
@@ -245,12 +245,12 @@ def test_what_the_rules_kept_or_proposed_is_not_kept_twice(server: ModelServer) 
         MEMBERS | {"content": "Refunds have a window of 30 days", "quote": "The refund window is 30 days"},
         SUNDAYS | {"content": "The user likes to sit on the aisle", "quote": "I prefer aisle seats"},
     )
-    with open_one("memory:", server) as hf:
-        hf.session("s").turn(f"{plain} {wish}", model=lambda context: "I see.", subject="ada")
-        hf.memory.write_back("s")
-        assert told(hf) == [plain]
-        assert [one.content for one in hf.memory.proposals.list(subject="ada")] == ["The user prefers aisle seats"]
-        assert {reason for _, reason in decided(hf).values()} == {"the rules kept it", "it is proposed already"}
+    with open_one("memory:", server) as dm:
+        dm.session("s").turn(f"{plain} {wish}", model=lambda context: "I see.", subject="ada")
+        dm.memory.write_back("s")
+        assert told(dm) == [plain]
+        assert [one.content for one in dm.memory.proposals.list(subject="ada")] == ["The user prefers aisle seats"]
+        assert {reason for _, reason in decided(dm).values()} == {"the rules kept it", "it is proposed already"}
 
 
 @pytest.mark.promise("K2", "P3")
@@ -261,10 +261,10 @@ def test_a_procedure_is_kept_once_it_worked(server: ModelServer) -> None:
         "steps": ["turn the wheel left", "pull the brass lever"],
     }  # fmt: skip
     answer(server, way)
-    with open_one("memory:", server) as hf:
-        hf.session("s").turn(said, model=lambda context: "I see.")
-        hf.memory.write_back("s")
-        (one,) = hf.memory.procedures.list()
+    with open_one("memory:", server) as dm:
+        dm.session("s").turn(said, model=lambda context: "I see.")
+        dm.memory.write_back("s")
+        (one,) = dm.memory.procedures.list()
         assert (one.name, one.steps, one.successes) == ("open the vault", tuple(way["steps"]), 1)
 
 
@@ -286,31 +286,31 @@ def test_a_procedure_is_kept_once_it_worked(server: ModelServer) -> None:
     ids=["500", "401", "timeout", "vanishes", "breaks off", "html", "talk", "other", "deep", "refusal"],
 )
 def test_a_model_that_fails_leaves_it_to_the_rules_and_says_so(server: ModelServer, bad: Any) -> None:
-    from holdfast.models.openai import OpenAIModel
+    from duramen.models.openai import OpenAIModel
 
     clock = FakeClock()
     model = OpenAIModel("small", base_url=f"{server.url}/v1", timeout=0.5)
     server.answers = [bad]
-    with open_one("memory:", server, model=model, clock=clock) as hf:
-        hf.session("s").turn("Our refund window is 30 days.", model=lambda context: "I see.", subject="ada")
-        take_turns(hf)
-        hf.memory.write_back()
-        assert "Our refund window is 30 days." in told(hf), "the rules"
-        (failed,) = hf.session("@writeback").events(types="writeback.model_failed")
+    with open_one("memory:", server, model=model, clock=clock) as dm:
+        dm.session("s").turn("Our refund window is 30 days.", model=lambda context: "I see.", subject="ada")
+        take_turns(dm)
+        dm.memory.write_back()
+        assert "Our refund window is 30 days." in told(dm), "the rules"
+        (failed,) = dm.session("@writeback").events(types="writeback.model_failed")
         assert (failed.data["model"], failed.data["instead"]) == ("openai:small", "the rules alone")
         assert failed.data["error"]
         answer(server, MEMBERS)
         asked = len(server.requests)
-        take_turns(hf, "other")
-        hf.memory.write_back()
+        take_turns(dm, "other")
+        dm.memory.write_back()
         assert len(server.requests) == asked, "it has just failed: other sessions are not held up by it"
         clock.advance(61)
         for number in range(5):
-            hf.session("s").turn(f"What else ({number})?", model=lambda context: "I see.", subject="ada")
-        hf.memory.write_back()
+            dm.session("s").turn(f"What else ({number})?", model=lambda context: "I see.", subject="ada")
+        dm.memory.write_back()
         assert len(server.requests) == asked + 1
-        assert MEMBERS["content"] in told(hf), "its turns were read with the next ones"
-        assert len(failures(hf)) == 1
+        assert MEMBERS["content"] in told(dm), "its turns were read with the next ones"
+        assert len(failures(dm)) == 1
     model._client.close()
 
 
@@ -323,23 +323,23 @@ def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
     address = str(tmp_path / "agent.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
     answer(server, MEMBERS, SUNDAYS, INVENTED)
     clock = FakeClock()
-    with open_one(address, server, clock=clock) as hf:
-        take_turns(hf)
+    with open_one(address, server, clock=clock) as dm:
+        take_turns(dm)
     for later in (1, 200):  # the lease of a process that died must run out
         given = {"address": address, "url": server.url, "later": later}
         child = nursery.start("readers:read_over", crash=(point, 1), **given)
         assert child.wait() == -signal.SIGKILL, child.complaint()
         assert len(server.requests) == 1
     clock.advance(400)
-    with open_one(address, server, clock=clock) as hf:
-        hf.memory.write_back()
+    with open_one(address, server, clock=clock) as dm:
+        dm.memory.write_back()
         assert len(server.requests) == 1
-        (fact,) = (one for one in hf.memory.list(subject="ada") if one.content == MEMBERS["content"])
+        (fact,) = (one for one in dm.memory.list(subject="ada") if one.content == MEMBERS["content"])
         assert fact.times == 1
-        assert [one.content for one in hf.memory.proposals.list(subject="ada")] == [SUNDAYS["content"]]
-        assert len(list(hf.session("@writeback").events(types="writeback.answered"))) == 1
-        assert set(decided(hf)) == {MEMBERS["content"], SUNDAYS["content"], INVENTED["content"]}
-        assert hf.verify().ok
+        assert [one.content for one in dm.memory.proposals.list(subject="ada")] == [SUNDAYS["content"]]
+        assert len(list(dm.session("@writeback").events(types="writeback.answered"))) == 1
+        assert set(decided(dm)) == {MEMBERS["content"], SUNDAYS["content"], INVENTED["content"]}
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("G3")
@@ -348,23 +348,23 @@ def test_each_is_asked_about_what_they_said_themselves_and_an_erasure_leaves_not
 ) -> None:
     answer(server, MEMBERS, INVENTED | {"content": "The Zanzibar office closes at noon"})
     path = tmp_path / "agent.db"
-    with open_one(str(path), server) as hf:
-        take_turns(hf)
-        take_turns(hf, "s2", "bob")
-        hf.session("mixed").turn(
+    with open_one(str(path), server) as dm:
+        take_turns(dm)
+        take_turns(dm, "s2", "bob")
+        dm.session("mixed").turn(
             "It is 45 days for the members there, says bob.", model=lambda c: "I see.", subject="bob"
         )
-        hf.session("mixed").turn("What else is new?", model=lambda context: "I see.", subject="ada")
-        hf.memory.write_back("mixed")
+        dm.session("mixed").turn("What else is new?", model=lambda context: "I see.", subject="ada")
+        dm.memory.write_back("mixed")
         asked = [json.loads(body["messages"][1]["content"])["turns"] for _, _, body in server.requests[-2:]]
         assert [[turn["user"] for turn in one] for one in asked] == [
             ["It is 45 days for the members there, says bob."], ["What else is new?"],
         ]  # fmt: skip
-        hf.erase("ada")
-        hf.erase("bob")
-        assert told(hf) == told(hf, "bob") == []
-        assert decided(hf) == {}
-        assert hf.verify().ok
+        dm.erase("ada")
+        dm.erase("bob")
+        assert told(dm) == told(dm, "bob") == []
+        assert decided(dm) == {}
+        assert dm.verify().ok
         for name in (path, Path(f"{path}-wal")):
             assert not name.exists() or b"Zanzibar" not in name.read_bytes()
 
@@ -375,7 +375,7 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ]  # fmt: skip
     for wrong in wrongs:
         with pytest.raises(InvalidInput):
-            holdfast.open(tmp_path / "agent.db", **wrong)
+            duramen.open(tmp_path / "agent.db", **wrong)
 
 
 @pytest.fixture(scope="module")
@@ -387,22 +387,22 @@ def local_model() -> Iterator[LocalModel]:
 @pytest.mark.promise("K2", "K4")
 @pytest.mark.parametrize("protocol", ["openai", "anthropic"])
 def test_a_real_model_is_asked_and_nothing_that_it_makes_up_is_kept(local_model: LocalModel, protocol: str) -> None:
-    from holdfast.models.anthropic import AnthropicModel
-    from holdfast.models.openai import OpenAIModel
+    from duramen.models.anthropic import AnthropicModel
+    from duramen.models.openai import OpenAIModel
 
     model: Any = (
         AnthropicModel(local_model.name, base_url=local_model.anthropic_url, timeout=120.0)
         if protocol == "anthropic"
         else OpenAIModel(local_model.name, base_url=local_model.openai_url, timeout=120.0)
     )
-    with holdfast.open("memory:", embedder="none", write_back=False, model=model) as hf:
-        take_turns(hf)
-        hf.memory.write_back()
-        events = list(hf.session("@writeback").events(types=["writeback.reread", "writeback.model_failed"]))
+    with duramen.open("memory:", embedder="none", write_back=False, model=model) as dm:
+        take_turns(dm)
+        dm.memory.write_back()
+        events = list(dm.session("@writeback").events(types=["writeback.reread", "writeback.model_failed"]))
         assert len(events) == 1, "it answered, or it was said why that could not be used"
         spoken = " ".join(TURNS).casefold()
-        for one in hf.memory.list(subject="ada"):
+        for one in dm.memory.list(subject="ada"):
             assert one.metadata["evidence"].casefold().strip(" .") in spoken
-        for wish in hf.memory.proposals.list(subject="ada"):
+        for wish in dm.memory.proposals.list(subject="ada"):
             assert wish.evidence.casefold().strip(" .") in spoken
     model._client.close()

@@ -21,14 +21,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-import holdfast
-from holdfast import Holdfast, Queue, Retry, RunStatus
-from holdfast.aio import AsyncHoldfast
-from holdfast.errors import LeaseLost, RunError, StepInDoubt
-from holdfast.opening import open_journal, open_store
-from holdfast.ports import RunQuery, Store
-from holdfast.runtime import Blocking, drive
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Duramen, Queue, Retry, RunStatus
+from duramen.aio import AsyncDuramen
+from duramen.errors import LeaseLost, RunError, StepInDoubt
+from duramen.opening import open_journal, open_store
+from duramen.ports import RunQuery, Store
+from duramen.runtime import Blocking, drive
+from duramen.testing.clock import FakeClock
 
 LATE = "nothing came"
 LEASE = 31
@@ -49,7 +49,7 @@ class Killed(BaseException):
 
 @dataclass
 class World:
-    """What happens outside of holdfast: effects, and trouble on the way to them."""
+    """What happens outside of duramen: effects, and trouble on the way to them."""
 
     clock: FakeClock
     store: Store
@@ -100,22 +100,22 @@ def _act(token: str, run: str, place: int, value: Any, queue: str | None, key: s
     return [token, run, place]
 
 
-@holdfast.step
+@duramen.step
 def act(token: str, run: str, place: int, value: Any = None, queue: str | None = None, *, key: str) -> list[Any]:
     return _act(token, run, place, value, queue, key)
 
 
-@holdfast.step(undo=_undo)
+@duramen.step(undo=_undo)
 def act_undoably(token: str, run: str, place: int, *, key: str) -> list[Any]:
     return _act(token, run, place, None, None, key)
 
 
-@holdfast.step(in_doubt="ask")
+@duramen.step(in_doubt="ask")
 def act_carefully(token: str, run: str, place: int, *, key: str) -> list[Any]:
     return _act(token, run, place, None, None, key)
 
 
-@holdfast.step(retry=Retry(attempts=4, first=5, factor=2, jitter=0, on=(OSError,)))
+@duramen.step(retry=Retry(attempts=4, first=5, factor=2, jitter=0, on=(OSError,)))
 def act_somehow(token: str, run: str, place: int, failures: int, *, key: str) -> list[Any]:
     world = WORLDS[token]
     world.failures[run, place] = world.failures.get((run, place), 0) + 1
@@ -124,33 +124,33 @@ def act_somehow(token: str, run: str, place: int, failures: int, *, key: str) ->
     return _act(token, run, place, None, None, key)
 
 
-@holdfast.step
+@duramen.step
 def act_when_allowed(token: str, run: str, place: int, *, key: str) -> list[Any]:
     world = WORLDS[token]
     world.failures[run, place] = world.failures.get((run, place), 0) + 1
     if world.failures[run, place] == 1:
-        raise holdfast.RateLimited(7)
+        raise duramen.RateLimited(7)
     return _act(token, run, place, None, None, key)
 
 
-@holdfast.step
+@duramen.step
 def look_at_the_clock(token: str) -> int:
     return WORLDS[token].clock.now()
 
 
-@holdfast.step
+@duramen.step
 def give_up() -> None:
     raise ValueError("gave up")
 
 
-@holdfast.task
+@duramen.task
 def child(token: str, run: str, place: int, seconds: float) -> list[Any]:
     act(token, f"{run}/", place)
-    holdfast.sleep(seconds)
+    duramen.sleep(seconds)
     return act(token, f"{run}/", place + 1000)
 
 
-@holdfast.task
+@duramen.task
 def script(token: str, run: str, ops: list[list[Any]], queue: str | None = None) -> list[Any]:
     return [_perform(token, run, place, queue, *op) for place, op in enumerate(ops)]
 
@@ -171,18 +171,18 @@ def _perform(token: str, run: str, place: int, queue: str | None, kind: str, det
         give_up()
     elif kind == "sleep":
         before = look_at_the_clock(token)
-        holdfast.sleep(detail)
+        duramen.sleep(detail)
         if WORLDS[token].clock.now() < before + detail * 1_000_000:
             WORLDS[token].wrong.append(f"{run} woke early")
     elif kind == "child":
         child(token, run, place, detail)
     else:
         if kind == "ask":
-            value = holdfast.ask("well?")
+            value = duramen.ask("well?")
         elif detail is None:
-            value = holdfast.receive("go")
+            value = duramen.receive("go")
         else:
-            value = holdfast.receive("go", timeout=detail, default=LATE)
+            value = duramen.receive("go", timeout=detail, default=LATE)
         act(token, run, place, value, queue)
     return value
 
@@ -331,7 +331,7 @@ class Runs(RuleBasedStateMachine):
         self.handles = []
         for store in stores:
             journal = open_journal(store, {"workspace": self.token, "clock": self.clock})
-            handle = Holdfast(AsyncHoldfast(journal, Blocking()))
+            handle = Duramen(AsyncDuramen(journal, Blocking()))
             handle._core._engine.patience = 0
             self.handles.append(handle)
         self.sent = 0
@@ -662,27 +662,27 @@ def test_runs_in_the_postgres_store_go_as_the_model_says(opened: Any, postgres_u
 def test_a_cancelled_parent_executes_nothing_more_of_its_child() -> None:
     clock, acts = FakeClock(), []
 
-    @holdfast.step
+    @duramen.step
     def late() -> None:
         acts.append("late")
 
-    @holdfast.task
+    @duramen.task
     def sleepy() -> None:
-        holdfast.sleep(3)
+        duramen.sleep(3)
         late()
 
-    @holdfast.task
+    @duramen.task
     def careless() -> None:
         sleepy()
 
-    with holdfast.open("memory:", clock=clock) as hf:
-        hf._core._engine.patience = 0
-        hf.start(careless, id="r")
-        hf.serve([careless, sleepy], until_idle=True)
-        hf.cancel("r")
+    with duramen.open("memory:", clock=clock) as dm:
+        dm._core._engine.patience = 0
+        dm.start(careless, id="r")
+        dm.serve([careless, sleepy], until_idle=True)
+        dm.cancel("r")
         clock.advance(5)
-        with pytest.raises(holdfast.errors.RunCancelled):
-            hf.resume("r", careless)
-        hf.serve([careless, sleepy], until_idle=True)
-        assert [info.status for info in hf.runs()] == [RunStatus.CANCELLED, RunStatus.CANCELLED]
+        with pytest.raises(duramen.errors.RunCancelled):
+            dm.resume("r", careless)
+        dm.serve([careless, sleepy], until_idle=True)
+        assert [info.status for info in dm.runs()] == [RunStatus.CANCELLED, RunStatus.CANCELLED]
     assert acts == []

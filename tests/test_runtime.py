@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime import drive, meanwhile
+from duramen.runtime import drive, meanwhile
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from programs.faroff import Far, killed
 
-import holdfast
-from holdfast import RunStatus
-from holdfast.errors import RunError, RunParked
+import duramen
+from duramen import RunStatus
+from duramen.errors import RunError, RunParked
 
 SECRET = "lives in 12 Harbour Street"
 
@@ -20,102 +20,102 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db")
 
 
-@holdfast.step
+@duramen.step
 def look_up(name: str) -> dict[str, Any]:
-    holdfast.emit(f"{name} {SECRET}")
-    holdfast.report(SECRET)
-    holdfast.remember(f"{name} {SECRET}")
+    duramen.emit(f"{name} {SECRET}")
+    duramen.report(SECRET)
+    duramen.remember(f"{name} {SECRET}")
     return {"found": SECRET, "api_key": "sk-live-0123456789abcdef"}
 
 
-@holdfast.task
+@duramen.task
 def inner(name: str) -> Any:
     return look_up(name)
 
 
-@holdfast.task
+@duramen.task
 def research(name: str) -> Any:
     found = inner(name)
-    holdfast.receive("go")
+    duramen.receive("go")
     return found
 
 
 def test_a_sealed_run_goes_on_and_is_erased_with_its_subject(address: str, tmp_path: Path) -> None:
-    key = holdfast.new_key()
-    with holdfast.open(address, key=key) as hf:
+    key = duramen.new_key()
+    with duramen.open(address, key=key) as dm:
         with pytest.raises(RunParked):
-            hf.run(research, "Ada", id="r", subject="ada")
+            dm.run(research, "Ada", id="r", subject="ada")
         with pytest.raises(RunParked):
-            hf.run(research, "Bob", id="other", subject="bob")
-    with holdfast.open(address, key=key) as hf:
-        hf.signal("r", "go", SECRET)
-        assert hf.resume("r")["found"] == SECRET
-        report = hf.erase("ada")
+            dm.run(research, "Bob", id="other", subject="bob")
+    with duramen.open(address, key=key) as dm:
+        dm.signal("r", "go", SECRET)
+        assert dm.resume("r")["found"] == SECRET
+        report = dm.erase("ada")
         assert report.payloads >= 10
-        assert hf.verify().ok
-        for session in ("r", *[one.id for one in hf.runs(parent="r")]):
-            assert not any(SECRET in str(event.data) for event in hf.session(session).events())
+        assert dm.verify().ok
+        for session in ("r", *[one.id for one in dm.runs(parent="r")]):
+            assert not any(SECRET in str(event.data) for event in dm.session(session).events())
         with pytest.raises(RunError, match="erased"):
-            hf.resume("r")
-        hf.signal("other", "go")
-        assert hf.resume("other")["found"] == SECRET, "another person's run is untouched"
+            dm.resume("r")
+        dm.signal("other", "go")
+        assert dm.resume("other")["found"] == SECRET, "another person's run is untouched"
     for file in tmp_path.glob("agent.db*"):
         assert SECRET.encode() not in file.read_bytes()
 
 
 def test_a_run_whose_subject_was_erased_cannot_go_on_and_says_so(address: str) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
         with pytest.raises(RunParked):
-            hf.run(research, "Ada", id="r", subject="ada")
-        hf.erase("ada")
+            dm.run(research, "Ada", id="r", subject="ada")
+        dm.erase("ada")
         with pytest.raises(RunError, match="erased"):
-            hf.resume("r")
-        hf.cancel("r")
-        assert hf.run_info("r").status in (RunStatus.CANCELLED, RunStatus.WAITING, RunStatus.CRASHED)
+            dm.resume("r")
+        dm.cancel("r")
+        assert dm.run_info("r").status in (RunStatus.CANCELLED, RunStatus.WAITING, RunStatus.CRASHED)
 
 
 def test_a_subject_erased_in_the_middle_of_a_step_stops_the_run(address: str, far: Far) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
 
-        @holdfast.step
+        @duramen.step
         def act() -> str:
-            hf.erase("ada")
+            dm.erase("ada")
             return far.do("act")
 
-        @holdfast.task
+        @duramen.task
         def job() -> None:
             act()
             far.do("after")
 
         with pytest.raises(RunError, match="erased"):
-            hf.run(job, id="r", subject="ada")
-        assert hf.verify().ok
+            dm.run(job, id="r", subject="ada")
+        assert dm.verify().ok
 
 
 def test_credentials_in_results_are_redacted_also_in_this_execution(address: str) -> None:
-    with holdfast.open(address) as hf:
+    with duramen.open(address) as dm:
 
-        @holdfast.task
+        @duramen.task
         def job() -> Any:
             return look_up("Ada")
 
-        assert "sk-live" not in str(hf.run(job, id="r"))
-        assert not any("sk-live" in str(event.data) for event in hf.session("r").events())
+        assert "sk-live" not in str(dm.run(job, id="r"))
+        assert not any("sk-live" in str(event.data) for event in dm.session("r").events())
 
 
 def test_a_killed_sealed_run_is_settled(address: str, far: Far) -> None:
-    @holdfast.step(check=lambda: "found" if far.times("act") else None)
+    @duramen.step(check=lambda: "found" if far.times("act") else None)
     def act() -> str:
         return far.do("act")
 
-    @holdfast.task
+    @duramen.task
     def job() -> str:
         return act()
 
-    key = holdfast.new_key()
+    key = duramen.new_key()
     far.die = "after act"
-    with holdfast.open(address, key=key) as hf:
-        killed(hf, job, id="r")
-    with holdfast.open(address, key=key) as hf:
-        assert hf.resume("r", job) == "found"
+    with duramen.open(address, key=key) as dm:
+        killed(dm, job, id="r")
+    with duramen.open(address, key=key) as dm:
+        assert dm.resume("r", job) == "found"
     assert far.times("act") == 1

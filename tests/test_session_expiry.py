@@ -10,11 +10,11 @@ import pytest
 from programs.faroff import Far, Killed, Open
 from programs.talkers import damage_landmark, damage_last_part
 
-import holdfast
-from holdfast import Checkpoint, Holdfast, RunStatus
-from holdfast.crashpoints import listen
-from holdfast.errors import RunCancelled, RunParked
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Checkpoint, Duramen, RunStatus
+from duramen.crashpoints import listen
+from duramen.errors import RunCancelled, RunParked
+from duramen.testing.clock import FakeClock
 
 WEEK = 7 * 24 * 3600.0
 
@@ -25,12 +25,12 @@ def _nobody_listens() -> Iterator[None]:
     listen(None)
 
 
-def save(hf: Holdfast, clock: FakeClock, count: int, session: str = "s") -> list[Checkpoint]:
+def save(dm: Duramen, clock: FakeClock, count: int, session: str = "s") -> list[Checkpoint]:
     """Checkpoints of states 0, 1, …, an hour apart, the last one now."""
     made = []
     for number in range(count):
         clock.advance(3600 if number else 0)
-        made.append(hf.session(session).checkpoint({"n": number, "log": lines(number)}))
+        made.append(dm.session(session).checkpoint({"n": number, "log": lines(number)}))
     return made
 
 
@@ -38,11 +38,11 @@ def lines(count: int) -> list[str]:
     return [f"line {number} " * 20 for number in range(count)]
 
 
-def left(hf: Holdfast, session: str = "s") -> list[int]:
+def left(dm: Duramen, session: str = "s") -> list[int]:
     """The numbers of the states that are listed, each of which can be read whole."""
     found = []
-    for one in reversed(list(hf.session(session).checkpoints())):
-        state = hf.session(session).state(id=one.id)
+    for one in reversed(list(dm.session(session).checkpoints())):
+        state = dm.session(session).state(id=one.id)
         assert state is not None
         assert state.values["log"] == lines(state.values["n"])
         found.append(state.values["n"])
@@ -64,107 +64,107 @@ def left(hf: Holdfast, session: str = "s") -> list[int]:
     ],
 )
 def test_old_ones_go_by_policy(clock: FakeClock, policy: dict[str, Any], stay: list[int]) -> None:
-    with holdfast.open("memory:", clock=clock) as hf:
-        made = save(hf, clock, 6)
-        assert hf.session("s").expire(**policy) == 6 - len(stay)
-        assert left(hf) == stay
-        assert hf.session("s").expire(**policy) == 0
-        assert [hf.session("s").state(id=one.id) is None for one in made] == [n not in stay for n in range(6)]
+    with duramen.open("memory:", clock=clock) as dm:
+        made = save(dm, clock, 6)
+        assert dm.session("s").expire(**policy) == 6 - len(stay)
+        assert left(dm) == stay
+        assert dm.session("s").expire(**policy) == 0
+        assert [dm.session("s").state(id=one.id) is None for one in made] == [n not in stay for n in range(6)]
 
 
 @pytest.mark.promise("C6")
 def test_what_goes_is_gone_and_what_stays_goes_on(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
-    made = save(hf, clock, 8)
-    hf.session("s").pin(made[2].id)
-    hf.session("s").pin(made[3].id)
-    hf.session("s").pin(made[3].id, False)
-    hf.fork("s", "twig", at=made[5].position)
-    hf.fork("twig", "twig of twig", at=made[1].position)
-    hf.fork("s", "bud", at=0)
-    before = hf.session("s").head().position
+    dm = open_one()
+    made = save(dm, clock, 8)
+    dm.session("s").pin(made[2].id)
+    dm.session("s").pin(made[3].id)
+    dm.session("s").pin(made[3].id, False)
+    dm.fork("s", "twig", at=made[5].position)
+    dm.fork("twig", "twig of twig", at=made[1].position)
+    dm.fork("s", "bud", at=0)
+    before = dm.session("s").head().position
     assert open_one().session("s").expire() == 4
-    hf = open_one()
-    assert left(hf) == [1, 2, 5, 7], "a fork of a fork, a pin, a fork, the newest"
+    dm = open_one()
+    assert left(dm) == [1, 2, 5, 7], "a fork of a fork, a pin, a fork, the newest"
     for session, number in (("twig", 5), ("twig of twig", 1), ("s", 7)):
-        found = hf.session(session).state()
+        found = dm.session(session).state()
         assert found is not None
         assert found.values["n"] == number
-    assert hf.session("bud").state() is None
-    assert hf.session("s").state(at=made[6].position).values["n"] == 5  # type: ignore[union-attr]
-    told = [event.data for event in hf.session("s").events(start=before + 1)]
+    assert dm.session("bud").state() is None
+    assert dm.session("s").state(at=made[6].position).values["n"] == 5  # type: ignore[union-attr]
+    told = [event.data for event in dm.session("s").events(start=before + 1)]
     assert [one["reason"] for one in told] == ["expired"], "it is journaled, once"
-    save(hf, clock, 3)
-    assert hf.session("s").expire(keep_last=2) == 2
-    assert hf.verify().ok
+    save(dm, clock, 3)
+    assert dm.session("s").expire(keep_last=2) == 2
+    assert dm.verify().ok
 
 
 def test_a_fork_expires_only_its_own(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
-    save(hf, clock, 4)
-    hf.fork("s", "twig")
-    save(hf, clock, 3, "twig")
-    assert hf.session("twig").expire() == 2
-    assert left(hf) == [0, 1, 2, 3]
-    assert left(hf, "twig") == [0, 1, 2, 3, 2]
-    assert hf.session("nobody").expire() == 0
+    dm = open_one()
+    save(dm, clock, 4)
+    dm.fork("s", "twig")
+    save(dm, clock, 3, "twig")
+    assert dm.session("twig").expire() == 2
+    assert left(dm) == [0, 1, 2, 3]
+    assert left(dm, "twig") == [0, 1, 2, 3, 2]
+    assert dm.session("nobody").expire() == 0
 
 
-@holdfast.task
+@duramen.task
 def patient() -> Any:
-    return holdfast.ask("Shall I go on?")
+    return duramen.ask("Shall I go on?")
 
 
-@holdfast.task
+@duramen.task
 def tidy() -> int:
     """Expires while it runs."""
-    handle: Holdfast = tidy.hf  # type: ignore[attr-defined]
+    handle: Duramen = tidy.dm  # type: ignore[attr-defined]
     return handle.session("s").expire()
 
 
 @pytest.mark.promise("C6", "C7")
 @pytest.mark.parametrize("run", ["parked", "queued", "sleeping", "crashed", "live"])
 def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: Far, run: str) -> None:
-    @holdfast.step
+    @duramen.step
     def act() -> str:
         return far.do("act")
 
-    @holdfast.task
+    @duramen.task
     def dies() -> str:
         return act()
 
-    @holdfast.task
+    @duramen.task
     def sleeps() -> None:
-        holdfast.sleep(3 * WEEK)
+        duramen.sleep(3 * WEEK)
 
-    hf = open_one()
-    save(hf, clock, 5)
+    dm = open_one()
+    save(dm, clock, 5)
     if run == "parked":
         with pytest.raises(RunParked):
-            hf.run(patient, id="r", session="s")
+            dm.run(patient, id="r", session="s")
     elif run == "queued":
-        hf.start(patient, id="r", session="s")
+        dm.start(patient, id="r", session="s")
     elif run == "sleeping":
-        hf.start(sleeps, id="r", session="s")
-        hf.serve([sleeps], until_idle=True)
+        dm.start(sleeps, id="r", session="s")
+        dm.serve([sleeps], until_idle=True)
     elif run == "crashed":
         far.die = "before act"
         with pytest.raises(Killed):
-            hf.run(dies, id="r", session="s")
+            dm.run(dies, id="r", session="s")
     else:
-        tidy.hf = hf  # type: ignore[attr-defined]
-        assert hf.run(tidy, id="r", session="s") == 0, "asked in the middle of the run"
-        assert left(hf) == [0, 1, 2, 3, 4]
-        assert hf.session("s").expire() == 4, "and now it has ended"
+        tidy.dm = dm  # type: ignore[attr-defined]
+        assert dm.run(tidy, id="r", session="s") == 0, "asked in the middle of the run"
+        assert left(dm) == [0, 1, 2, 3, 4]
+        assert dm.session("s").expire() == 4, "and now it has ended"
         return
     expected = {"queued": RunStatus.QUEUED, "sleeping": RunStatus.SLEEPING, "parked": RunStatus.WAITING}
     clock.advance(WEEK)
-    assert hf.run_info("r").status is expected.get(run, RunStatus.CRASHED)
+    assert dm.run_info("r").status is expected.get(run, RunStatus.CRASHED)
     assert open_one().session("s").expire(keep_last=1, older_than=1) == 0
     assert left(open_one()) == [0, 1, 2, 3, 4]
-    hf.cancel("r")
+    dm.cancel("r")
     with pytest.raises(RunCancelled):
-        hf.resume("r")
+        dm.resume("r")
     assert open_one().session("s").expire() == 4
 
 
@@ -172,29 +172,29 @@ def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: 
 def test_nothing_goes_by_itself(open_one: Open, clock: FakeClock) -> None:
     save(open_one(), clock, 4)
     clock.advance(520 * WEEK)
-    hf = open_one()
-    hf.session("s").checkpoint({"n": 4, "log": lines(4)})
-    hf.session("other").checkpoint(1)
+    dm = open_one()
+    dm.session("s").checkpoint({"n": 4, "log": lines(4)})
+    dm.session("other").checkpoint(1)
     assert left(open_one()) == [0, 1, 2, 3, 4]
 
 
-def do_meanwhile(what: str, hf: Holdfast, made: list[Checkpoint]) -> None:
+def do_meanwhile(what: str, dm: Duramen, made: list[Checkpoint]) -> None:
     if what == "pinned":
-        hf.session("s").pin(made[0].id)
+        dm.session("s").pin(made[0].id)
     elif what == "started":
-        hf.start(patient, id="r", session="s")
+        dm.start(patient, id="r", session="s")
     elif what == "another":
-        hf.session("s").checkpoint({"n": 0, "log": []})
+        dm.session("s").checkpoint({"n": 0, "log": []})
     else:
-        hf.fork("s", "twig", at=made[0].position)
-        hf.session("s").append("note")
+        dm.fork("s", "twig", at=made[0].position)
+        dm.session("s").append("note")
 
 
 @pytest.mark.promise("C6")
 @pytest.mark.parametrize("what", ["pinned", "started", "another", "forked"])
 def test_what_happens_meanwhile_counts(open_one: Open, clock: FakeClock, what: str) -> None:
-    hf, other = open_one(), open_one()
-    made = save(hf, clock, 4)
+    dm, other = open_one(), open_one()
+    made = save(dm, clock, 4)
 
     def meanwhile(point: str) -> None:
         if point == "checkpoints.dropping":
@@ -202,7 +202,7 @@ def test_what_happens_meanwhile_counts(open_one: Open, clock: FakeClock, what: s
             do_meanwhile(what, other, made)
 
     listen(meanwhile)
-    gone = hf.session("s").expire()
+    gone = dm.session("s").expire()
     stay = {"pinned": [0, 3], "started": [0, 1, 2, 3], "another": [0], "forked": [0, 3]}[what]
     assert left(open_one()) == stay
     assert gone == 4 + (what == "another") - len(stay)
@@ -213,12 +213,12 @@ def test_what_happens_meanwhile_counts(open_one: Open, clock: FakeClock, what: s
 def test_with_a_damaged_newest_the_newest_that_can_be_read_stays(
     open_one: Open, any_address: str, clock: FakeClock, what: str
 ) -> None:
-    hf = open_one()
-    made = save(hf, clock, 4)
+    dm = open_one()
+    made = save(dm, clock, 4)
     if what == "row":
-        damage_landmark(hf, any_address, "state")
+        damage_landmark(dm, any_address, "state")
     else:
-        damage_last_part(hf, any_address)
+        damage_last_part(dm, any_address)
     open_one().session("s").expire()
     found = open_one().session("s").state()
     assert found is not None

@@ -15,10 +15,10 @@ from programs.children import Nursery
 from programs.faroff import Open
 from programs.talkers import damage_landmark, damage_last_part, state_of
 
-import holdfast
-from holdfast import Checkpoint, Draft, Holdfast
-from holdfast.errors import CheckpointConflict, CheckpointDamaged, LeaseLost
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Checkpoint, Draft, Duramen
+from duramen.errors import CheckpointConflict, CheckpointDamaged, LeaseLost
+from duramen.testing.clock import FakeClock
 
 KEY = bytes(range(32))
 
@@ -46,8 +46,8 @@ def ids(found: Any) -> list[str]:
 class Scales:
     """Counts the bytes that appends bring to a store."""
 
-    def __init__(self, hf: Holdfast) -> None:
-        self._store = hf._core._journal.store
+    def __init__(self, dm: Duramen) -> None:
+        self._store = dm._core._journal.store
         self._append = self._store.append
         self._store.append = self._weigh  # type: ignore[method-assign]
         self.weighed: list[int] = []
@@ -74,8 +74,8 @@ def noise(number: int, size: int = 250) -> str:
 
 @pytest.mark.promise("C4")
 @pytest.mark.parametrize("shape", ["grows", "is trimmed", "grows in two places", "moves", "grows among many"])
-def test_what_a_list_costs_does_not_depend_on_its_length(hf: Holdfast, shape: str) -> None:
-    scales, session = Scales(hf), hf.session("s")
+def test_what_a_list_costs_does_not_depend_on_its_length(dm: Duramen, shape: str) -> None:
+    scales, session = Scales(dm), dm.session("s")
     messages: list[Any] = []
     for turn in range(120):
         messages.append({"role": "user", "content": noise(turn)})
@@ -95,8 +95,8 @@ def test_what_a_list_costs_does_not_depend_on_its_length(hf: Holdfast, shape: st
 
 
 @pytest.mark.promise("C4")
-def test_an_unchanged_state_costs_a_reference(hf: Holdfast) -> None:
-    scales, session = Scales(hf), hf.session("s")
+def test_an_unchanged_state_costs_a_reference(dm: Duramen) -> None:
+    scales, session = Scales(dm), dm.session("s")
     state = {
         "messages": [noise(turn) for turn in range(200)],
         "prompt": noise(-1, 5_000),
@@ -109,8 +109,8 @@ def test_an_unchanged_state_costs_a_reference(hf: Holdfast) -> None:
 
 
 @pytest.mark.promise("C4")
-def test_one_changed_key_of_thousands_costs_little(hf: Holdfast) -> None:
-    scales, session = Scales(hf), hf.session("s")
+def test_one_changed_key_of_thousands_costs_little(dm: Duramen) -> None:
+    scales, session = Scales(dm), dm.session("s")
     state: dict[str, Any] = {f"key {number}": noise(number, 10) for number in range(5_000)}
     for turn in range(12):
         state[f"key {turn * 400}"] = noise(-turn, 10)
@@ -121,8 +121,8 @@ def test_one_changed_key_of_thousands_costs_little(hf: Holdfast) -> None:
 
 
 @pytest.mark.promise("C4")
-def test_a_mapping_that_grows_costs_what_is_new(hf: Holdfast) -> None:
-    scales, session = Scales(hf), hf.session("s")
+def test_a_mapping_that_grows_costs_what_is_new(dm: Duramen) -> None:
+    scales, session = Scales(dm), dm.session("s")
     state: dict[str, Any] = {"messages": {}}
     for turn in range(150):
         state["messages"][f"message {noise(turn, 6)}"] = {"role": "user", "content": noise(turn)}
@@ -134,9 +134,9 @@ def test_a_mapping_that_grows_costs_what_is_new(hf: Holdfast) -> None:
 @pytest.mark.promise("C5")
 def test_opening_a_long_session_is_as_fast_as_a_short_one(lasting_address: str) -> None:
     sizes = {"short": 200, "long": 20_000}
-    with holdfast.open(lasting_address) as hf:
+    with duramen.open(lasting_address) as dm:
         for name, size in sizes.items():
-            session = hf.session(name)
+            session = dm.session(name)
             session.progress.begin("Get there", next_action="walk")
             for turn in range(size // 100):
                 session.append_all([Draft("note", {"n": turn, "text": "x" * 50})] * 99)
@@ -146,8 +146,8 @@ def test_opening_a_long_session_is_as_fast_as_a_short_one(lasting_address: str) 
     for _ in range(9):
         for name, known in took.items():
             started = time.perf_counter()
-            with holdfast.open(lasting_address) as hf:
-                session = hf.session(name)
+            with duramen.open(lasting_address) as dm:
+                session = dm.session(name)
                 assert values_of(session.state())["turns"]
                 assert session.progress.next_action == "walk"
                 assert session.context().said
@@ -180,18 +180,18 @@ def test_of_many_that_count_up_none_is_lost(open_one: Open) -> None:
     handles = [open_one() for _ in range(3)]
     handles[0].session("s").checkpoint([])
 
-    def count(hf: Holdfast, who: int) -> None:
+    def count(dm: Duramen, who: int) -> None:
         for number in range(6):
             while True:
-                newest = hf.session("s").state()
+                newest = dm.session("s").state()
                 assert newest is not None
                 try:
-                    hf.session("s").checkpoint([*newest.values, (who, number)], after=newest.id)
+                    dm.session("s").checkpoint([*newest.values, (who, number)], after=newest.id)
                     break
                 except CheckpointConflict:
                     continue
 
-    workers = [threading.Thread(target=count, args=(hf, who)) for who, hf in enumerate(handles)]
+    workers = [threading.Thread(target=count, args=(dm, who)) for who, dm in enumerate(handles)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -227,27 +227,27 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, nurser
             said = len(child.lines())
             assert said == visit - 1
             first += said + (point == "append.committed")
-            with holdfast.open(lasting_address) as hf:
-                found = hf.session("s").state()
+            with duramen.open(lasting_address) as dm:
+                found = dm.session("s").state()
                 if first == 0:
                     assert found is None
                     continue
                 assert found is not None
                 assert (found.step, found.values, found.skipped) == (first - 1, state_of(first - 1), ())
                 assert (found.next, found.config) == ([first], {"n": first - 1})
-                assert [one.step for one in hf.session("s").checkpoints()] == list(reversed(range(first)))
-                assert hf.verify().ok
+                assert [one.step for one in dm.session("s").checkpoints()] == list(reversed(range(first)))
+                assert dm.verify().ok
 
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize("what", ["row", "part"])
 def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open, any_address: str, what: str) -> None:
-    hf = open_one()
-    made = [hf.session("s").checkpoint({"n": [number], "text": noise(number)}) for number in range(4)]
+    dm = open_one()
+    made = [dm.session("s").checkpoint({"n": [number], "text": noise(number)}) for number in range(4)]
     if what == "row":
-        damage_landmark(hf, any_address, "state")
+        damage_landmark(dm, any_address, "state")
     else:
-        damage_last_part(hf, any_address)
+        damage_last_part(dm, any_address)
     session = open_one().session("s")
     found = session.state()
     assert found is not None
@@ -263,18 +263,18 @@ def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open,
 
 
 def test_states_are_sealed_and_go_with_the_person(any_address: str) -> None:
-    with holdfast.open(any_address, key=KEY) as hf:
-        session = hf.session("s")
+    with duramen.open(any_address, key=KEY) as dm:
+        session = dm.session("s")
         session.checkpoint({"about": "nobody"})
         session.checkpoint({"about": "Ada Lovelace " * 50, "list": ["Ada"]}, subject="ada", config={"who": "Ada"})
         assert values_of(session.state())["list"] == ["Ada"]
-        report = hf.erase("ada")
+        report = dm.erase("ada")
         assert report.checkpoints == 1
         found = session.state()
         assert (values_of(found), ids(session.checkpoints())) == ({"about": "nobody"}, [found and found.id])
         session.checkpoint({"about": "nobody", "n": 2})
         assert values_of(session.state())["n"] == 2
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("J15")

@@ -17,11 +17,11 @@ from programs.children import Gate, Nursery
 from programs.faroff import Open
 from programs.talkers import damage_landmark
 
-import holdfast
-from holdfast import Holdfast, Progress
-from holdfast.crashpoints import listen
-from holdfast.errors import InvalidInput
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Duramen, Progress
+from duramen.crashpoints import listen
+from duramen.errors import InvalidInput
+from duramen.testing.clock import FakeClock
 
 TOKEN, OTHER = "ghp_" + "a" * 30, "ghp_" + "b" * 30
 
@@ -32,9 +32,9 @@ def _nobody_listens() -> Iterator[None]:
     listen(None)
 
 
-def said(hf: Holdfast, session: str = "s") -> list[tuple[str | None, list[Any]]]:
+def said(dm: Duramen, session: str = "s") -> list[tuple[str | None, list[Any]]]:
     """Who changed what, as it is journaled."""
-    events = hf.session(session).events(types="progress.changed")
+    events = dm.session(session).events(types="progress.changed")
     return [(event.actor, event.data["note"]["changes"]) for event in events]
 
 
@@ -91,15 +91,15 @@ def test_each_change_is_journaled_and_there_after_a_restart(open_one: Open) -> N
             *(expected.goal, expected.completed, expected.blocker, expected.next_action, expected.context),
             expected.finished,
         )
-    hf = open_one()
-    assert [actor for actor, _ in said(hf)] == ["agent"] * len(made)
-    assert said(hf)[2][1] == [{"field": "completed", "added": ["find a name"], "removed": []}]
+    dm = open_one()
+    assert [actor for actor, _ in said(dm)] == ["agent"] * len(made)
+    assert said(dm)[2][1] == [{"field": "completed", "added": ["find a name"], "removed": []}]
     for position, (_, expected) in enumerate(made, 1):
-        assert hf.session("s").progress.read(at=position) == expected, "as of any position"
-    assert hf.session("s").progress.read(at=0) == Progress()
-    assert hf.session("s").progress.read(at=2**70) == made[-1][1]
-    assert hf.session("other").progress.read() == Progress()
-    assert hf.session("other").head().position == 0, "looking at it stores nothing"
+        assert dm.session("s").progress.read(at=position) == expected, "as of any position"
+    assert dm.session("s").progress.read(at=0) == Progress()
+    assert dm.session("s").progress.read(at=2**70) == made[-1][1]
+    assert dm.session("other").progress.read() == Progress()
+    assert dm.session("other").head().position == 0, "looking at it stores nothing"
 
 
 def test_what_changes_nothing_is_not_journaled(open_one: Open) -> None:
@@ -122,15 +122,15 @@ def test_what_changes_nothing_is_not_journaled(open_one: Open) -> None:
 
 
 @pytest.mark.promise("H3")
-def test_the_next_action_is_never_empty_while_unfinished(hf: Holdfast) -> None:
-    progress = hf.session("s").progress
+def test_the_next_action_is_never_empty_while_unfinished(dm: Duramen) -> None:
+    progress = dm.session("s").progress
 
     def refused(change: Callable[[], Any], words: str) -> None:
-        before = progress.read(), hf.session("s").head().position
+        before = progress.read(), dm.session("s").head().position
         with pytest.raises(InvalidInput, match=words) as caught:
             change()
         assert caught.value.hint
-        assert (progress.read(), hf.session("s").head().position) == before
+        assert (progress.read(), dm.session("s").head().position) == before
 
     refused(lambda: progress.begin("g", next_action=""), "no next action")
     refused(lambda: progress.begin("g", next_action=" \n"), "no next action")
@@ -153,8 +153,8 @@ def test_the_next_action_is_never_empty_while_unfinished(hf: Holdfast) -> None:
     assert progress.completed == ()
 
 
-def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
-    progress: Any = hf.session("s").progress
+def test_bad_input_is_refused_by_name(dm: Duramen) -> None:
+    progress: Any = dm.session("s").progress
     refused: list[Callable[[], Any]] = [
         lambda: progress.begin(5, next_action="x"),
         lambda: progress.begin("g", next_action=None),
@@ -174,13 +174,13 @@ def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
         with pytest.raises(InvalidInput) as caught:
             bad()
         assert caught.value.hint
-    assert hf.session("s").head().position == 0
+    assert dm.session("s").head().position == 0
 
 
 def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
     async def main() -> None:
-        async with await holdfast.aopen(any_address) as hf:
-            progress = hf.session("s").progress
+        async with await duramen.aopen(any_address) as dm:
+            progress = dm.session("s").progress
             await progress.begin("g", next_action="n")
             await asyncio.gather(*(progress.complete(f"step {number}") for number in range(8)))
             await progress.block("b")
@@ -205,10 +205,10 @@ def test_of_concurrent_changes_all_count(open_one: Open) -> None:
     handles[0].session("s").progress.begin("g", next_action="n")
     errors: list[BaseException] = []
 
-    def work(hf: Holdfast, who: int) -> None:
+    def work(dm: Duramen, who: int) -> None:
         try:
             for number in range(6):
-                hf.session("s").progress.complete(f"{who} did {number}")
+                dm.session("s").progress.complete(f"{who} did {number}")
         except BaseException as error:  # noqa: BLE001 - shown below
             errors.append(error)
 
@@ -228,7 +228,7 @@ def test_of_concurrent_changes_all_count(open_one: Open) -> None:
 
 def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
     address, gate = str(tmp_path / "agent.db"), Gate(tmp_path / "gate")
-    holdfast.open(address).close()
+    duramen.open(address).close()
     children = [
         nursery.start(
             "talkers:complete_steps",
@@ -245,17 +245,17 @@ def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
     for child in children:
         child.finish()
     expected = sorted(f"{who} did {number}" for who in range(3) for number in range(5))
-    with holdfast.open(address) as hf:
-        kept = hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+    with duramen.open(address) as dm:
+        kept = dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
         assert sorted(kept.completed) == expected
-        assert {actor for actor, _ in said(hf)} == {"agent"}, "no text of ours was taken for an edit"
+        assert {actor for actor, _ in said(dm)} == {"agent"}, "no text of ours was taken for an edit"
     assert all(f"[x] {step}\n" in (tmp_path / "PROGRESS.md").read_text() for step in expected)
 
 
 def test_many_changes_at_once_on_a_loop_do_not_wait_for_each_other(tmp_path: Path) -> None:
     async def main() -> None:
-        async with await holdfast.aopen("memory:") as hf:
-            kept = await hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+        async with await duramen.aopen("memory:") as dm:
+            kept = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
             await kept.begin("g", next_action="n")
             await asyncio.gather(*(kept.complete(f"step {number}") for number in range(40)))
             assert sorted((await kept.read()).completed) == sorted(f"step {number}" for number in range(40))
@@ -267,8 +267,8 @@ def test_many_changes_at_once_on_a_loop_do_not_wait_for_each_other(tmp_path: Pat
 
 def test_a_change_that_is_given_up_leaves_the_file_free(tmp_path: Path) -> None:
     async def main() -> float:
-        async with await holdfast.aopen("memory:") as hf:
-            kept = await hf.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
+        async with await duramen.aopen("memory:") as dm:
+            kept = await dm.session("s").progress.keep_in(tmp_path / "PROGRESS.md")
             await kept.begin("g", next_action="n")
             held = os.open(tmp_path, os.O_RDONLY)
             fcntl.flock(held, fcntl.LOCK_EX)
@@ -308,30 +308,30 @@ def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nur
     for visit in (1, 2, 1):
         child = nursery.start("talkers:complete_steps", address=address, path=None, steps=steps, crash=(point, visit))
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        with holdfast.open(address) as hf:
-            found = hf.session("s").progress.read()
+        with duramen.open(address) as dm:
+            found = dm.session("s").progress.read()
             assert found in (
                 Progress(),
                 *(Progress("Ship it", tuple(steps[:count]), None, "the next one") for count in range(4)),
             )
             assert found.completed[: len(child.lines())] == tuple(child.lines())
-            assert hf.verify().ok
+            assert dm.verify().ok
     nursery.start("talkers:complete_steps", address=address, path=None, steps=steps).finish()
-    with holdfast.open(address) as hf:
-        assert hf.session("s").progress.completed == tuple(steps)
-        assert len(said(hf)) == 4, "nothing is journaled twice"
+    with duramen.open(address) as dm:
+        assert dm.session("s").progress.completed == tuple(steps)
+        assert len(said(dm)) == 4, "nothing is journaled twice"
 
 
 # -- forks, damage, credentials, cost
 
 
 def test_a_fork_has_the_progress_of_its_beginning(open_one: Open) -> None:
-    hf = open_one()
-    progress = hf.session("s").progress
+    dm = open_one()
+    progress = dm.session("s").progress
     progress.begin("g", next_action="a")
     progress.complete("one")
     progress.complete("two")
-    fork = hf.fork("s", "twig", at=2)
+    fork = dm.fork("s", "twig", at=2)
     assert fork.progress.completed == ("one",)
     fork.progress.complete("three")
     progress.complete("four")
@@ -343,11 +343,11 @@ def test_a_fork_has_the_progress_of_its_beginning(open_one: Open) -> None:
 
 @pytest.mark.promise("J8")
 def test_with_damaged_progress_the_work_goes_on(open_one: Open, any_address: str) -> None:
-    hf = open_one()
+    dm = open_one()
     for step in ("one", "two", "three"):
-        hf.session("s").progress.begin("g", next_action="n")
-        hf.session("s").progress.complete(step)
-    damage_landmark(hf, any_address, "progress")
+        dm.session("s").progress.begin("g", next_action="n")
+        dm.session("s").progress.complete(step)
+    damage_landmark(dm, any_address, "progress")
     assert open_one().session("s").progress.completed == ("one", "two"), "the one before it"
     done: list[Progress] = []
     worker = threading.Thread(
@@ -380,10 +380,10 @@ def test_credentials_are_neither_kept_nor_in_the_way(open_one: Open) -> None:
 
 
 def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
-    with holdfast.open("memory:", clock=clock) as hf:
-        progress, sizes = hf.session("s").progress, []
+    with duramen.open("memory:", clock=clock) as dm:
+        progress, sizes = dm.session("s").progress, []
         progress.begin("g", next_action="n", context="words " * 200)
-        append = hf._core._journal.store.append
+        append = dm._core._journal.store.append
 
         async def weigh(request: Any) -> Any:
             done = await append(request)
@@ -392,7 +392,7 @@ def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
             sizes.append(parts + forms + sum(len(record.payload or b"") for record in done.records))
             return done
 
-        hf._core._journal.store.append = weigh  # type: ignore[method-assign]
+        dm._core._journal.store.append = weigh  # type: ignore[method-assign]
         for number in range(300):
             progress.complete(f"step {number} of many")
         assert max(sizes[-20:]) < 2 * max(sizes[20:40])

@@ -21,13 +21,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.faroff import Open
 
-import holdfast
-from holdfast import Checkpoint, Holdfast
-from holdfast.errors import CheckpointConflict, InvalidInput, UnknownSession, UnknownType
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Checkpoint, Duramen
+from duramen.errors import CheckpointConflict, InvalidInput, UnknownSession, UnknownType
+from duramen.testing.clock import FakeClock
 
 
-@holdfast.register(name="tests.state.Plan")
+@duramen.register(name="tests.state.Plan")
 @dataclasses.dataclass
 class Plan:
     title: str
@@ -35,7 +35,7 @@ class Plan:
     due: dt.date | None = None
 
 
-@holdfast.register(name="tests.state.Mood")
+@duramen.register(name="tests.state.Mood")
 class Mood(enum.Enum):
     CALM = "calm"
 
@@ -83,35 +83,35 @@ def values_of(found: Checkpoint | None) -> Any:
 
 @pytest.mark.promise("C2")
 def test_all_six_parts_come_back_as_they_were(open_one: Open) -> None:
-    hf, made = open_one(), []
+    dm, made = open_one(), []
     for number, value in enumerate(VALUES):
         other, third = VALUES[number - 1], VALUES[number - 2]
         parts: Any = {"next": other, "pending": third, "config": {"v": value}, "writes": [other, value], "step": number}
-        made.append((hf.session("s").checkpoint(value, **parts), {"values": value, **parts}))
-    for reader in (hf, open_one()):
+        made.append((dm.session("s").checkpoint(value, **parts), {"values": value, **parts}))
+    for reader in (dm, open_one()):
         for saved, expected in made:
             found = reader.session("s").state(id=saved.id)
             assert found is not None
             got = {name: getattr(found, name) for name in expected}
             assert typed(got) == typed(expected)
             assert (found.position, found.time, found.kind) == (saved.position, saved.time, "manual")
-    assert hf.verify().ok
+    assert dm.verify().ok
 
 
 @pytest.mark.promise("C2")
 def test_one_and_true_are_not_the_same_to_the_next_checkpoint(open_one: Open) -> None:
     twins: list[Any] = [1, True, 1.0, "1", b"1", (1,), [1], -0.0, 0.0, Decimal(1), Decimal("1.0"), {1}, frozenset({1})]
-    hf, made = open_one(), []
+    dm, made = open_one(), []
     for one in twins * 2:
         state = {"alone": one, "listed": ["first", one, {"deep": (one,)}], "only": [one]}
-        made.append((hf.session("s").checkpoint(state), copy.deepcopy(state)))
-        hf = open_one() if one == b"1" else hf
+        made.append((dm.session("s").checkpoint(state), copy.deepcopy(state)))
+        dm = open_one() if one == b"1" else dm
     for saved, expected in made:
-        assert typed(values_of(hf.session("s").state(id=saved.id))) == typed(expected)
+        assert typed(values_of(dm.session("s").state(id=saved.id))) == typed(expected)
 
 
-def test_what_is_changed_in_place_afterwards_does_not_matter(hf: Holdfast) -> None:
-    session, made = hf.session("s"), []
+def test_what_is_changed_in_place_afterwards_does_not_matter(dm: Duramen) -> None:
+    session, made = dm.session("s"), []
     state: dict[str, Any] = {"l": [{"n": 0}, [0], Plan("p", [])], "d": {"x": {"y": [0]}}}
     for number in range(8):
         state["l"][0]["n"] = number
@@ -125,8 +125,8 @@ def test_what_is_changed_in_place_afterwards_does_not_matter(hf: Holdfast) -> No
 
 def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) -> None:
     async def main() -> Any:
-        async with await holdfast.aopen(any_address) as hf:
-            session = hf.session("s")
+        async with await duramen.aopen(any_address) as dm:
+            session = dm.session("s")
             state: dict[str, Any] = {"count": 1, "messages": ["m1"], "deep": [{"n": 1}]}
 
             async def work() -> None:
@@ -144,7 +144,7 @@ def test_a_state_that_changes_meanwhile_is_stored_as_it_was(any_address: str) ->
     )
 
 
-def test_a_state_is_redacted_as_an_event_is(hf: Holdfast) -> None:
+def test_a_state_is_redacted_as_an_event_is(dm: Duramen) -> None:
     token = "ghp_" + "a" * 30
     parts: Any = {
         "config": {"secret": "aaaaaaaa", "db": {"url": "postgres://u:pass@host"}},
@@ -161,16 +161,16 @@ def test_a_state_is_redacted_as_an_event_is(hf: Holdfast) -> None:
         "m": {1: {"password": "x" * 9}},
         **nested(7, {"password": "deep1234"}),
     }
-    told = hf.session("s").append("told", {"values": state, **parts}).data
-    saved = hf.session("s").checkpoint(state, **parts)
-    found = hf.session("s").state(id=saved.id)
+    told = dm.session("s").append("told", {"values": state, **parts}).data
+    saved = dm.session("s").checkpoint(state, **parts)
+    found = dm.session("s").state(id=saved.id)
     assert found is not None
     assert {name: getattr(found, name) for name in told} == told
     assert "hunter2hunter" not in repr(found)
 
 
-def test_what_cannot_be_stored_is_named(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_what_cannot_be_stored_is_named(dm: Duramen) -> None:
+    session = dm.session("s")
     with pytest.raises(UnknownType) as caught:
         session.checkpoint({"a": {"b": [1, object()]}})
     assert caught.value.path.endswith(".a.b[1]")
@@ -215,15 +215,15 @@ BAD: list[Callable[[Any, Any], Any]] = [
 ]
 
 
-def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_bad_input_is_refused_by_name(dm: Duramen) -> None:
+    session = dm.session("s")
     first = session.checkpoint("kept")
     for bad in BAD:
         with pytest.raises(InvalidInput) as caught:
             bad(session, first.id)
         assert caught.value.hint
     with pytest.raises(UnknownSession):
-        hf.fork("nobody", "new")
+        dm.fork("nobody", "new")
     assert [one.id for one in session.checkpoints()] == [first.id]
     assert values_of(session.state(at=2**80)) == "kept"
     assert session.head().position == 1
@@ -237,8 +237,8 @@ def test_bad_input_is_refused_by_name(hf: Holdfast) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_the_state_of_any_moment_is_what_a_recomputation_gives(seed: int) -> None:
     clock = FakeClock(2_161_262_486_732_836)
-    with holdfast.open("memory:", clock=clock) as hf:
-        walk_and_compare(lambda: hf, clock, random.Random(seed), 40)
+    with duramen.open("memory:", clock=clock) as dm:
+        walk_and_compare(lambda: dm, clock, random.Random(seed), 40)
 
 
 @pytest.mark.promise("C3")
@@ -300,8 +300,8 @@ def change_something(state: dict[str, Any], turn: int, chance: random.Random) ->
     state["n"] = chance.choice([turn, state["n"]])
 
 
-def test_a_checkpoint_has_the_time_of_its_event(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_a_checkpoint_has_the_time_of_its_event(dm: Duramen) -> None:
+    session = dm.session("s")
     made = [session.checkpoint(number) for number in range(20)]
     assert [one.time for one in made] == [event.time for event in session.events()]
     for one in made:
@@ -310,8 +310,8 @@ def test_a_checkpoint_has_the_time_of_its_event(hf: Holdfast) -> None:
         assert found.time == one.time
 
 
-def test_the_list_is_newest_first_and_without_values(hf: Holdfast) -> None:
-    session = hf.session("s")
+def test_the_list_is_newest_first_and_without_values(dm: Duramen) -> None:
+    session = dm.session("s")
     assert list(session.checkpoints()) == []
     kinds = ["manual", "subtask", "irreversible", "periodic"]
     made = [
@@ -327,8 +327,8 @@ def test_the_list_is_newest_first_and_without_values(hf: Holdfast) -> None:
 
 def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
     async def main() -> None:
-        async with await holdfast.aopen(any_address) as hf:
-            session = hf.session("s")
+        async with await duramen.aopen(any_address) as dm:
+            session = dm.session("s")
             made = [await session.checkpoint({"n": [number]}, next=("go", number)) for number in range(5)]
             assert [one.id async for one in session.checkpoints()] == [one.id for one in reversed(made)]
             found = await session.at(made[2].position).state()
@@ -336,7 +336,7 @@ def test_the_asynchronous_face_does_the_same(any_address: str) -> None:
             assert (found.values, found.next) == ({"n": [2]}, ("go", 2))
             with pytest.raises(CheckpointConflict):
                 await session.checkpoint(0, after=made[3].id)
-            fork = await hf.fork("s", "twig", at=made[1].position)
+            fork = await dm.fork("s", "twig", at=made[1].position)
             assert values_of(await fork.state()) == {"n": [1]}
             await session.pin(made[0].id)
             assert await session.expire() == 2, "pinned, the fork's and the newest stay"

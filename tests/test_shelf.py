@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.faroff import Open
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.context.checkpoints import Checkpoints
-from holdfast.context.shelf import Item, Shelf
-from holdfast.errors import HoldfastError, InvalidInput
-from holdfast.runtime import drive
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import crashpoints
+from duramen.context.checkpoints import Checkpoints
+from duramen.context.shelf import Item, Shelf
+from duramen.errors import DuramenError, InvalidInput
+from duramen.runtime import drive
+from duramen.testing.clock import FakeClock
 
 SECOND = 1_000_000
 OnceAt = Callable[[str, Callable[[], Any]], None]
 
 
-def shelf_of(hf: holdfast.Holdfast) -> Shelf:
-    return Shelf(hf._core._journal)
+def shelf_of(dm: duramen.Duramen) -> Shelf:
+    return Shelf(dm._core._journal)
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ entries = st.dictionaries(st.tuples(roots, labels), st.dictionaries(labels, st.i
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries, st.data())
 def test_odd_labels_and_keys_come_back_as_they_were(wanted: dict[tuple[str, str], dict[str, int]], data: Any) -> None:
-    with holdfast.open("memory:") as hf:
-        shelf = shelf_of(hf)
+    with duramen.open("memory:") as dm:
+        shelf = shelf_of(dm)
         stored: dict[tuple[tuple[str, ...], str], dict[str, int]] = {}
         for (root, label), value in wanted.items():
             key = data.draw(roots)
@@ -160,11 +160,11 @@ def test_keys_and_labels_that_look_like_credentials_stay(shelf: Shelf) -> None:
     ],
 )
 def test_what_cannot_be_put_is_refused_by_name(wrong: dict[str, Any]) -> None:
-    with holdfast.open("memory:") as hf:
+    with duramen.open("memory:") as dm:
         put_given: Any = {"space": ("a",), "key": "k", "value": {}, **wrong}
         with pytest.raises(InvalidInput):
-            drive(shelf_of(hf).put(**put_given))
-        assert list(hf.sessions()) == []
+            drive(shelf_of(dm).put(**put_given))
+        assert list(dm.sessions()) == []
 
 
 # -- time
@@ -229,8 +229,8 @@ def test_more_than_a_page_is_swept_whatever_else_has_expired(shelf: Shelf, open_
 
 def test_what_was_replaced_removed_or_swept_leaves_no_byte(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path, clock=clock) as hf:
-        shelf = shelf_of(hf)
+    with duramen.open(path, clock=clock) as dm:
+        shelf = shelf_of(dm)
         for size in (1, 5000):
             for key in ("replaced", "removed", "swept"):
                 put(shelf, "a", key, "planted " * size, ttl_us=SECOND if key == "swept" else None)
@@ -238,7 +238,7 @@ def test_what_was_replaced_removed_or_swept_leaves_no_byte(tmp_path: Path, clock
             remove(shelf, "a", "removed")
             clock.advance(2)
             assert drive(shelf.sweep()) == 1
-        assert hf.verify().ok
+        assert dm.verify().ok
     assert [file.name for file in tmp_path.iterdir() if b"planted" in file.read_bytes()] == []
 
 
@@ -248,22 +248,22 @@ def test_an_erased_person_is_on_no_shelf(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "agent.db"
     key: Any = {"key": bytes(range(32))} if sealed else {}
     clock = FakeClock()
-    with holdfast.open(path, clock=clock, **key) as hf:
-        shelf = shelf_of(hf)
+    with duramen.open(path, clock=clock, **key) as dm:
+        shelf = shelf_of(dm)
         for number in range(3):
             put(shelf, "notes", f"about ada {number}", "ada lives here", subject="ada-lovelace", ttl_us=100 * SECOND)
         put(shelf, "notes", "about bob", "bob lives there", subject="bob")
         clock.advance(50)
         assert drive(shelf.get(("notes",), "about ada 1", touch=True)) is not None
         remove(shelf, "notes", "about ada 2")
-        report = hf.erase("ada-lovelace")
+        report = dm.erase("ada-lovelace")
         assert (report.payloads, report.checkpoints) == (2, 2)
         assert find(shelf) == [("notes", "about bob", "bob lives there")]
         for planted in (b"ada lives", b"about ada", b"lovelace"):
             assert [file.name for file in tmp_path.iterdir() if planted in file.read_bytes()] == []
         put(shelf, "notes", "about ada 0", "ada is back", subject="ada-lovelace")
         assert get(shelf, "notes", "about ada 0") == "ada is back"
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 # -- at the same time
@@ -362,9 +362,9 @@ def test_puts_of_two_handles_lose_nothing(shelf: Shelf, other: Shelf, open_one: 
 def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
     path, wanted = tmp_path / "agent.db", list[tuple[str, str, Any]]()
     for number in range(3):
-        with holdfast.open(path) as hf:
-            assert find(shelf_of(hf)) == wanted
-            put(shelf_of(hf), "a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]})
+        with duramen.open(path) as dm:
+            assert find(shelf_of(dm)) == wanted
+            put(shelf_of(dm), "a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]})
             wanted.append(("a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]}))
 
 
@@ -375,24 +375,24 @@ def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE holdfast_landmarks SET time = 1 WHERE id = 'k'",
-        "UPDATE holdfast_landmarks SET position = 1 WHERE id = 'k'",
-        "UPDATE holdfast_landmarks SET expires = 1 WHERE id = 'k'",
-        "UPDATE holdfast_events SET payload = x'00' WHERE position = 2",
-        "UPDATE holdfast_events SET type = 'other' WHERE position = 2",
+        "UPDATE duramen_landmarks SET time = 1 WHERE id = 'k'",
+        "UPDATE duramen_landmarks SET position = 1 WHERE id = 'k'",
+        "UPDATE duramen_landmarks SET expires = 1 WHERE id = 'k'",
+        "UPDATE duramen_events SET payload = x'00' WHERE position = 2",
+        "UPDATE duramen_events SET type = 'other' WHERE position = 2",
     ],
 )
 def test_a_damaged_value_is_said_to_be_and_can_be_put_again(tmp_path: Path, sql: str) -> None:
     path = tmp_path / "agent.db"
-    with holdfast.open(path) as hf:
-        shelf = shelf_of(hf)
+    with duramen.open(path) as dm:
+        shelf = shelf_of(dm)
         for key in ("j", "k", "l"):
             put(shelf, "a", key, key)
         with closing(apsw.Connection(str(path))) as db:
             db.execute(sql)
-        with pytest.raises(HoldfastError):
+        with pytest.raises(DuramenError):
             get(shelf, "a", "k")
-        assert not hf.verify().ok
+        assert not dm.verify().ok
         assert drive(shelf.sweep()) == 0
         assert [get(shelf, "a", key) for key in ("j", "l")] == ["j", "l"]
         put(shelf, "a", "k", "again")

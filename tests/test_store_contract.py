@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.contract import StoreContract
+from duramen.testing.contract import StoreContract
 
 
 class TestInMemory(StoreContract):

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from programs.minds import DIMS, contents, open_mind, vectors_of
 
-import holdfast
-from holdfast.embedders import CallableEmbedder
-from holdfast.errors import EmbedderFailed, InvalidInput
-from holdfast.memory import tracing
-from holdfast.memory.indexing import Indexing
-from holdfast.memory.segmenting import Segmenting
-from holdfast.memory.tracing import BATCH
-from holdfast.runtime import drive
+import duramen
+from duramen.embedders import CallableEmbedder
+from duramen.errors import EmbedderFailed, InvalidInput
+from duramen.memory import tracing
+from duramen.memory.indexing import Indexing
+from duramen.memory.segmenting import Segmenting
+from duramen.memory.tracing import BATCH
+from duramen.runtime import drive
 
 COUNT = 3 * BATCH + 5
 
@@ -36,8 +36,8 @@ def facts(count: int = COUNT) -> list[str]:
 
 def stored(address: str) -> None:
     """Facts without vectors."""
-    with open_mind(address, embedder="none") as hf:
-        hf.memory.remember_all(facts())
+    with open_mind(address, embedder="none") as dm:
+        dm.memory.remember_all(facts())
 
 
 @pytest.fixture(autouse=True)
@@ -68,11 +68,11 @@ def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatc
     address = str(tmp_path / "agent.db")
     stored(address)
     monkeypatch.setattr(tracing.Tracing, "_read", noted)
-    with open_mind(address, embedder=embedder(work)) as hf:
-        hf.memory.catch_up()
+    with open_mind(address, embedder=embedder(work)) as dm:
+        dm.memory.catch_up()
         assert read_ahead == [True] * 4
-        assert hf.memory.waiting() == 0
-        assert hf.verify().ok
+        assert dm.memory.waiting() == 0
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("S6", "S7")
@@ -87,15 +87,15 @@ def test_each_is_embedded_once_and_stored_though_the_embedder_fails_in_between(t
 
     address, mood = str(tmp_path / "agent.db"), ["down"]
     stored(address)
-    with open_mind(address, embedder=embedder(work)) as hf:
+    with open_mind(address, embedder=embedder(work)) as dm:
         with pytest.raises(EmbedderFailed):
-            hf.memory.catch_up()
-        assert hf.memory.waiting() == COUNT - 2 * BATCH, "what was embedded before is stored"
+            dm.memory.catch_up()
+        assert dm.memory.waiting() == COUNT - 2 * BATCH, "what was embedded before is stored"
         mood.clear()
-        hf.memory.catch_up()
+        dm.memory.catch_up()
         assert sorted(asked) == sorted(facts())
-        assert hf.memory.waiting() == 0
-        assert hf.verify().ok
+        assert dm.memory.waiting() == 0
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("S6")
@@ -105,12 +105,12 @@ def test_what_comes_while_the_last_batch_is_embedded_is_embedded_too(tmp_path: P
     def work(texts: Sequence[str]) -> Any:
         if "late" not in said:
             said.append("late")
-            hf.memory.remember("a late fact")
+            dm.memory.remember("a late fact")
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
-        hf.memory.remember("an early fact")
-        assert list(hf.memory.reindex())[-1] == (2, 0)
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+        dm.memory.remember("an early fact")
+        assert list(dm.memory.reindex())[-1] == (2, 0)
 
 
 @pytest.mark.promise("S6", "G3")
@@ -119,21 +119,21 @@ def test_what_is_forgotten_or_said_again_while_it_is_embedded_stays_so(tmp_path:
 
     def work(texts: Sequence[str]) -> Any:
         for fact in set(texts) & {"fact 1", "fact 40"}:
-            hf.memory.forget(ids[fact])
+            dm.memory.forget(ids[fact])
             done.append(fact)
         if "fact 70" in texts:
-            hf.memory.remember("fact 70", importance=0.9)
+            dm.memory.remember("fact 70", importance=0.9)
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
-        ids = {one.content: one.id for one in hf.memory.remember_all(facts())}
-        hf.memory.catch_up()
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+        ids = {one.content: one.id for one in dm.memory.remember_all(facts())}
+        dm.memory.catch_up()
         assert sorted(done) == ["fact 1", "fact 40"]
-        assert hf.memory.waiting() == 0
-        found = hf.memory.recall("fact", limit=COUNT).hits
+        assert dm.memory.waiting() == 0
+        found = dm.memory.recall("fact", limit=COUNT).hits
         assert sorted(contents(found)) == sorted(set(facts()) - set(done))
         assert next(hit.memory for hit in found if hit.memory.content == "fact 70").importance == 0.9
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("S6")
@@ -147,10 +147,10 @@ def test_a_batch_is_as_large_as_is_quick(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(tracing, "_LARGEST_BATCH", 300)
     monkeypatch.setattr(tracing, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         for count, length in ((900, 20), (1, 20), (90, 1_000), (200, 20)):
-            hf.memory.remember_all([f"{len(batches):03}, {at:03}".ljust(length, "x") for at in range(count)])
-            hf.memory.catch_up()
+            dm.memory.remember_all([f"{len(batches):03}, {at:03}".ljust(length, "x") for at in range(count)])
+            dm.memory.catch_up()
     sizes = list(map(len, batches))
     assert sizes[:5] == [BATCH, 300, 300, 268, 1], "as many as are quick, once that is known"
     for texts in batches:
@@ -167,11 +167,11 @@ def test_what_an_embedder_refuses_keeps_nobody_waiting(tmp_path: Path, refused: 
             raise EmbedderFailed("minds", "too long")
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
-        hf.memory.remember_all(facts())
-        hf.memory.catch_up()
-        assert hf.memory.waiting() == 1
-        assert "meaning" in hf.memory.recall("fact 33", limit=1).hits[0].parts
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+        dm.memory.remember_all(facts())
+        dm.memory.catch_up()
+        assert dm.memory.waiting() == 1
+        assert "meaning" in dm.memory.recall("fact 33", limit=1).hits[0].parts
 
 
 @pytest.mark.promise("S6")
@@ -182,9 +182,9 @@ def test_an_embedder_works_in_the_thread_that_asks_for_it(tmp_path: Path) -> Non
         threads.append(threading.get_ident())
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as hf:
-        hf.memory.remember_all(facts())
-        hf.memory.catch_up()
+    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+        dm.memory.remember_all(facts())
+        dm.memory.catch_up()
     assert len(threads) == 4
     assert set(threads) == {threading.get_ident()}, "it may hold a lock that the embedder takes, too"
 
@@ -193,24 +193,24 @@ def test_an_embedder_works_in_the_thread_that_asks_for_it(tmp_path: Path) -> Non
 def test_in_a_transaction_vectors_are_refused_and_nobody_hangs(tmp_path: Path) -> None:
     told: list[str] = []
 
-    @holdfast.step
+    @duramen.step
     def catch_up() -> None:
-        with holdfast.transaction():
+        with duramen.transaction():
             with pytest.raises(InvalidInput, match="transaction open") as refused:
-                hf.memory.catch_up()
+                dm.memory.catch_up()
             told.append(refused.value.hint)
 
-    @holdfast.task
+    @duramen.task
     def all_in_one() -> None:
         catch_up()
 
-    with open_mind(str(tmp_path / "agent.db")) as hf:
-        hf.memory.remember_all(facts(), fresh=True)  # from now on a batch is stored while the next one is embedded
-        hf.memory.remember_all([f"another {fact}" for fact in facts()])
-        hf.run(all_in_one, id="run")
+    with open_mind(str(tmp_path / "agent.db")) as dm:
+        dm.memory.remember_all(facts(), fresh=True)  # from now on a batch is stored while the next one is embedded
+        dm.memory.remember_all([f"another {fact}" for fact in facts()])
+        dm.run(all_in_one, id="run")
         assert told
-        hf.memory.catch_up()
-        assert hf.memory.waiting() == 0
+        dm.memory.catch_up()
+        assert dm.memory.waiting() == 0
 
 
 @pytest.mark.promise("S6")
@@ -224,8 +224,8 @@ def test_a_move_that_is_stopped_keeps_what_was_embedded(tmp_path: Path) -> None:
     address = str(tmp_path / "agent.db")
     stored(address)
     for _ in range(4):
-        with open_mind(address, embedder=embedder(work)) as hf:
-            for done, _ in hf.memory.reindex():
+        with open_mind(address, embedder=embedder(work)) as dm:
+            for done, _ in dm.memory.reindex():
                 if done > BATCH:
                     break
     assert sorted(asked) == sorted(facts())
@@ -236,14 +236,14 @@ def test_a_move_that_outlives_its_store_ends_without_a_word(tmp_path: Path, monk
     address, unraisable = str(tmp_path / "agent.db"), list[Any]()
     stored(address)
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    hf = open_mind(address)
-    steps = hf.memory.reindex()
+    dm = open_mind(address)
+    steps = dm.memory.reindex()
     assert [done for done, _ in islice(steps, 3)] == [0, BATCH, 2 * BATCH], "a third batch is embedded and not stored"
-    hf.close()
+    dm.close()
     del steps
     assert not unraisable
-    with open_mind(address) as hf:
-        assert list(hf.memory.reindex())[-1] == (COUNT - 2 * BATCH, 0)
+    with open_mind(address) as dm:
+        assert list(dm.memory.reindex())[-1] == (COUNT - 2 * BATCH, 0)
 
 
 def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,9 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         threading.Event().wait(0.05)
         inside[0] -= 1
 
-    with open_mind(str(tmp_path / "agent.db")) as hf:
-        indexing = hf.memory._core.mind.indexing
-        hf.memory.remember("a fact", fresh=True)
+    with open_mind(str(tmp_path / "agent.db")) as dm:
+        indexing = dm.memory._core.mind.indexing
+        dm.memory.remember("a fact", fresh=True)
         monkeypatch.setattr(Segmenting, "once", once)
 
         def pack() -> None:
@@ -275,12 +275,12 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_at_the_end_of_a_process_a_memory_still_gets_its_vector(tmp_path: Path) -> None:
     program = (
-        "import atexit, sys, holdfast, programs.minds as minds\n"
-        "hf = minds.open_mind(sys.argv[1])\n"
+        "import atexit, sys, duramen, programs.minds as minds\n"
+        "dm = minds.open_mind(sys.argv[1])\n"
         "def last():\n"
-        "    hf.memory.remember('a last fact', fresh=True)\n"
-        "    print(hf.memory.waiting())\n"
-        "    hf.close()\n"
+        "    dm.memory.remember('a last fact', fresh=True)\n"
+        "    print(dm.memory.waiting())\n"
+        "    dm.close()\n"
         "atexit.register(last)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "agent.db")]

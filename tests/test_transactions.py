@@ -10,59 +10,59 @@ from typing import Any
 import pytest
 from programs.faroff import Far, Killed, killed
 
-import holdfast
-from holdfast import Holdfast, Retry, crashpoints
-from holdfast.errors import InvalidInput, StateConflict, StoreError
-from holdfast.stores.sqlite.appending import Appender
+import duramen
+from duramen import Duramen, Retry, crashpoints
+from duramen.errors import InvalidInput, StateConflict, StoreError
+from duramen.stores.sqlite.appending import Appender
 
 STORES = ["sqlite", "postgres"]
 
 
 @pytest.fixture(params=STORES)
-def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+def dm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Duramen]:
     address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
-    with holdfast.open(address) as opened:
+    with duramen.open(address) as opened:
         opened.run(set_up, id="set-up")
         yield opened
 
 
-@holdfast.step
+@duramen.step
 def create() -> None:
-    holdfast.transaction().execute("CREATE TABLE accounts (name text PRIMARY KEY, amount integer)")
+    duramen.transaction().execute("CREATE TABLE accounts (name text PRIMARY KEY, amount integer)")
 
 
-@holdfast.task
+@duramen.task
 def set_up() -> None:
     create()
 
 
 def insert(name: str, amount: int) -> Any:
-    connection = holdfast.transaction()
+    connection = duramen.transaction()
     connection.execute(f"INSERT INTO accounts VALUES ('{name}', {amount})")
     return connection
 
 
-@holdfast.step
+@duramen.step
 def count() -> int:
-    row = holdfast.transaction().execute("SELECT count(*) FROM accounts").fetchone()
+    row = duramen.transaction().execute("SELECT count(*) FROM accounts").fetchone()
     return int(row[0])
 
 
-@holdfast.task
+@duramen.task
 def rows() -> int:
     return count()
 
 
 @pytest.mark.promise("X10", "X11")
 @pytest.mark.parametrize("point", ["step.intended", "step.acted", "step.transacted", "step.recorded", None])
-def test_rows_memory_and_outcome_are_there_together_or_not_at_all(hf: Holdfast, far: Far, point: str | None) -> None:
-    @holdfast.step
+def test_rows_memory_and_outcome_are_there_together_or_not_at_all(dm: Duramen, far: Far, point: str | None) -> None:
+    @duramen.step
     def pay() -> str:
         insert("ada", 5)
-        holdfast.remember("Ada has paid")
+        duramen.remember("Ada has paid")
         return far.do("pay")
 
-    @holdfast.task
+    @duramen.task
     def job() -> str:
         return pay()
 
@@ -74,118 +74,118 @@ def test_rows_memory_and_outcome_are_there_together_or_not_at_all(hf: Holdfast, 
     if point is not None:
         crashpoints.listen(die)
         try:
-            killed(hf, job, id="r")
+            killed(dm, job, id="r")
         finally:
             crashpoints.listen(None)
-        events = [event.type for event in hf.session("r").events()]
+        events = [event.type for event in dm.session("r").events()]
         together = point == "step.recorded"
-        assert (hf.run(rows), events.count("step.done"), events.count("memory.added")) == (together,) * 3
-    assert hf.run(job, id="r") == "pay done"
-    assert hf.run(rows) == 1
-    assert [event.data["content"] for event in hf.session("r").events(types="memory.added")] == ["Ada has paid"]
+        assert (dm.run(rows), events.count("step.done"), events.count("memory.added")) == (together,) * 3
+    assert dm.run(job, id="r") == "pay done"
+    assert dm.run(rows) == 1
+    assert [event.data["content"] for event in dm.session("r").events(types="memory.added")] == ["Ada has paid"]
 
 
-def test_a_failed_attempt_leaves_no_rows(hf: Holdfast, far: Far) -> None:
-    @holdfast.step(retry=Retry(attempts=2, first=0))
+def test_a_failed_attempt_leaves_no_rows(dm: Duramen, far: Far) -> None:
+    @duramen.step(retry=Retry(attempts=2, first=0))
     def pay() -> None:
         insert("ada", 5)
         far.do("try")
         if far.times("try") == 1:
             raise TimeoutError("half way")
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         pay()
 
-    hf.run(job, id="r")
-    assert hf.run(rows) == 1
+    dm.run(job, id="r")
+    assert dm.run(rows) == 1
     assert far.times("try") == 2
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_step_may_not_end_the_transaction_itself(hf: Holdfast, end: str) -> None:
-    @holdfast.step
+def test_a_step_may_not_end_the_transaction_itself(dm: Duramen, end: str) -> None:
+    @duramen.step
     def pay() -> None:
         insert("ada", 5).execute(end)
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         pay()
 
     with pytest.raises(InvalidInput, match="ended the transaction"):
-        hf.run(job, id="r")
+        dm.run(job, id="r")
 
 
-def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(hf: Holdfast) -> None:
+def test_what_else_a_step_writes_meanwhile_is_refused_or_waits(dm: Duramen) -> None:
     refused = []
 
-    @holdfast.step
+    @duramen.step
     def pay() -> None:
         insert("ada", 5)
-        for use in (lambda: hf.session("other").append("note"), lambda: holdfast.report(1)):
+        for use in (lambda: dm.session("other").append("note"), lambda: duramen.report(1)):
             try:
                 use()
             except InvalidInput as error:
                 refused.append(error.message)
 
-    @holdfast.step(timeout=5)
+    @duramen.step(timeout=5)
     def slow() -> None:
-        holdfast.transaction()
+        duramen.transaction()
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         pay()
         slow()
 
     with pytest.raises(InvalidInput, match="cannot have a transaction"):
-        hf.run(job, id="r")
-    assert len(refused) == (2 if hf._core._journal.store.name == "sqlite" else 1)
-    assert hf.run(rows) == 1
+        dm.run(job, id="r")
+    assert len(refused) == (2 if dm._core._journal.store.name == "sqlite" else 1)
+    assert dm.run(rows) == 1
     with pytest.raises(InvalidInput, match="outside a step"):
-        holdfast.transaction()
+        duramen.transaction()
 
 
-def test_transactions_of_several_runs_follow_one_another(hf: Holdfast) -> None:
-    @holdfast.step
+def test_transactions_of_several_runs_follow_one_another(dm: Duramen) -> None:
+    @duramen.step
     def add() -> None:
-        connection = holdfast.transaction()
-        if hf._core._journal.store.name == "postgres":
+        connection = duramen.transaction()
+        if dm._core._journal.store.name == "postgres":
             connection.execute("LOCK TABLE accounts")
         current = connection.execute("SELECT coalesce(max(amount), 0) FROM accounts").fetchone()[0]
         connection.execute(f"INSERT INTO accounts VALUES ('n{current}', {current + 1})")
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         for _ in range(5):
             add()
 
     for number in range(6):
-        hf.start(job, id=f"r{number}")
-    hf.serve([job], until_idle=True, concurrency=6)
-    assert {one.status for one in hf.runs(task="job")} == {"done"}
-    assert hf.run(rows) == 30
+        dm.start(job, id=f"r{number}")
+    dm.serve([job], until_idle=True, concurrency=6)
+    assert {one.status for one in dm.runs(task="job")} == {"done"}
+    assert dm.run(rows) == 30
 
 
 @pytest.mark.promise("X10", "J8")
 def test_a_commit_that_sqlite_undid_by_itself_leaves_no_gap(tmp_path: Path) -> None:
     refusals = [True]
 
-    @holdfast.step
+    @duramen.step
     def pay() -> None:
         connection = insert("ada", 5)
         connection.set_commit_hook(lambda: bool(refusals) and refusals.pop())  # once, as on a disk that is full
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         pay()
 
-    with holdfast.open(tmp_path / "agent.db") as hf:
-        hf.run(set_up, id="set-up")
+    with duramen.open(tmp_path / "agent.db") as dm:
+        dm.run(set_up, id="set-up")
         with pytest.raises(StoreError):
-            hf.run(job, id="r")
-        hf.run(job, id="r")
-        assert hf.run(rows) == 1
-        assert hf.verify().ok
+            dm.run(job, id="r")
+        dm.run(job, id="r")
+        assert dm.run(rows) == 1
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("J2")
@@ -193,13 +193,13 @@ def test_an_interrupt_as_a_transaction_begins_leaves_none_open(tmp_path: Path, m
     def interrupt(self: Appender) -> None:
         raise KeyboardInterrupt
 
-    with holdfast.open(tmp_path / "agent.db") as hf, holdfast.open(tmp_path / "agent.db") as other:
-        hf.session("s").append("note", 1)
+    with duramen.open(tmp_path / "agent.db") as dm, duramen.open(tmp_path / "agent.db") as other:
+        dm.session("s").append("note", 1)
         with monkeypatch.context() as patched:
             patched.setattr(Appender, "refresh", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                hf._core._journal.store.begin()
-        hf.session("s").append("note", 2)
+                dm._core._journal.store.begin()
+        dm.session("s").append("note", 2)
         assert [event.data for event in other.session("s").events()] == [1, 2]
 
 
@@ -207,8 +207,8 @@ def test_an_interrupt_as_a_transaction_begins_leaves_none_open(tmp_path: Path, m
 
 
 @pytest.mark.promise("M1", "M3")
-def test_a_late_update_is_refused_not_lost(hf: Holdfast) -> None:
-    plan = hf.state("plan")
+def test_a_late_update_is_refused_not_lost(dm: Duramen) -> None:
+    plan = dm.state("plan")
     assert plan.get("none yet") == ("none yet", 0)
     assert plan.set({"city": "NYC"}, expected=0, actor="one") == 1
     value, version = plan.get()
@@ -219,22 +219,22 @@ def test_a_late_update_is_refused_not_lost(hf: Holdfast) -> None:
     assert plan.get() == ({"city": "LAX"}, 2)
     assert plan.at(1) == value
     assert plan.set({"city": "LAX"}, expected=2, key="once") == plan.set({"city": "LAX"}, expected=2, key="once")
-    assert [event.actor for event in hf.session("state:plan").events()][:2] == ["one", "two"]
+    assert [event.actor for event in dm.session("state:plan").events()][:2] == ["one", "two"]
 
 
 @pytest.mark.promise("M1")
-def test_agents_that_count_together_lose_nothing(hf: Holdfast) -> None:
+def test_agents_that_count_together_lose_nothing(dm: Duramen) -> None:
     def agent() -> None:
         for _ in range(10):
-            hf.state("count").update(lambda value: value + 1, default=0)
+            dm.state("count").update(lambda value: value + 1, default=0)
 
     together([agent] * 4)
-    assert hf.state("count").get().value == 40
+    assert dm.state("count").get().value == 40
 
 
 @pytest.mark.promise("M1")
-def test_a_merge_decides_between_two_versions(hf: Holdfast) -> None:
-    todo = hf.state("todo")
+def test_a_merge_decides_between_two_versions(dm: Duramen) -> None:
+    todo = dm.state("todo")
     todo.set({"a"}, expected=0)
     base = todo.get()
     todo.set({"a", "b"}, expected=base.version)

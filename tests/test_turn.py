@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Context
-from holdfast.errors import InvalidInput, ModelFailed, TurnTaken
-from holdfast.memory.gating import consider
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Context
+from duramen.errors import InvalidInput, ModelFailed, TurnTaken
+from duramen.memory.gating import consider
+from duramen.testing.clock import FakeClock
 
 
 @pytest.fixture(params=["memory:", "sqlite", "postgres"])
@@ -22,8 +22,8 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "agent.db") if request.param == "sqlite" else "memory:"
 
 
-def known(hf: holdfast.Holdfast, **whose: Any) -> list[str]:
-    return [one.content for one in hf.memory.list(**whose)]
+def known(dm: duramen.Duramen, **whose: Any) -> list[str]:
+    return [one.content for one in dm.memory.list(**whose)]
 
 
 @pytest.mark.promise("R2", "R6")
@@ -34,9 +34,9 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
         seen.append(context)
         return "I will look for an aisle seat."
 
-    with holdfast.open(address, embedder="none") as hf:
-        hf.memory.remember("The airline opens check-in a day ahead")
-        first = hf.session("one").turn(
+    with duramen.open(address, embedder="none") as dm:
+        dm.memory.remember("The airline opens check-in a day ahead")
+        first = dm.session("one").turn(
             "I prefer aisle seats on long flights. Find me a flight to Oslo.",
             model=answer,
             subject="ada",
@@ -49,7 +49,7 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
             (True, "a preference"),
             (False, "nothing about the user, and no wish to remember it"),
         ]
-        talk = [event.data for event in hf.session("one").events(types="talk.message")]
+        talk = [event.data for event in dm.session("one").events(types="talk.message")]
         assert [(said["role"], said["content"]) for said in talk] == [
             ("user", "I prefer aisle seats on long flights. Find me a flight to Oslo."),
             ("assistant", "I will look for an aisle seat."),
@@ -57,15 +57,15 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
         assert seen[0].system.startswith("Be brief.")
         (proposal,) = first.proposed
         assert (proposal.source, proposal.evidence) == ("one#1", "I prefer aisle seats on long flights.")
-        assert known(hf, subject="ada", kinds="preference") == [], "nobody has accepted it yet"
-        accepted = hf.memory.proposals.accept(proposal.id, actor="ada")
-        second = hf.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
+        assert known(dm, subject="ada", kinds="preference") == [], "nobody has accepted it yet"
+        accepted = dm.memory.proposals.accept(proposal.id, actor="ada")
+        second = dm.session("forty-seven").turn("Which seat do I want on flights?", model=answer, subject="ada")
         assert "prefers aisle seats" in seen[1].system
         assert second.recalled.knowledge[0].memory.id == accepted.memory
         assert (
-            "prefers aisle seats" not in hf.session("other").turn("Which seat do I want?", model=answer).recalled.text
+            "prefers aisle seats" not in dm.session("other").turn("Which seat do I want?", model=answer).recalled.text
         )
-        assert hf.verify().ok
+        assert dm.verify().ok
 
 
 @pytest.mark.promise("R3")
@@ -73,11 +73,11 @@ def test_a_turn_is_taken_in_order_and_proposes_what_is_worth_it(address: str) ->
     "said", ["Hi there!", "Thanks a lot", "What time is it?", "Book me a table for two.", "I am tired today.", "ok"]
 )
 def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
-        result = hf.session("s").turn(said, model=lambda context: "Fine.")
+    with duramen.open("memory:", embedder="none") as dm:
+        result = dm.session("s").turn(said, model=lambda context: "Fine.")
         assert result.proposed == ()
-        assert known(hf, everyone=True) == []
-        (noted,) = hf.session("s").events(types="memory.considered")
+        assert known(dm, everyone=True) == []
+        (noted,) = dm.session("s").events(types="memory.considered")
         assert [(one["said"], one["keep"]) for one in noted.data["decided"]] == [(said, False)]
         assert all(one["reason"] for one in noted.data["decided"])
 
@@ -106,11 +106,11 @@ def test_what_people_say_of_themselves_passes_the_gate(said: str, content: str, 
 
 @pytest.mark.promise("S5")
 def test_a_newer_statement_takes_the_place_of_an_older_one() -> None:
-    with holdfast.open("memory:", embedder="none") as hf:
+    with duramen.open("memory:", embedder="none") as dm:
         for said in ("I live in Turin.", "I moved to Oslo."):
-            (proposal,) = hf.session("s").turn(said, model=lambda context: "I see.", subject="ada").proposed
-            hf.memory.proposals.accept(proposal.id)
-        assert known(hf, subject="ada") == ["The user lives in Oslo"]
+            (proposal,) = dm.session("s").turn(said, model=lambda context: "I see.", subject="ada").proposed
+            dm.memory.proposals.accept(proposal.id)
+        assert known(dm, subject="ada") == ["The user lives in Oslo"]
 
 
 @pytest.mark.promise("R2", "J7")
@@ -126,8 +126,8 @@ def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(ad
         return "Noted."
 
     clock = FakeClock()
-    with holdfast.open(address, embedder="none", clock=clock) as hf:
-        session = hf.session("s")
+    with duramen.open(address, embedder="none", clock=clock) as dm:
+        session = dm.session("s")
         with pytest.raises(ModelFailed):
             session.turn("I prefer tea.", model=failing, subject="ada", id="t1")
         for _ in range(2):
@@ -137,9 +137,9 @@ def test_a_turn_that_was_cut_off_is_taken_again_without_saying_anything_twice(ad
         assert asked == ["failing", "answering"]
         talk = [event.data["content"] for event in session.events(types="talk.message")]
         assert talk == ["I prefer tea.", "Noted."]
-        (proposal,) = hf.memory.proposals.list(subject="ada")
+        (proposal,) = dm.memory.proposals.list(subject="ada")
         assert proposal.content == "The user prefers tea"
-        assert len(list(hf.session("@proposals").events())) == 1
+        assert len(list(dm.session("@proposals").events())) == 1
         assert len(list(session.events(types="memory.considered"))) == 1
 
 
@@ -165,15 +165,15 @@ def test_models_are_given_the_form_that_they_want() -> None:
         def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
             return f"{system[:3]}|{prompt}"
 
-    with holdfast.open("memory:", embedder="none") as hf:
+    with duramen.open("memory:", embedder="none") as dm:
         anthropic, openai = Speaking("anthropic"), Speaking("openai")
-        hf.session("a").turn("Hello", model=anthropic, system="Be kind.", max_tokens=7)
+        dm.session("a").turn("Hello", model=anthropic, system="Be kind.", max_tokens=7)
         assert anthropic.given["system"].startswith("Be kind.")
         assert [one["role"] for one in anthropic.given["messages"]] == ["user"]
         assert anthropic.given["max_tokens"] == 7
-        hf.session("o").turn("Hello", model=openai, system="Be kind.")
+        dm.session("o").turn("Hello", model=openai, system="Be kind.")
         assert [one["role"] for one in openai.given["messages"]] == ["system", "user"]
-        assert hf.session("p").turn("Hello", model=Plain(), system="Be kind.").reply == "Be |user: Hello"
+        assert dm.session("p").turn("Hello", model=Plain(), system="Be kind.").reply == "Be |user: Hello"
 
 
 def test_the_async_face_takes_async_models() -> None:
@@ -182,12 +182,12 @@ def test_the_async_face_takes_async_models() -> None:
         return "Yes."
 
     async def main() -> None:
-        async with await holdfast.aopen("memory:", embedder="none") as hf:
-            assert (await hf.session("s").turn("Hello", model=answer)).reply == "Yes."
+        async with await duramen.aopen("memory:", embedder="none") as dm:
+            assert (await dm.session("s").turn("Hello", model=answer)).reply == "Yes."
 
     asyncio.run(main())
-    with holdfast.open("memory:", embedder="none") as hf, pytest.raises(InvalidInput, match="async face"):
-        hf.session("s").turn("Hello", model=answer)
+    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match="async face"):
+        dm.session("s").turn("Hello", model=answer)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine")
@@ -204,16 +204,16 @@ def test_the_async_face_takes_async_models() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(said: Any, options: dict[str, Any], why: str) -> None:
-    with holdfast.open("memory:", embedder="none") as hf, pytest.raises(InvalidInput, match=why) as refused:
-        hf.session("s").turn(said, **options)
+    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match=why) as refused:
+        dm.session("s").turn(said, **options)
     assert refused.value.hint
 
 
 @pytest.mark.promise("R2")
 def test_a_turn_taken_again_with_another_input_is_refused(address: str) -> None:
     key = "sk-ant-api03-" + "a1B2" * 20
-    with holdfast.open(address, embedder="none") as hf:
-        session = hf.session("one")
+    with duramen.open(address, embedder="none") as dm:
+        session = dm.session("one")
         first = session.turn(f"My key is {key}.", model=lambda _: "Keep it to yourself.", id="t1")
         again = session.turn(f"My key is {key}.", model=lambda _: "never asked", id="t1")
         assert again.reply == first.reply, "what is stored has no key in it, and is the same input"

@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 from programs.faroff import Far, Open, types
 
-import holdfast
-from holdfast import RateLimited, Retry, RunStatus
-from holdfast.errors import DeadlineExceeded, InvalidInput, NoAnswer, RunError, RunParked
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import RateLimited, Retry, RunStatus
+from duramen.errors import DeadlineExceeded, InvalidInput, NoAnswer, RunError, RunParked
+from duramen.testing.clock import FakeClock
 
 WEEK = 7 * 24 * 3600.0
 
 
-@holdfast.task
+@duramen.task
 def nap(seconds: float) -> str:
-    holdfast.sleep(seconds)
+    duramen.sleep(seconds)
     return "awake"
 
 
 @pytest.mark.promise("X14", "C7")
 def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
-    hf.start(nap, WEEK, id="r")
-    assert hf.serve([nap], until_idle=True) == 1
-    assert not [one for one in threading.enumerate() if one.name == "holdfast-run"]
-    info = hf.run_info("r")
+    dm = open_one()
+    dm.start(nap, WEEK, id="r")
+    assert dm.serve([nap], until_idle=True) == 1
+    assert not [one for one in threading.enumerate() if one.name == "duramen-run"]
+    info = dm.run_info("r")
     assert (info.status, info.waiting) == (RunStatus.SLEEPING, "asleep")
     assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
     clock.advance(WEEK - 1)
@@ -45,11 +45,11 @@ def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, 
 
 
 def test_a_short_sleep_is_waited_for_in_place(open_one: Open) -> None:
-    hf = open_one()
-    hf._core._engine.patience = 5
-    hf._core._journal.clock = _Real()
-    assert hf.run(nap, 0.01, id="r") == "awake"
-    assert types(hf, "r") == ["run.started", "step.started", "step.done", "run.finished"]
+    dm = open_one()
+    dm._core._engine.patience = 5
+    dm._core._journal.clock = _Real()
+    assert dm.run(nap, 0.01, id="r") == "awake"
+    assert types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
 class _Real:
@@ -60,40 +60,40 @@ class _Real:
 def test_sleep_until_takes_a_time_with_a_zone(open_one: Open, clock: FakeClock) -> None:
     when = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(hours=1)
 
-    @holdfast.task
+    @duramen.task
     def wait(when: dt.datetime) -> str:
-        holdfast.sleep_until(when)
+        duramen.sleep_until(when)
         return "awake"
 
-    hf = open_one()
-    hf.start(wait, when, id="r")
-    hf.serve([wait], until_idle=True)
-    assert hf.run_info("r").wake == when
+    dm = open_one()
+    dm.start(wait, when, id="r")
+    dm.serve([wait], until_idle=True)
+    assert dm.run_info("r").wake == when
     clock.advance(3600)
-    assert hf.resume("r") == "awake"
-    hf.start(wait, when.replace(tzinfo=None), id="naive")
+    assert dm.resume("r") == "awake"
+    dm.start(wait, when.replace(tzinfo=None), id="naive")
     with pytest.raises(InvalidInput, match="zone"):
-        hf.resume("naive")
+        dm.resume("naive")
 
 
 # -- signals and questions
 
 
-@holdfast.task
+@duramen.task
 def listener(count: int, timeout: float | None = None) -> list[Any]:
-    return [holdfast.receive("news", timeout=timeout, default="nothing") for _ in range(count)]
+    return [duramen.receive("news", timeout=timeout, default="nothing") for _ in range(count)]
 
 
 @pytest.mark.promise("X15")
 def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -> None:
-    hf = open_one()
-    hf.start(listener, 3, id="r")
-    hf.signal("r", "news", 1)
-    hf.signal("r", "other", "not for it")
-    hf.signal("r", "news", 2, key="same")
-    hf.signal("r", "news", 2, key="same")
-    hf.serve([listener], until_idle=True)
-    assert hf.run_info("r").status is RunStatus.WAITING
+    dm = open_one()
+    dm.start(listener, 3, id="r")
+    dm.signal("r", "news", 1)
+    dm.signal("r", "other", "not for it")
+    dm.signal("r", "news", 2, key="same")
+    dm.signal("r", "news", 2, key="same")
+    dm.serve([listener], until_idle=True)
+    assert dm.run_info("r").status is RunStatus.WAITING
     later = open_one()
     later.signal("r", "news", 3)
     assert later.serve([listener], until_idle=True) == 1
@@ -103,39 +103,39 @@ def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -
 
 
 def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> None:
-    hf = open_one()
-    engine = hf._core._engine
-    hf.start(listener, 1, id="r")
+    dm = open_one()
+    engine = dm._core._engine
+    dm.start(listener, 1, id="r")
     write = engine.journal.append_prepared
 
     async def late(session: str, prepared: Any, *args: Any, **options: Any) -> Any:
         if any(one.draft.type == "run.parked" for one in prepared):
             engine.journal.append_prepared = write  # type: ignore[method-assign]
-            await hf._core.signal("r", "news", "just in time")
+            await dm._core.signal("r", "news", "just in time")
         return await write(session, prepared, *args, **options)
 
     engine.journal.append_prepared = late  # type: ignore[method-assign]
-    hf.serve([listener], until_idle=True)
-    assert hf.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
-    assert hf.resume("r") == ["just in time"]
+    dm.serve([listener], until_idle=True)
+    assert dm.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
+    assert dm.resume("r") == ["just in time"]
 
 
 def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
+    dm = open_one()
     with pytest.raises(RunParked):
-        hf.run(listener, 1, 60, id="r")
+        dm.run(listener, 1, 60, id="r")
     clock.advance(61)
     assert open_one().resume("r") == ["nothing"]
 
-    @holdfast.task
+    @duramen.task
     def strict() -> str:
         try:
-            return str(holdfast.receive("news", timeout=1))
+            return str(duramen.receive("news", timeout=1))
         except NoAnswer:
             return "gave up"
 
     with pytest.raises(RunParked):
-        hf.run(strict, id="s")
+        dm.run(strict, id="s")
     clock.advance(2)
     assert open_one().resume("s") == "gave up"
 
@@ -143,22 +143,22 @@ def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None
 @pytest.mark.promise("X15")
 @pytest.mark.parametrize("answer", [True, False])
 def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, far: Far, answer: bool) -> None:
-    @holdfast.step
+    @duramen.step
     def book(flight: str) -> str:
         return far.do(flight)
 
-    @holdfast.task
+    @duramen.task
     def trip() -> str:
-        if not holdfast.ask("Book it?", {"flight": "LH400"}):
+        if not duramen.ask("Book it?", {"flight": "LH400"}):
             return "cancelled"
-        if not holdfast.ask("Really?"):
+        if not duramen.ask("Really?"):
             return "not really"
         return book("LH400")
 
-    hf = open_one()
+    dm = open_one()
     with pytest.raises(RunParked, match="Book it"):
-        hf.run(trip, id="r")
-    question = hf.run_info("r").steps[-1]
+        dm.run(trip, id="r")
+    question = dm.run_info("r").steps[-1]
     assert question.details == {"question": "Book it?", "payload": {"flight": "LH400"}}
     later = open_one()
     later.answer("r", answer, actor="ada")
@@ -175,16 +175,16 @@ def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, far: Far,
 
 
 def test_a_question_can_have_a_default(open_one: Open, clock: FakeClock) -> None:
-    @holdfast.task
+    @duramen.task
     def polite() -> Any:
-        return holdfast.ask("Tea?", timeout=3600, default="coffee")
+        return duramen.ask("Tea?", timeout=3600, default="coffee")
 
-    hf = open_one()
+    dm = open_one()
     with pytest.raises(RunParked):
-        hf.run(polite, id="r")
+        dm.run(polite, id="r")
     clock.advance(3601)
-    assert hf.serve([polite], until_idle=True) == 1
-    assert hf.resume("r") == "coffee"
+    assert dm.serve([polite], until_idle=True) == 1
+    assert dm.resume("r") == "coffee"
 
 
 # -- retries, rate limits, deadlines
@@ -204,21 +204,21 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: F
     later = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(seconds=90)
     errors = {"error": RateLimited(90), "header": TooMany("90"), "date": TooMany(format_datetime(later, usegmt=True))}
 
-    @holdfast.step
+    @duramen.step
     def call() -> str:
         if far.times("call") < 2:
             far.do("call")
             raise errors[how]
         return far.do("call")
 
-    @holdfast.task
+    @duramen.task
     def job() -> str:
         return call()
 
-    hf = open_one()
-    hf.start(job, id="r")
-    hf.serve([job], until_idle=True)
-    assert hf.run_info("r").status is RunStatus.SLEEPING
+    dm = open_one()
+    dm.start(job, id="r")
+    dm.serve([job], until_idle=True)
+    assert dm.run_info("r").status is RunStatus.SLEEPING
     clock.advance(80)
     assert open_one().serve([job], until_idle=True) == 0
     clock.advance(11)
@@ -230,7 +230,7 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: F
 
 @pytest.mark.promise("X12", "X13")
 def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open, clock: FakeClock, far: Far) -> None:
-    @holdfast.step(retry=Retry(attempts=2, first=10, jitter=0))
+    @duramen.step(retry=Retry(attempts=2, first=10, jitter=0))
     def call() -> str:
         far.do("call")
         if far.times("call") <= 2:
@@ -239,7 +239,7 @@ def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open,
             raise TimeoutError("the first real failure")
         return "answered"
 
-    @holdfast.task
+    @duramen.task
     def job() -> str:
         return call()
 
@@ -251,42 +251,42 @@ def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open,
 
 
 def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
-    @holdfast.task
+    @duramen.task
     def curious() -> list[Any]:
-        return [holdfast.ask("First?"), holdfast.ask("Second?")]
+        return [duramen.ask("First?"), duramen.ask("Second?")]
 
-    hf = open_one()
+    dm = open_one()
     with pytest.raises(RunParked):
-        hf.run(curious, id="r")
-    engine = hf._core._engine
+        dm.run(curious, id="r")
+    engine = dm._core._engine
     history = engine.history
 
     async def slow(row: Any, at: int | None = None) -> Any:
         found = await history(row, at)
         engine.history = history  # type: ignore[method-assign]
-        await hf._core.answer("r", "theirs")  # by somebody else, after this one has looked
+        await dm._core.answer("r", "theirs")  # by somebody else, after this one has looked
         return found
 
     engine.history = slow  # type: ignore[method-assign]
-    hf.answer("r", "mine")
-    assert [event.data["payload"] for event in hf.session("r").events(types="signal.sent")] == ["theirs"]
+    dm.answer("r", "mine")
+    assert [event.data["payload"] for event in dm.session("r").events(types="signal.sent")] == ["theirs"]
     with pytest.raises(RunParked, match="Second"):
-        hf.resume("r", curious)
+        dm.resume("r", curious)
 
 
 @pytest.mark.promise("X12")
 def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock, far: Far) -> None:
-    @holdfast.step(retry=Retry(attempts=3, first=10, factor=2, jitter=0))
+    @duramen.step(retry=Retry(attempts=3, first=10, factor=2, jitter=0))
     def flaky() -> None:
         far.do("flaky")
         raise TimeoutError("slow")
 
-    @holdfast.task
+    @duramen.task
     def job() -> None:
         flaky()
 
-    hf = open_one()
-    hf.start(job, id="r")
+    dm = open_one()
+    dm.start(job, id="r")
     for pause in (10, 20):
         assert open_one().serve([job], until_idle=True) == 1
         clock.advance(pause - 1)
@@ -295,20 +295,20 @@ def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock,
     assert open_one().serve([job], until_idle=True) == 1
     assert far.times("flaky") == 3
     with pytest.raises(TimeoutError):
-        hf.resume("r")
+        dm.resume("r")
 
 
 def test_a_deadline_ends_a_run_that_sleeps_too_long(open_one: Open, clock: FakeClock) -> None:
-    @holdfast.task(deadline=60)
+    @duramen.task(deadline=60)
     def late() -> None:
-        holdfast.sleep(WEEK)
+        duramen.sleep(WEEK)
 
-    hf = open_one()
-    hf.start(late, id="r")
-    hf.serve([late], until_idle=True)
-    assert hf.run_info("r").status is RunStatus.SLEEPING
+    dm = open_one()
+    dm.start(late, id="r")
+    dm.serve([late], until_idle=True)
+    assert dm.run_info("r").status is RunStatus.SLEEPING
     clock.advance(61)
-    assert hf.serve([late], until_idle=True) == 1
-    assert hf.run_info("r").status is RunStatus.FAILED
+    assert dm.serve([late], until_idle=True) == 1
+    assert dm.run_info("r").status is RunStatus.FAILED
     with pytest.raises(DeadlineExceeded):
-        hf.resume("r")
+        dm.resume("r")

@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.embedders import Installed, cache_folder, find, install, weights
-from holdfast.embedders.safetensors import read_safetensors
-from holdfast.embedders.sources import Hub, LocalFiles, PackageIndex, Progress, SourceFailed, silent
-from holdfast.errors import InvalidInput, WeightsDamaged, WeightsUnavailable
+from duramen.embedders import Installed, cache_folder, find, install, weights
+from duramen.embedders.safetensors import read_safetensors
+from duramen.embedders.sources import Hub, LocalFiles, PackageIndex, Progress, SourceFailed, silent
+from duramen.errors import InvalidInput, WeightsDamaged, WeightsUnavailable
 
 FILES = (weights.WEIGHTS, weights.TOKENIZER)
 INSTALL = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.embedders import weights
-from holdfast.embedders.sources import LocalFiles
+from duramen.embedders import weights
+from duramen.embedders.sources import LocalFiles
 cache, source, die_at = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 reached = []
 def progress(stage, done, total):
@@ -144,14 +144,14 @@ def test_other_weights_are_refused_and_the_next_source_is_asked(tmp_path: Path, 
 def test_where_nothing_is_reached_the_error_says_what_was_tried(tmp_path: Path) -> None:
     with pytest.raises(WeightsUnavailable, match="far away: no route to host") as caught:
         install(tmp_path, sources=[Unreached()])
-    assert "holdfast model install" in caught.value.hint
+    assert "duramen model install" in caught.value.hint
     assert caught.value.attempts == (("far away", "no route to host"),)
     assert left_in(tmp_path) == []
 
 
 def test_offline_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_OFFLINE", "1")
-    with pytest.raises(WeightsUnavailable, match="HOLDFAST_OFFLINE"):
+    monkeypatch.setenv("DURAMEN_OFFLINE", "1")
+    with pytest.raises(WeightsUnavailable, match="DURAMEN_OFFLINE"):
         install(tmp_path)
 
 
@@ -200,8 +200,8 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_hub_s_mirror_is_asked_first(
     tmp_path: Path, installed: Installed, hub: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_OFFLINE", raising=False)
-    monkeypatch.delenv("HOLDFAST_WEIGHTS", raising=False)
+    monkeypatch.delenv("DURAMEN_OFFLINE", raising=False)
+    monkeypatch.delenv("DURAMEN_WEIGHTS", raising=False)
     monkeypatch.setenv("HF_ENDPOINT", hub[0])
     for file in FILES:
         (hub[1] / file).symlink_to(installed.folder / file)
@@ -257,13 +257,13 @@ def test_a_wheel_s_own_paths_never_reach_the_disk(tmp_path: Path) -> None:
 
 def test_the_cache_is_where_the_platform_keeps_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv("HOLDFAST_CACHE", raising=False)
+    monkeypatch.delenv("DURAMEN_CACHE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache_folder() == tmp_path / ".cache" / "holdfast"
+    assert cache_folder() == tmp_path / ".cache" / "duramen"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert cache_folder() == tmp_path / "x" / "holdfast"
-    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "y"))
+    assert cache_folder() == tmp_path / "x" / "duramen"
+    monkeypatch.setenv("DURAMEN_CACHE", str(tmp_path / "y"))
     assert cache_folder() == tmp_path / "y"
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 from tokenizers import Tokenizer
 
-from holdfast.embedders import Installed
-from holdfast.embedders.wordpiece import WordPiece
+from duramen.embedders import Installed
+from duramen.embedders.wordpiece import WordPiece
 
 WORDS = (
     *("the", "Élan", "naïve", "Straße", "ﬁn", "ẞ", "ΣΊΣΥΦΟΣ", "İstanbul", "Ǆ", "e\u0301", "don't", "x_y", "1,000.5"),

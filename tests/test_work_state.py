@@ -6,28 +6,28 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.errors import InvalidInput
+import duramen
+from duramen.errors import InvalidInput
 
 
-@holdfast.step
+@duramen.step
 def look(number: int) -> int:
     return number
 
 
-@holdfast.step(irreversible=True)
+@duramen.step(irreversible=True)
 def pay(amount: int, *, key: str) -> str:
     return f"paid {amount}"
 
 
-@holdfast.task
+@duramen.task
 def part(number: int) -> int:
     return look(number)
 
 
-@holdfast.task
+@duramen.task
 def errand(steps: int) -> int:
-    state = holdfast.checkpointed({"seen": [], "paid": None}, every=4)
+    state = duramen.checkpointed({"seen": [], "paid": None}, every=4)
     for number in range(steps):
         state["seen"].append(look(number))
     state["seen"].append(part(100))
@@ -36,9 +36,9 @@ def errand(steps: int) -> int:
 
 
 @pytest.mark.promise("C1")
-def test_the_log_of_a_long_run_shows_all_three_kinds(hf: holdfast.Holdfast) -> None:
-    assert hf.run(errand, 10, id="r", session="s") == 11
-    session = hf.session("s")
+def test_the_log_of_a_long_run_shows_all_three_kinds(dm: duramen.Duramen) -> None:
+    assert dm.run(errand, 10, id="r", session="s") == 11
+    session = dm.session("s")
     kinds = [checkpoint.kind for checkpoint in session.checkpoints()]
     assert kinds == ["irreversible", "subtask", "periodic", "periodic"]
 
@@ -49,9 +49,9 @@ def test_the_log_of_a_long_run_shows_all_three_kinds(hf: holdfast.Holdfast) -> N
     assert [len(one.values["seen"]) for one in stored if one is not None] == [11, 10, 8, 4]
 
 
-def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(hf: holdfast.Holdfast) -> None:
-    hf.run(errand, 0, id="r", session="s")
-    told = [(event.type, (event.data or {}).get("step")) for event in hf.session("s").events()]
+def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(dm: duramen.Duramen) -> None:
+    dm.run(errand, 0, id="r", session="s")
+    told = [(event.type, (event.data or {}).get("step")) for event in dm.session("s").events()]
     at = told.index(("step.started", "pay#1"))
     assert told[at - 1][0] == "checkpoint"
     assert told[at - 2][0] in ("checkpoint", "step.done")
@@ -60,16 +60,16 @@ def test_a_checkpoint_lies_behind_what_it_counts_and_before_what_comes_next(hf: 
 def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: Any) -> None:
     asked: list[int] = []
 
-    @holdfast.step
+    @duramen.step
     def fragile(number: int) -> int:
         asked.append(number)
         if number == 6 and asked.count(6) == 1:
             raise KeyboardInterrupt
         return number
 
-    @holdfast.task
+    @duramen.task
     def goes_on() -> int:
-        state = holdfast.checkpointed({"n": 0}, every=2)
+        state = duramen.checkpointed({"n": 0}, every=2)
         for number in range(8):
             state["n"] += fragile(number)
         return int(state["n"])
@@ -85,20 +85,20 @@ def test_a_run_that_goes_on_does_not_store_again_what_it_went_through(open_one: 
     assert len(after) == 3  # two steps are left: none of the earlier checkpoints is made a second time
 
 
-def test_a_replay_stores_nothing(hf: holdfast.Holdfast) -> None:
-    hf.run(errand, 5, id="r", session="s")
-    before = hf.session("s").head().position
-    assert hf.replay("r", errand) == 6
-    assert hf.session("s").head().position == before
+def test_a_replay_stores_nothing(dm: duramen.Duramen) -> None:
+    dm.run(errand, 5, id="r", session="s")
+    before = dm.session("s").head().position
+    assert dm.replay("r", errand) == 6
+    assert dm.session("s").head().position == before
 
 
-def test_it_is_for_tasks_only(hf: holdfast.Holdfast) -> None:
+def test_it_is_for_tasks_only(dm: duramen.Duramen) -> None:
     with pytest.raises(InvalidInput, match="outside a run"):
-        holdfast.checkpointed({})
+        duramen.checkpointed({})
 
-    @holdfast.task
+    @duramen.task
     def wrong() -> None:
-        holdfast.checkpointed({}, every=0)
+        duramen.checkpointed({}, every=0)
 
     with pytest.raises(InvalidInput, match="every"):
-        hf.run(wrong, id="w")
+        dm.run(wrong, id="w")

@@ -11,12 +11,12 @@ import pytest
 from programs.children import until
 from programs.faroff import Far
 
-import holdfast
-from holdfast import Holdfast, Queue, RunStatus, Schedule
-from holdfast.errors import InvalidInput, LeaseLost
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen import Duramen, Queue, RunStatus, Schedule
+from duramen.errors import InvalidInput, LeaseLost
+from duramen.testing.clock import FakeClock
 
-Open = Callable[[], Holdfast]
+Open = Callable[[], Duramen]
 
 
 @pytest.fixture
@@ -28,19 +28,19 @@ def clock() -> FakeClock:
 def open_one(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Open]:
     """Opens handles, as new processes would."""
     address = request.getfixturevalue("postgres_url") if request.param == "postgres" else tmp_path / "agent.db"
-    opened: list[Holdfast] = []
+    opened: list[Duramen] = []
 
-    def open_one() -> Holdfast:
-        opened.append(holdfast.open(address, clock=clock))
+    def open_one() -> Duramen:
+        opened.append(duramen.open(address, clock=clock))
         opened[-1]._core._engine.patience = 0
         return opened[-1]
 
     yield open_one
-    for hf in opened:
-        hf.close()
+    for dm in opened:
+        dm.close()
 
 
-@holdfast.task
+@duramen.task
 def echo(value: int) -> int:
     return value
 
@@ -48,16 +48,16 @@ def echo(value: int) -> int:
 class Serving:
     """A worker on a thread."""
 
-    def __init__(self, hf: Holdfast, *tasks: object, **options: object) -> None:
-        self._hf = hf
-        self._thread = threading.Thread(target=lambda: hf.serve(tasks, **options), daemon=True)  # type: ignore[arg-type]
+    def __init__(self, dm: Duramen, *tasks: object, **options: object) -> None:
+        self._dm = dm
+        self._thread = threading.Thread(target=lambda: dm.serve(tasks, **options), daemon=True)  # type: ignore[arg-type]
         self._thread.start()
 
     def __enter__(self) -> None:
-        until(lambda: self._hf._core._workers, "the worker")
+        until(lambda: self._dm._core._workers, "the worker")
 
     def __exit__(self, *_: object) -> None:
-        self._hf.stop_serving()
+        self._dm.stop_serving()
         self._thread.join(30)
         assert not self._thread.is_alive()
 
@@ -71,47 +71,47 @@ def test_a_worker_takes_up_what_any_process_starts(open_one: Open) -> None:
 
 def test_a_waiting_worker_and_waiter_are_woken_at_once(open_one: Open) -> None:
     """The net of a second is not what carries: twenty rounds there and back take less than twenty seconds."""
-    hf = open_one()
+    dm = open_one()
     with Serving(open_one(), echo):
         began = time.monotonic()
         for number in range(20):
-            assert hf.start(echo, number).result(timeout=60) == number
+            assert dm.start(echo, number).result(timeout=60) == number
         assert time.monotonic() - began < 20
 
 
 def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
-    @holdfast.task
+    @duramen.task
     def unknown() -> None: ...
 
-    @holdfast.task(name="echo", version="2")
+    @duramen.task(name="echo", version="2")
     def newer(value: int) -> int:
         return -value
 
-    hf = open_one()
-    hf.start(unknown, id="a")
-    hf.start(newer, 3, id="b")
-    hf.start(echo, 4, id="c", queue="not served")
-    assert hf.serve([echo], until_idle=True) == 0
-    assert hf.serve([newer], until_idle=True) == 1
-    assert hf.resume("b") == -3
+    dm = open_one()
+    dm.start(unknown, id="a")
+    dm.start(newer, 3, id="b")
+    dm.start(echo, 4, id="c", queue="not served")
+    assert dm.serve([echo], until_idle=True) == 0
+    assert dm.serve([newer], until_idle=True) == 1
+    assert dm.resume("b") == -3
     with pytest.raises(InvalidInput, match="no task"):
-        hf.serve([len])  # type: ignore[list-item]
+        dm.serve([len])  # type: ignore[list-item]
 
 
 def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, far: Far) -> None:
-    @holdfast.task
+    @duramen.task
     def act(what: str) -> None:
         far.do(what)
 
-    hf = open_one()
+    dm = open_one()
     for what, priority in (("old", 0), ("urgent", 5), ("new", 0)):
-        hf.start(act, what, priority=priority)
+        dm.start(act, what, priority=priority)
         clock.advance(1)
-    hf.start(act, "later", delay=60)
-    hf.serve([act], until_idle=True, concurrency=1)
+    dm.start(act, "later", delay=60)
+    dm.serve([act], until_idle=True, concurrency=1)
     assert [what for what, _ in far.done] == ["urgent", "old", "new"]
     clock.advance(60)
-    hf.serve([act], until_idle=True)
+    dm.serve([act], until_idle=True)
     assert far.times("later") == 1
 
 
@@ -119,7 +119,7 @@ def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: Fake
 def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, far: Far) -> None:
     stopped, go_on = threading.Event(), threading.Event()
 
-    @holdfast.step
+    @duramen.step
     def act(what: str) -> str:
         far.do(what)
         if what == "first" and far.times("first") == 1:
@@ -127,7 +127,7 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, f
             go_on.wait(60)
         return what
 
-    @holdfast.task
+    @duramen.task
     def job() -> list[str]:
         return [act("first"), act("second")]
 
@@ -157,32 +157,32 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, f
 
 
 def test_a_lease_is_kept_as_long_as_a_step_takes(open_one: Open, clock: FakeClock) -> None:
-    hf = open_one()
-    hf._core._engine.lease_seconds = 0.3
+    dm = open_one()
+    dm._core._engine.lease_seconds = 0.3
 
-    @holdfast.step
+    @duramen.step
     def slow() -> bool:
-        first = hf._core._journal.store
-        fence = _expires(hf)
-        until(lambda: _advance(clock, hf) and _expires(hf) > fence, "a renewal")
+        first = dm._core._journal.store
+        fence = _expires(dm)
+        until(lambda: _advance(clock, dm) and _expires(dm) > fence, "a renewal")
         return first is not None
 
-    @holdfast.task
+    @duramen.task
     def job() -> bool:
         return slow()
 
-    assert hf.run(job, id="r") is True
+    assert dm.run(job, id="r") is True
 
 
-def _advance(clock: FakeClock, hf: Holdfast) -> bool:
+def _advance(clock: FakeClock, dm: Duramen) -> bool:
     clock.advance(0.001)
     return True
 
 
-def _expires(hf: Holdfast) -> int:
-    from holdfast.runtime import drive
+def _expires(dm: Duramen) -> int:
+    from duramen.runtime import drive
 
-    lease = drive(hf._core._journal.store.lease("default", "r"))
+    lease = drive(dm._core._journal.store.lease("default", "r"))
     return lease.expires if lease else 0
 
 
@@ -196,7 +196,7 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
     most: dict[str, int] = {}
     mutex = threading.Lock()
 
-    @holdfast.step
+    @duramen.step
     def work(key: str) -> None:
         with mutex:
             active[key] = active.get(key, 0) + 1
@@ -209,13 +209,13 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
         with mutex:
             active[key] -= 1
 
-    @holdfast.task
+    @duramen.task
     def job(key: str) -> None:
         work(key)
 
     queue = Queue("mail", concurrency=2, per_key=per_key)
-    hf = open_one()
-    handles = [hf.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
+    dm = open_one()
+    handles = [dm.start(job, key, queue="mail", queue_key=key) for key in ["a", "b", "c"] * 4]
     with Serving(open_one(), job, queues=[queue]), Serving(open_one(), job, queues=[queue]):
         for handle in handles:
             handle.result(timeout=120)
@@ -227,16 +227,16 @@ def test_a_queue_limits_concurrency_over_several_workers(open_one: Open, per_key
 
 @pytest.mark.promise("X28")
 def test_a_queue_limits_the_rate_of_starts(open_one: Open, clock: FakeClock) -> None:
-    hf, other = open_one(), open_one()
+    dm, other = open_one(), open_one()
     queue = Queue("calls", rate=(3, 60))
     for number in range(8):
-        hf.start(echo, number, queue="calls")
-    assert hf.serve([echo], queues=[queue], until_idle=True) == 3
+        dm.start(echo, number, queue="calls")
+    assert dm.serve([echo], queues=[queue], until_idle=True) == 3
     assert other.serve([echo], queues=[queue], until_idle=True) == 0
     clock.advance(61)
     assert other.serve([echo], queues=[queue], until_idle=True) == 3
     clock.advance(61)
-    assert hf.serve([echo], queues=[queue], until_idle=True) == 2
+    assert dm.serve([echo], queues=[queue], until_idle=True) == 2
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": (0, 1)}, {"rate": (1, 0)}, {"name": ""}])
@@ -252,16 +252,16 @@ def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
 @pytest.mark.parametrize(("missed", "expected"), [("one", 1), ("all", 5), ("skip", 0)])
 def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
     nightly = Schedule("nightly", echo, every=3600, args=[1], missed=missed)  # type: ignore[arg-type]
-    hf = open_one()
-    assert hf.serve([], schedules=[nightly], until_idle=True) == 0
+    dm = open_one()
+    assert dm.serve([], schedules=[nightly], until_idle=True) == 0
     clock.advance(3601)
-    assert hf.serve([], schedules=[nightly], until_idle=True) == 1
+    assert dm.serve([], schedules=[nightly], until_idle=True) == 1
     assert open_one().serve([], schedules=[nightly], until_idle=True) == 0, "a restart does not double the tick"
     clock.advance(5 * 3600 + 600)
     assert open_one().serve([], schedules=[nightly], until_idle=True) == expected
-    runs = {one.id for one in hf.runs(task="echo")}
+    runs = {one.id for one in dm.runs(task="echo")}
     assert len(runs) == 1 + expected
-    ticks = [event.data["tick"] for event in hf.session("schedule:nightly").events()]
+    ticks = [event.data["tick"] for event in dm.session("schedule:nightly").events()]
     assert [(tick - ticks[0]) // 3_600_000_000 for tick in ticks] == [0, 1, 6], "it is journaled how far it got"
     assert all(run.startswith("nightly@") for run in runs)
 
@@ -270,12 +270,12 @@ def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, 
 def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> None:
     minutely = Schedule("minutely", echo, cron="* * * * *", args=[7], missed="all")
     workers = [open_one() for _ in range(3)]
-    for hf in workers:
-        hf.serve([], schedules=[minutely], until_idle=True)
+    for dm in workers:
+        dm.serve([], schedules=[minutely], until_idle=True)
     for _ in range(5):
         clock.advance(60)
         threads = [
-            threading.Thread(target=lambda hf=hf: hf.serve([], schedules=[minutely], until_idle=True)) for hf in workers
+            threading.Thread(target=lambda dm=dm: dm.serve([], schedules=[minutely], until_idle=True)) for dm in workers
         ]
         for thread in threads:
             thread.start()

@@ -21,7 +21,7 @@ PACKAGES = {
     "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
 }
 _OURS = ["msgspec", "numpy", "onnxruntime"]
-"""What holdfast's embedder needs."""
+"""What duramen's embedder needs."""
 _TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
 """What mem0 embeds with, and what writes the graph that Chroma embeds with."""
 RETRIEVERS = {

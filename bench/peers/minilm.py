@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as the peers' own runtimes want it, from the same weights as holdfast's."""
+"""all-MiniLM-L6-v2 as the peers' own runtimes want it, from the same weights as duramen's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.embedders import MiniLM, Runtime, load_embedder, weights
+from duramen.embedders import MiniLM, Runtime, load_embedder, weights
 
 from .install import MODEL
 

@@ -1,4 +1,4 @@
-"""How long it takes from a crash back into the step in which it happened: holdfast and DBOS, both on SQLite."""
+"""How long it takes from a crash back into the step in which it happened: duramen and DBOS, both on SQLite."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .line import PeerFailed
 
 def resume_ms(folder: Path, peers: Peers, rounds: int) -> dict[str, list[float]]:
     """Milliseconds from the start of a new process to the step in which the last one was killed."""
-    found: dict[str, list[float]] = {"holdfast": [], "dbos": []}
-    systems = {"holdfast": Peers(Path(sys.executable), {}, folder)} | ({"dbos": peers} if peers.has("dbos") else {})
+    found: dict[str, list[float]] = {"duramen": [], "dbos": []}
+    systems = {"duramen": Peers(Path(sys.executable), {}, folder)} | ({"dbos": peers} if peers.has("dbos") else {})
     for number in range(rounds):
         for system, where in systems.items():
             try:

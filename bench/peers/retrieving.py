@@ -1,7 +1,7 @@
-"""A child that takes texts in and searches them, with the model that holdfast uses.
+"""A child that takes texts in and searches them, with the model that duramen uses.
 
     python -m peers.with_chroma own FOLDER       the peer embeds, in the way in which its users have it
-    python -m peers.with_chroma same FOLDER      holdfast's embedder is handed to it
+    python -m peers.with_chroma same FOLDER      duramen's embedder is handed to it
 
 Says its version, how like its vectors are to ours and what else there is to know; then takes orders: {"name": …,
 "texts": […]} to take a conversation in, one text after the other, and {"name": …, "question": …} to search it. Answers

@@ -1,4 +1,4 @@
-"""How often a run of holdfast syncs its file."""
+"""How often a run of duramen syncs its file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def count_syncs(folder: Path, steps: int) -> int:
         return _count_by_layer(path.name, steps)
     report = path.with_suffix(".strace")
     strace = ["strace", "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", str(report)]
-    program = [sys.executable, "-m", "peers.with_holdfast", "steps", str(path), str(steps)]
+    program = [sys.executable, "-m", "peers.with_duramen", "steps", str(path), str(steps)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([*strace, *program], check=True, env=environment, stderr=subprocess.DEVNULL)
     # % time, seconds, usecs/call, calls, errors if there were any, syscall
@@ -27,21 +27,21 @@ def count_syncs(folder: Path, steps: int) -> int:
 
 def _count_by_layer(name: str, steps: int) -> int:
     """The same, where no strace is: as SQLite asks its file layer for them."""
-    from holdfast.aio import AsyncHoldfast
-    from holdfast.opening import open_journal
-    from holdfast.runtime import Blocking
-    from holdfast.stores.sqlite.connection import SqliteSettings
-    from holdfast.stores.sqlite.store import SqliteStore
-    from holdfast.sync import Holdfast
-    from holdfast.testing.powerloss import PowerLossDisk
+    from duramen.aio import AsyncDuramen
+    from duramen.opening import open_journal
+    from duramen.runtime import Blocking
+    from duramen.stores.sqlite.connection import SqliteSettings
+    from duramen.stores.sqlite.store import SqliteStore
+    from duramen.sync import Duramen
+    from duramen.testing.powerloss import PowerLossDisk
 
-    from .with_holdfast import OnHoldfast
+    from .with_duramen import OnDuramen
 
     with PowerLossDisk() as disk:
         runtime = Blocking()
         store = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
-        with Holdfast(AsyncHoldfast(open_journal(store, {}), runtime)) as handle:
-            system = OnHoldfast()
+        with Duramen(AsyncDuramen(open_journal(store, {}), runtime)) as handle:
+            system = OnDuramen()
             system.use(handle, lambda number: None)
             system.run(steps)
         return disk._power.made["xSync"]

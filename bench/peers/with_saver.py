@@ -1,6 +1,6 @@
 """Conversations through one of LangGraph's savers, each in a file of its own.
 
-    python -m peers.with_saver holdfast|sqlite|delta FOLDER
+    python -m peers.with_saver duramen|sqlite|delta FOLDER
 
 Says its version, then takes orders: {"chat": turns} for messages of 500 bytes, one a turn, and {"fixed": turns} for a
 state of 2 KB in which a number counts. Answers with the seconds of each `put` and of each `put_writes`, and with the
@@ -59,12 +59,12 @@ class Clocked:
 @contextmanager
 def opened(kind: str, path: str) -> Iterator[Any]:
     """A saver on a new file, which is closed and its log taken in at the end."""
-    if kind == "holdfast":
-        import holdfast
-        from holdfast.integrations.langgraph import HoldfastSaver
+    if kind == "duramen":
+        import duramen
+        from duramen.integrations.langgraph import DuramenSaver
 
-        with holdfast.open(path) as handle:
-            yield HoldfastSaver(handle)
+        with duramen.open(path) as handle:
+            yield DuramenSaver(handle)
     else:
         from langgraph.checkpoint.sqlite import SqliteSaver
 

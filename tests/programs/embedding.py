@@ -7,8 +7,8 @@ from hashlib import blake2b
 
 import numpy as np
 
-import holdfast
-from holdfast.ports import EmbedderIdentity, Vectors
+import duramen
+from duramen.ports import EmbedderIdentity, Vectors
 
 Say = Callable[[str], None]
 
@@ -36,16 +36,16 @@ class Counted:
 
 def remember_some(say: Say, address: str, first: int, count: int, index: bool) -> None:
     """Remember numbered facts, and make their vectors if asked."""
-    with holdfast.open(address, embedder=Counted()) as hf:
+    with duramen.open(address, embedder=Counted()) as dm:
         for number in range(first, first + count):
-            hf.memory.remember(f"fact number {number}")
+            dm.memory.remember(f"fact number {number}")
             say(str(number))
         if index:
-            hf.memory.catch_up()
+            dm.memory.catch_up()
 
 
 def move(say: Say, address: str, name: str) -> None:
     """Make all vectors anew with another embedder."""
-    with holdfast.open(address, embedder=Counted(name)) as hf:
-        for done, left in hf.memory.reindex():
+    with duramen.open(address, embedder=Counted(name)) as dm:
+        for done, left in dm.memory.reindex():
             say(f"{done} {left}")

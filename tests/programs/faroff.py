@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast
+from duramen import Duramen
 
-Open = Callable[[], Holdfast]
+Open = Callable[[], Duramen]
 
 
 class Killed(BaseException):
@@ -46,11 +46,11 @@ class BookingError(Exception):
         self.code = code
 
 
-def types(hf: Holdfast, session: str) -> list[str]:
-    return [event.type for event in hf.session(session).events()]
+def types(dm: Duramen, session: str) -> list[str]:
+    return [event.type for event in dm.session(session).events()]
 
 
-def killed(hf: Holdfast, task: Any, *args: Any, id: str) -> None:
+def killed(dm: Duramen, task: Any, *args: Any, id: str) -> None:
     """Run a task that is to die."""
     with pytest.raises(Killed):
-        hf.run(task, *args, id=id)
+        dm.run(task, *args, id=id)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 CALLS = ("open", "write", "fsync", "rename", "unlink", "mkdir", "scandir", "stat", "fstat", "read", "lseek", "link")
-_OURS = ("/holdfast/files/", "/holdfast/syncing/", "/holdfast/filelock")
+_OURS = ("/duramen/files/", "/duramen/syncing/", "/duramen/filelock")
 
 
 @contextmanager

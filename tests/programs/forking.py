@@ -12,10 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import holdfast
+import duramen
 
 
-def _uses(store: holdfast.Holdfast) -> dict[str, Callable[[], Any]]:
+def _uses(store: duramen.Duramen) -> dict[str, Callable[[], Any]]:
     session = store.session("a")
     return {
         "append": lambda: session.append("note", "from the child"),
@@ -33,7 +33,7 @@ def _uses(store: holdfast.Holdfast) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _try_everything(store: holdfast.Holdfast) -> dict[str, str]:
+def _try_everything(store: duramen.Duramen) -> dict[str, str]:
     outcomes = {}
     for name, use in _uses(store).items():
         try:
@@ -45,7 +45,7 @@ def _try_everything(store: holdfast.Holdfast) -> dict[str, str]:
 
 
 def main(address: str) -> None:
-    store = holdfast.open(address)
+    store = duramen.open(address)
     store.session("a").append("note", "before", subject="alice")
     list(store.session("a").follow(timeout=0.05))  # all connections that a handle ever has are open now
     reading, writing = os.pipe()

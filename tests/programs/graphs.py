@@ -12,8 +12,8 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 
-import holdfast
-from holdfast.integrations.langgraph import HoldfastSaver
+import duramen
+from duramen.integrations.langgraph import DuramenSaver
 
 
 class Chat(TypedDict):
@@ -115,8 +115,8 @@ def forked(saver: Any) -> Any:
 
 def talk(say: Callable[[str], None], address: str, thread: str, turns: int) -> None:
     """Chat until the thread holds so many turns, from wherever it stands; says each turn that is saved."""
-    with holdfast.open(address) as hf:
-        graph = chat(HoldfastSaver(hf))
+    with duramen.open(address) as dm:
+        graph = chat(DuramenSaver(dm))
         if graph.get_state(on(thread)).next:
             graph.invoke(None, on(thread))
         begun = len(graph.get_state(on(thread)).values.get("messages", ())) // 2

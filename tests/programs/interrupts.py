@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.errors import HoldfastError
+import duramen
+from duramen import crashpoints
+from duramen.errors import DuramenError
 
 HUNG = 15
 
@@ -44,7 +44,7 @@ class Neighbours:
     """Threads that append while the main thread does: one that leads a group and waits until the others have
     joined the next one, before the main thread ("following") or after it ("leading")."""
 
-    def __init__(self, store: holdfast.Holdfast, place: str, number: int) -> None:
+    def __init__(self, store: duramen.Duramen, place: str, number: int) -> None:
         self.strange: list[str] = []
         self._store = store
         self._number = number
@@ -77,7 +77,7 @@ class Neighbours:
     def _write(self, index: int) -> None:
         try:
             self._store.session("a").append("note", [self._number, index])
-        except HoldfastError:
+        except DuramenError:
             return  # the leader was interrupted: whether it landed is open
         except BaseException as error:  # noqa: BLE001 - nothing else may surface here
             self.strange.append(repr(error))
@@ -94,7 +94,7 @@ class Neighbours:
 def be_interrupted_everywhere(say: Callable[[str], None], address: str, place: str, kind: str) -> None:
     """Append again and again, interrupted one step later each time, until an append gets through. After each,
     this handle and another one must be able to write. Says how many steps there were, and what went wrong."""
-    with holdfast.open(address, timeout=5) as store, holdfast.open(address, timeout=5) as other:
+    with duramen.open(address, timeout=5) as store, duramen.open(address, timeout=5) as other:
         store.session("a").append("note", "first")
         number, interrupted = 0, True
         wrong: list[Any] = []
@@ -107,13 +107,13 @@ def be_interrupted_everywhere(say: Callable[[str], None], address: str, place: s
             for handle, size in ((store, 3000), (other, 1)):  # first the long way, which trusts what is remembered
                 try:
                     handle.session("a").append("note", f"after {number} " * size)
-                except HoldfastError as error:
+                except DuramenError as error:
                     wrong.append(f"after step {number}: {error!r}")
         faulthandler.cancel_dump_traceback_later()
         say(json.dumps([number, wrong]))
 
 
-def _append(store: holdfast.Holdfast, kind: str, number: int) -> bool:
+def _append(store: duramen.Duramen, kind: str, number: int) -> bool:
     session = store.session(f"new {number}" if kind == "new session" else "a")
     data = f"{number} " * (9000 if kind == "blob" else 1)
     try:

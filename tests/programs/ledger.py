@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import duramen
 
 if __package__:
     from .children import complete_lines
@@ -32,13 +32,13 @@ def parts_of(number: int) -> int:
     return BATCH if number % 5 == 4 else 1
 
 
-def write_one(session: holdfast.Session, writer: str, number: int, say: Callable[[str], None]) -> None:
+def write_one(session: duramen.Session, writer: str, number: int, say: Callable[[str], None]) -> None:
     """Append what belongs to `number` and say so once it returned. Half of the appends carry a key."""
     options: Any = {"key": f"{writer}-{number}"} if number % 2 else {}
     if parts_of(number) == 1:
         events = [session.append("wrote", content(writer, number, 0), actor=writer, **options)]
     else:
-        drafts = [holdfast.Draft("wrote", content(writer, number, part), actor=writer) for part in range(BATCH)]
+        drafts = [duramen.Draft("wrote", content(writer, number, part), actor=writer) for part in range(BATCH)]
         events = session.append_all(drafts, **options)
     say(json.dumps([session.id, writer, number, events[0].position, [event.hash.hex() for event in events]]))
 
@@ -57,7 +57,7 @@ class Ledger:
     def audit(self, said: list[Path], *, unsure: int) -> None:
         """Reopen the store and check it against what the writers said; of what they were not told, at most
         `unsure` appends may have landed."""
-        with holdfast.open(self._address) as store:
+        with duramen.open(self._address) as store:
             for row in list(store.sessions()):
                 self._take_in(store.session(row.session))
         for path in said:
@@ -68,7 +68,7 @@ class Ledger:
         assert len(landed - self._told) <= unsure, landed - self._told
         self._told |= landed  # what landed unheard is known from now on
 
-    def _take_in(self, session: holdfast.Session) -> None:
+    def _take_in(self, session: duramen.Session) -> None:
         """The new events of a session: whole appends in the order of each writer, each once."""
         new = list(session.events(start=self._read.get(session.id, 0) + 1))
         while new:
@@ -97,7 +97,7 @@ class Ledger:
 
 def verified(address: str) -> int:
     """Walk every chain of the store; returns how many events there are."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         found = store.verify()
     assert found.ok, found.problems
     return found.events

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.errors import RunError
-from holdfast.sync import Holdfast
+import duramen
+from duramen import crashpoints
+from duramen.errors import RunError
+from duramen.sync import Duramen
 
 from .effects import call
 
@@ -58,13 +58,13 @@ class acting:
 # -- the steps; `me` is the journal's name of the call, for the log
 
 
-@holdfast.step
+@duramen.step
 def plain(me: str, value: Any) -> Any:
     with acting(me):
         return {"value": value}
 
 
-@holdfast.step(in_doubt="rerun")
+@duramen.step(in_doubt="rerun")
 def book(me: str, ref: str, *, key: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/book", {"ref": ref}, key=key)
@@ -74,13 +74,13 @@ def cancel_booking(booking: Any, *, key: str) -> None:
     written(f"begin undo {booking}")
 
 
-@holdfast.step(undo=cancel_booking)
+@duramen.step(undo=cancel_booking)
 def book_undoably(me: str, ref: str, *, key: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/book", {"ref": ref}, key=key)
 
 
-@holdfast.step(irreversible=True, in_doubt="rerun")
+@duramen.step(irreversible=True, in_doubt="rerun")
 def pay(me: str, ref: str, *, key: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/book", {"ref": ref}, key=key)
@@ -90,31 +90,31 @@ def was_mailed(me: str, ref: str) -> Any:
     return call(world.port, "GET", f"/mail/{ref}")
 
 
-@holdfast.step(check=was_mailed)
+@duramen.step(check=was_mailed)
 def mail(me: str, ref: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/mail", {"ref": ref})
 
 
-@holdfast.step(check=was_mailed, irreversible=True)
+@duramen.step(check=was_mailed, irreversible=True)
 def sign(me: str, ref: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/mail", {"ref": ref})
 
 
-@holdfast.step(retry=holdfast.Retry(attempts=3, first=0.002, jitter=0.0, on=(OSError,)))
+@duramen.step(retry=duramen.Retry(attempts=3, first=0.002, jitter=0.0, on=(OSError,)))
 def flaky(me: str, ref: str) -> Any:
     with acting(me):
         return call(world.port, "POST", "/flaky", {"ref": ref})
 
 
-@holdfast.step(retry=holdfast.Retry(attempts=5, first=0.002))
+@duramen.step(retry=duramen.Retry(attempts=5, first=0.002))
 def enrol(me: str, ref: str) -> int:
     """A row of the user's own, in the store's transaction; and everything else that a step may say besides."""
     with acting(me):
-        insert(holdfast.transaction(), ref)
-        holdfast.remember(f"{ref} is enrolled")
-        holdfast.emit(f"enrolled {ref}")
+        insert(duramen.transaction(), ref)
+        duramen.remember(f"{ref} is enrolled")
+        duramen.emit(f"enrolled {ref}")
         return 1
 
 
@@ -124,57 +124,57 @@ def insert(connection: Any, ref: str) -> None:
     connection.execute(f"INSERT INTO enrolled VALUES ({mark})", (ref,))
 
 
-@holdfast.step
+@duramen.step
 def crawl(me: str, ref: str) -> list[int]:
     with acting(me):
-        holdfast.remember(f"{ref} is read")  # before the reports, which are durable at once: it must wait for the end
-        first = holdfast.reported(0)
+        duramen.remember(f"{ref} is read")  # before the reports, which are durable at once: it must wait for the end
+        first = duramen.reported(0)
         for page in range(first + 1, PAGES + 1):
             written(f"page {page}")
-            holdfast.report(page)
+            duramen.report(page)
         return list(range(1, PAGES + 1))
 
 
-@holdfast.step
+@duramen.step
 def stream(me: str) -> str:
     with acting(me):
         for word in ("one", "two", "three"):
-            holdfast.emit(word)
+            duramen.emit(word)
         return "one two three"
 
 
-@holdfast.step
+@duramen.step
 def learn(me: str, ref: str) -> None:
     with acting(me):
-        holdfast.remember(f"{ref} likes aisles")
-        holdfast.remember(f"{ref} hates queues", kind="dislike")
+        duramen.remember(f"{ref} likes aisles")
+        duramen.remember(f"{ref} hates queues", kind="dislike")
 
 
-@holdfast.step(timeout=30)
+@duramen.step(timeout=30)
 def timed(me: str, ref: str, *, key: str) -> Any:
     with acting(me):
-        holdfast.remember(f"{ref} was in time")
-        holdfast.emit("in time")
+        duramen.remember(f"{ref} was in time")
+        duramen.emit("in time")
         return call(world.port, "POST", "/book", {"ref": ref}, key=key)
 
 
-@holdfast.step
+@duramen.step
 def tool(me: str, value: int) -> int:
     with acting(me):
         return value * value
 
 
-@holdfast.task
+@duramen.task
 def transfer(ref: str) -> Any:
     """The child."""
     taxi = book("child:book#1", f"{ref}/taxi")
     return [taxi, mail("child:mail#1", f"{ref}/taxi")]
 
 
-@holdfast.task
+@duramen.task
 def trip(ref: str) -> Any:
     plan = plain("plain#1", "plan")
-    new = holdfast.patched("new way")
+    new = duramen.patched("new way")
     flight = book("book#1", f"{ref}/flight")
     hotel = book_undoably("book_undoably#1", f"{ref}/hotel")
     confirmed = mail("mail#1", f"{ref}/confirmation")
@@ -184,13 +184,13 @@ def trip(ref: str) -> Any:
     pages = crawl("crawl#1", ref)
     words = stream("stream#1")
     learn("learn#1", ref)
-    holdfast.sleep(0.01)
-    gone = holdfast.receive("go")
+    duramen.sleep(0.01)
+    gone = duramen.receive("go")
     taxi = transfer(ref)
     late = timed("timed#1", f"{ref}/timed")
     tools = [tool.keyed("call-7")("tool:call-7", 7), tool.keyed("call-3")("tool:call-3", 3)]
     again = tool.keyed("call-7")("tool:call-7", 7)
-    holdfast.remember(f"{ref} was halfway")
+    duramen.remember(f"{ref} was halfway")
     enrolled += enrol("enrol#2", f"{ref}/second")
     car = book("book#2", f"{ref}/car")
     mailed = mail("mail#2", f"{ref}/invoice")
@@ -200,13 +200,13 @@ def trip(ref: str) -> Any:
             car, mailed, row, paid]  # fmt: skip
 
 
-@holdfast.task
+@duramen.task
 def doze(ref: str) -> Any:
     """A run that is unwound twice."""
     first = book("book#1", f"{ref}/flight")
-    holdfast.sleep(0.5)
+    duramen.sleep(0.5)
     second = mail("mail#1", f"{ref}/confirmation")
-    holdfast.sleep(0.5)
+    duramen.sleep(0.5)
     return [first, second, enrol("enrol#1", f"{ref}/first")]
 
 
@@ -228,40 +228,40 @@ RESULT = [
 # -- roles
 
 
-def go(hf: Holdfast, run: str) -> Any:
+def go(dm: Duramen, run: str) -> Any:
     """Start the trip, or go on with it; what it waits for is sent beforehand."""
-    hf.start(trip, run, id=run)
+    dm.start(trip, run, id=run)
     with suppress(RunError):  # it has ended, and nobody was told
-        hf.signal(run, "go", {"by": "train"}, key="go")
-    return hf.run(trip, run, id=run)
+        dm.signal(run, "go", {"by": "train"}, key="go")
+    return dm.run(trip, run, id=run)
 
 
 def travel(say: Say, address: str, run: str, port: int, log: str, patience: float = 5.0) -> None:
     """Run the trip to its end and say its result."""
     world.port, world.log = port, log
-    with holdfast.open(address) as hf:
-        hf._core._engine.patience = patience
-        say(json.dumps(go(hf, run)))
+    with duramen.open(address) as dm:
+        dm._core._engine.patience = patience
+        say(json.dumps(go(dm, run)))
 
 
 def sleep_through(say: Say, address: str, run: str, port: int, log: str) -> None:
     """Run the task that sleeps, without any patience."""
     world.port, world.log = port, log
-    with holdfast.open(address) as hf:
-        hf._core._engine.patience = 0.0
-        say(json.dumps(hf.run(doze, run, id=run)))
+    with duramen.open(address) as dm:
+        dm._core._engine.patience = 0.0
+        say(json.dumps(dm.run(doze, run, id=run)))
 
 
 def serve_slowly(say: Say, address: str, run: str, port: int, log: str, stop_at: str | None, lease: float) -> None:
     """A worker; with `stop_at`, it stops itself there, as a machine does that is suspended. Says what it logs."""
     world.port, world.log = port, log
-    logging.getLogger("holdfast").addHandler(_Saying(say))
-    with holdfast.open(address) as hf:
-        hf._core._engine.lease_seconds = lease
+    logging.getLogger("duramen").addHandler(_Saying(say))
+    with duramen.open(address) as dm:
+        dm._core._engine.lease_seconds = lease
         if stop_at is not None:
             crashpoints.listen(_stopping_at(say, *stop_at.split(":")))
         say("serving")
-        hf.serve([errand], until_idle=stop_at is not None)
+        dm.serve([errand], until_idle=stop_at is not None)
     say("served")
 
 
@@ -287,7 +287,7 @@ class _Saying(logging.Handler):
         self._say(f"log {record.getMessage()}".replace("\n", " "))
 
 
-@holdfast.task
+@duramen.task
 def errand(ref: str) -> Any:
     """A shorter way: nothing in it harms the far side if a worker wakes up in the middle of it."""
     first = book("book#1", f"{ref}/flight")

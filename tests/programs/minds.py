@@ -10,13 +10,13 @@ from zlib import crc32
 
 import numpy as np
 
-import holdfast
-from holdfast.embedders import CallableEmbedder
-from holdfast.memory import (
+import duramen
+from duramen.embedders import CallableEmbedder
+from duramen.memory import (
     mind,  # noqa: F401 - loaded once, so that no child has to
     segmenting,
 )
-from holdfast.runtime import drive
+from duramen.runtime import drive
 
 from .children import pass_gate
 
@@ -43,92 +43,92 @@ def contents(found: Any) -> list[str]:
     return [getattr(one, "memory", one).content for one in found]
 
 
-def open_mind(address: str, **settings: Any) -> holdfast.Holdfast:
+def open_mind(address: str, **settings: Any) -> duramen.Duramen:
     """A handle with the small embedder."""
-    return holdfast.open(address, **{"embedder": EMBEDDER, **settings})
+    return duramen.open(address, **{"embedder": EMBEDDER, **settings})
 
 
-def come_to_rest(hf: holdfast.Holdfast) -> None:
+def come_to_rest(dm: duramen.Duramen) -> None:
     """Make all vectors, and pack what there is to pack."""
-    hf.memory.catch_up()
-    drive(hf.memory._core.mind.indexing.pack())
+    dm.memory.catch_up()
+    drive(dm.memory._core.mind.indexing.pack())
 
 
-@holdfast.step(in_doubt="rerun")
+@duramen.step(in_doubt="rerun")
 def note_it(text: str) -> str:
     """A step that remembers."""
-    holdfast.remember(text, key=f"key of {text}")
-    holdfast.remember(f"{text} once more", kind="reference")
+    duramen.remember(text, key=f"key of {text}")
+    duramen.remember(f"{text} once more", kind="reference")
     return text
 
 
-@holdfast.task
+@duramen.task
 def take_notes(count: int) -> int:
     """Notes from steps, and one from the task's own code."""
     for number in range(count):
         note_it(f"note {number}")
-    holdfast.remember("all notes are taken")
+    duramen.remember("all notes are taken")
     return count
 
 
 def run_notes(say: Say, address: str, count: int) -> None:
     """Take notes in a run; again after a kill, it goes on."""
-    with open_mind(address, embedder="none") as hf:
-        hf._core._engine.patience = 0
-        say(str(hf.run(take_notes, count, id="notes")))
+    with open_mind(address, embedder="none") as dm:
+        dm._core._engine.patience = 0
+        say(str(dm.run(take_notes, count, id="notes")))
 
 
 def remember_all(say: Say, address: str, count: int, index: bool = False) -> None:
     """Remember facts in several sessions, the same again in each; say each that is stored."""
-    with open_mind(address, embedder=EMBEDDER if index else "none") as hf:
+    with open_mind(address, embedder=EMBEDDER if index else "none") as dm:
         for number in range(count):
-            hf.session(f"s{number % 2}").remember(f"fact {number // 2}", subject="ada" if number % 3 else None)
+            dm.session(f"s{number % 2}").remember(f"fact {number // 2}", subject="ada" if number % 3 else None)
             say(str(number))
         if index:
-            hf.memory.catch_up()
+            dm.memory.catch_up()
 
 
 def pack_all(say: Say, address: str, count: int) -> None:
     """Remember facts with their vectors, and pack them a few at a time."""
     segmenting.LEAST, segmenting.MOST = 8, 16
-    with open_mind(address) as hf:
-        hf.memory._core.mind.indexing._ending.set()  # nothing in the background
+    with open_mind(address) as dm:
+        dm.memory._core.mind.indexing._ending.set()  # nothing in the background
         for number in range(count):
-            hf.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
-        come_to_rest(hf)
+            dm.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
+        come_to_rest(dm)
         say("packed")
 
 
 def forget_all(say: Say, address: str, ids: list[str]) -> None:
     """Forget memories by their ids; say each that is gone."""
-    with open_mind(address, embedder="none") as hf:
+    with open_mind(address, embedder="none") as dm:
         for id in ids:
-            hf.memory.forget(id)
+            dm.memory.forget(id)
             say(id)
 
 
 def say_over_and_over(say: Say, address: str, text: str, gate: str, count: int, session: str) -> None:
     """Say the same thing again and again."""
-    with open_mind(address, embedder="none") as hf:
+    with open_mind(address, embedder="none") as dm:
         say("ready")
         pass_gate(gate)
         for _ in range(count):
-            hf.session(session).remember(text)
+            dm.session(session).remember(text)
         say("done")
 
 
 def recall_again(say: Say, address: str, query: str, gates: list[str]) -> None:
     """Recall, and again after each gate, with what was cached."""
-    with open_mind(address) as hf:
+    with open_mind(address) as dm:
         for gate in ["", *gates]:
             if gate:
                 pass_gate(gate)
-            say(json.dumps(contents(hf.memory.recall(query, everyone=True))))
+            say(json.dumps(contents(dm.memory.recall(query, everyone=True))))
 
 
 def remember_many(say: Say, *, address: str, count: int) -> None:
     """Several memories in one go, again and again."""
-    with open_mind(address, embedder="none") as hf:
+    with open_mind(address, embedder="none") as dm:
         for number in range(count):
-            hf.memory.remember_all([f"part {part} of {number}" for part in range(3)], subject="ada")
+            dm.memory.remember_all([f"part {part} of {number}" for part in range(3)], subject="ada")
             say(str(number))

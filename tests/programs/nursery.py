@@ -15,8 +15,8 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-from holdfast.stores import postgres, sqlite  # noqa: F401 - loaded once here, so that no child has to
-from holdfast.testing.crash import die_at
+from duramen.stores import postgres, sqlite  # noqa: F401 - loaded once here, so that no child has to
+from duramen.testing.crash import die_at
 
 from . import interrupts, matrix, minds, outlets, roles, writer  # noqa: F401 - likewise
 from .writer import say_aloud

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import holdfast
+import duramen
 
 
 class FileOutlet:
@@ -28,7 +28,7 @@ class FileOutlet:
             os.truncate(self._path, len(whole) + 1 if whole else 0)
         return [(session, position) for session, position, _ in map(json.loads, whole.splitlines())]
 
-    def apply(self, events: Sequence[holdfast.Event]) -> None:
+    def apply(self, events: Sequence[duramen.Event]) -> None:
         held = set(self.held())
         with self._path.open("a") as file:
             for event in events:
@@ -45,13 +45,13 @@ class FileOutlet:
 
 def deliver(say: Callable[[str], None], address: str, path: str, die_after: int | None = None) -> None:
     """Bring the file up to date; say how many events it was given."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         say(str(store.deliver(FileOutlet(Path(path), die_after))))
 
 
 def deliver_until(say: Callable[[str], None], address: str, path: str, count: int) -> None:
     """Bring the file up to date again and again, until it holds `count` events."""
     outlet = FileOutlet(Path(path))
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         while len(outlet.held()) < count:
             store.deliver(outlet)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import holdfast
-from holdfast.memory import mind  # noqa: F401 - loaded once, so that no child has to
-from holdfast.models import openai  # noqa: F401
-from holdfast.testing.clock import FakeClock
+import duramen
+from duramen.memory import mind  # noqa: F401 - loaded once, so that no child has to
+from duramen.models import openai  # noqa: F401
+from duramen.testing.clock import FakeClock
 
 TURNS = (
     "Could you write the report for April?",
@@ -18,10 +18,10 @@ TURNS = (
 )
 
 
-def take_turns(hf: holdfast.Holdfast, session: str = "s", subject: str | None = "ada") -> None:
+def take_turns(dm: duramen.Duramen, session: str = "s", subject: str | None = "ada") -> None:
     """A conversation in which there is more to keep than the rules find."""
     for number, said in enumerate(TURNS):
-        hf.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
+        dm.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
 
 
 def read_over(say: Callable[[str], None], address: str, url: str, later: float) -> None:
@@ -29,5 +29,5 @@ def read_over(say: Callable[[str], None], address: str, url: str, later: float) 
     clock = FakeClock()
     clock.advance(later)
     model = f"openai:small@{url}/v1"
-    with holdfast.open(address, embedder="none", write_back=False, model=model, clock=clock) as hf:
-        say(str(hf.memory.write_back()))
+    with duramen.open(address, embedder="none", write_back=False, model=model, clock=clock) as dm:
+        say(str(dm.memory.write_back()))

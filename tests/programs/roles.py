@@ -17,10 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-import holdfast
-from holdfast import crashpoints
-from holdfast.errors import HoldfastError, PositionConflict
-from holdfast.testing.crash import die_at
+import duramen
+from duramen import crashpoints
+from duramen.errors import DuramenError, PositionConflict
+from duramen.testing.crash import die_at
 
 from .children import Gate, pass_gate
 from .ledger import write_one
@@ -43,7 +43,7 @@ def _open_and_write(say: Say, address: str, gate: Gate) -> None:
     gate.open()  # this process's part in keeping it shut
     pass_gate(gate.path)
     time.sleep(random.Random(os.getpid()).uniform(0, 0.002))
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         say(str(store.session("a").append("opened").position))
 
 
@@ -62,7 +62,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
     """Append under keys that others use as well; say what came back."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
         for key in keys:
@@ -72,7 +72,7 @@ def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
 
 def contend(say: Say, address: str, gate: str, positions: int) -> None:
     """Try to be the one who writes each position; say which were won, and both positions of each conflict."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
         for position in range(positions):
@@ -85,7 +85,7 @@ def contend(say: Say, address: str, gate: str, positions: int) -> None:
 
 def write_for(say: Say, address: str, gate: str, seconds: float) -> None:
     """Append as often as possible for a while; say how often."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         session = store.session(f"of-{os.getpid()}")
         say("ready")
         pass_gate(gate)
@@ -98,7 +98,7 @@ def write_for(say: Say, address: str, gate: str, seconds: float) -> None:
 
 def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], rounds: int) -> None:
     """Threads of one handle that append to the same sessions, each in its own order."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
 
         def work(order: list[str]) -> None:
             for number in range(rounds):
@@ -112,7 +112,7 @@ def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], r
 
 def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
     """Say each event that is seen, up to the last one."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         for event in store.session(session).follow(after=after):
             say(json.dumps([event.position, event.data["n"]]))
             if event.position == last:
@@ -122,11 +122,11 @@ def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
 def trickle(say: Say, address: str, session: str, count: int) -> None:
     """Append events one by one, some of them in batches, with moments of silence in between."""
     chance = random.Random(count)
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         number = 0
         while number < count:
             size = min(chance.choice([1, 1, 1, 40]), count - number)
-            drafts = [holdfast.Draft("note", {"n": number + index + 1}) for index in range(size)]
+            drafts = [duramen.Draft("note", {"n": number + index + 1}) for index in range(size)]
             store.session(session).append_all(drafts)
             number += size
             if chance.random() < 0.05:
@@ -135,7 +135,7 @@ def trickle(say: Say, address: str, session: str, count: int) -> None:
 
 def erase(say: Say, address: str, subject: str) -> None:
     """Erase a subject; say how many payloads went."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         say(str(store.erase(subject).payloads))
 
 
@@ -143,7 +143,7 @@ def read_for_ever(say: Say, path: str) -> None:
     """A program that is not ours, with a read transaction that never ends."""
     connection = sqlite3.connect(path)
     connection.execute("BEGIN")
-    connection.execute("SELECT count(*) FROM holdfast_events").fetchall()
+    connection.execute("SELECT count(*) FROM duramen_events").fetchall()
     say("reading")
     threading.Event().wait()
 
@@ -156,7 +156,7 @@ def hold(say: Say, address: str, session: str) -> None:
             say("holding")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         crashpoints.listen(stop)
         store.session(session).append("held", "by " + session)  # the first of its session: the long way
     say("done")
@@ -164,7 +164,7 @@ def hold(say: Say, address: str, session: str) -> None:
 
 def fork_and_die(say: Say, address: str, session: str) -> None:
     """Fork with an open handle, then be killed in the middle of an append. The child sleeps; its id is said."""
-    store = holdfast.open(address)
+    store = duramen.open(address)
     store.session("before").append("note")
     child = os.fork()
     if child == 0:
@@ -178,15 +178,15 @@ def fork_and_die(say: Say, address: str, session: str) -> None:
 def reopen_after_fork(say: Say, address: str) -> None:
     """Fork with an open handle. The child opens one of its own and is killed at the end; in between, the parent
     closes the handle that it had."""
-    store = holdfast.open(address)
+    store = duramen.open(address)
     write_one(store.session("a"), "parent", 0, say)
     closed, child_wrote = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
         os.close(closed[1])
         try:
-            own = holdfast.open(address)
-        except holdfast.errors.ForkedHandle:
+            own = duramen.open(address)
+        except duramen.errors.ForkedHandle:
             say("refused")
             os._exit(0)
         for number in range(10):
@@ -204,23 +204,23 @@ def reopen_after_fork(say: Say, address: str) -> None:
 
 def close_and_fork(say: Say, address: str) -> None:
     """Close a handle, fork, and write through new ones in child and parent."""
-    store = holdfast.open(address)
+    store = duramen.open(address)
     say(str(store.session("a").append("note").position))
     store.close()
     child = os.fork()
     if child == 0:
-        with suppress(HoldfastError), holdfast.open(address) as own:
+        with suppress(DuramenError), duramen.open(address) as own:
             say(str(own.session("a").append("note").position))
         os._exit(0)
     os.waitpid(child, 0)
-    with holdfast.open(address) as again:
+    with duramen.open(address) as again:
         say(str(again.session("a").append("note").position))
 
 
 def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
     """Append once the gate opens, be interrupted in it, and then idle until the second gate opens."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
         say("ready")
         pass_gate(gate)
         say("appending")
@@ -234,7 +234,7 @@ def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
 
 def wait_together(say: Say, address: str, gate: str, threads: int, timeout: float) -> None:
     """Threads that append at once to a store that does not answer; say how long the longest waited."""
-    with holdfast.open(address, timeout=timeout) as store:
+    with duramen.open(address, timeout=timeout) as store:
         store.session("a").append("before")
         say("ready")
         pass_gate(gate)
@@ -244,7 +244,7 @@ def wait_together(say: Say, address: str, gate: str, threads: int, timeout: floa
             try:
                 store.session("a").append("wrote")
                 outcome = "stored"
-            except HoldfastError as error:
+            except DuramenError as error:
                 outcome = type(error).__name__
             return outcome, time.monotonic() - begun
 
@@ -257,7 +257,7 @@ def be_interrupted(say: Say, address: str, by: str, rounds: int, threads: int) -
     """A main thread that is interrupted again and again while it appends, beside threads that must not notice."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(rounds)
-    store = holdfast.open(address, timeout=10)
+    store = duramen.open(address, timeout=10)
     ending = threading.Event()
     neighbours = [threading.Thread(target=_neighbour, args=(say, store, index, ending)) for index in range(threads)]
     for neighbour in neighbours:
@@ -284,12 +284,12 @@ def _interrupt_main(chance: random.Random) -> None:
         raise KeyboardInterrupt
 
 
-def _neighbour(say: Say, store: holdfast.Holdfast, index: int, ending: threading.Event) -> None:
+def _neighbour(say: Say, store: duramen.Duramen, index: int, ending: threading.Event) -> None:
     number = 0
     while not ending.is_set():
         try:
             write_one(store.session("a"), f"n{index}", number, say)
-        except HoldfastError:
+        except DuramenError:
             pass  # the leader was interrupted: whether it landed is open
         except BaseException as error:  # noqa: BLE001 - nothing else may surface here
             os.write(2, f"neighbour {index} got {error!r}\n".encode())

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-import holdfast
-from holdfast.context.checkpoints import Checkpoints, Saved
-from holdfast.errors import CheckpointConflict
-from holdfast.journal.forms import Items, Leaf
-from holdfast.runtime import drive
+import duramen
+from duramen.context.checkpoints import Checkpoints, Saved
+from duramen.errors import CheckpointConflict
+from duramen.journal.forms import Items, Leaf
+from duramen.runtime import drive
 
 from .children import pass_gate
 
@@ -51,9 +51,9 @@ def _plain(part: Any) -> Any:
     return [part.encode(value) for value in part.values] if isinstance(part, Items) else plain(part)
 
 
-def checkpoints_of(hf: holdfast.Holdfast) -> Checkpoints:
+def checkpoints_of(dm: duramen.Duramen) -> Checkpoints:
     """Checkpoints on a handle, with a memory of their own as another process would have."""
-    return Checkpoints(hf._core._journal)
+    return Checkpoints(dm._core._journal)
 
 
 def listed(checkpoints: Checkpoints, session: str, name: str, **options: Any) -> list[Saved]:
@@ -67,8 +67,8 @@ def listed(checkpoints: Checkpoints, session: str, name: str, **options: Any) ->
 
 def save_states(say: Say, address: str, first: int, count: int, session: str = "s", gate: str | None = None) -> None:
     """Save one state after the other; say the number of each that is saved."""
-    with holdfast.open(address) as hf:
-        checkpoints = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        checkpoints = checkpoints_of(dm)
         if gate is not None:
             say("ready")
             pass_gate(gate)
@@ -79,8 +79,8 @@ def save_states(say: Say, address: str, first: int, count: int, session: str = "
 
 def save_beside_others(say: Say, address: str, writer: str, count: int, gate: str) -> None:
     """Save states of one's own among those of others, under a common name; say the number of each."""
-    with holdfast.open(address) as hf:
-        checkpoints = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        checkpoints = checkpoints_of(dm)
         pass_gate(gate)
         for number in range(count):
             drive(checkpoints.save("s", "main", form_of(number, writer), {"n": number}, id=f"{writer}-{number}"))
@@ -89,15 +89,15 @@ def save_beside_others(say: Say, address: str, writer: str, count: int, gate: st
 
 def drop_states(say: Say, address: str, ids: list[str]) -> None:
     """Drop checkpoints; say how many went."""
-    with holdfast.open(address) as hf:
-        say(str(drive(checkpoints_of(hf).drop("s", "main", ids, reason="test"))))
+    with duramen.open(address) as dm:
+        say(str(drive(checkpoints_of(dm).drop("s", "main", ids, reason="test"))))
 
 
 def drop_for_ever(say: Say, address: str, gate: str) -> None:
     """Drop some of what is there, at random, until killed; say what is to be dropped and when it was."""
     chance = random.Random(5)
-    with holdfast.open(address) as hf:
-        checkpoints = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        checkpoints = checkpoints_of(dm)
         pass_gate(gate)
         while True:
             ids = [saved.id for saved in listed(checkpoints, "s", "main") if chance.random() < 0.3]
@@ -107,8 +107,8 @@ def drop_for_ever(say: Say, address: str, gate: str) -> None:
 
 def count_up(say: Say, address: str, writer: str, count: int, gate: str) -> None:
     """Add items to a list that others add to as well, each on the newest state."""
-    with holdfast.open(address) as hf:
-        checkpoints = checkpoints_of(hf)
+    with duramen.open(address) as dm:
+        checkpoints = checkpoints_of(dm)
         pass_gate(gate)
         for number in range(count):
             while True:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-import holdfast
-from holdfast.journal.remembered import remembered
-from holdfast.ports import EmbedderIdentity, Vectors
+import duramen
+from duramen.journal.remembered import remembered
+from duramen.ports import EmbedderIdentity, Vectors
 
 Say = Callable[[str], None]
 WORDS = [
@@ -45,23 +45,23 @@ def sentence(chance: random.Random, count: int = 9) -> str:
     return " ".join([*common, *chance.choices(WORDS, k=count - count // 2)])
 
 
-def fill(hf: holdfast.Holdfast, count: int = 2_000, seed: int = 1, kind: str = "fact", **whose: Any) -> list[str]:
+def fill(dm: duramen.Duramen, count: int = 2_000, seed: int = 1, kind: str = "fact", **whose: Any) -> list[str]:
     """Many memories, or the turns of talks of ten."""
     chance = random.Random(seed)
     said = [f"{sentence(chance)} {seed}x{number}" for number in range(count)]
     each = 10 if kind == "episode" else 500
     for first in range(0, count, each):
         drafts = [
-            holdfast.Draft("memory.added", remembered(text, kind, {"metadata": {"parity": number % 2}}))
+            duramen.Draft("memory.added", remembered(text, kind, {"metadata": {"parity": number % 2}}))
             for number, text in enumerate(said[first : first + each], first)
         ]
-        hf.session(f"talk {seed} {first}").append_all(drafts, **whose)
-    hf.memory.catch_up()
+        dm.session(f"talk {seed} {first}").append_all(drafts, **whose)
+    dm.memory.catch_up()
     return said
 
 
 def make_ready(say: Say, address: str) -> None:
     """Make what PostgreSQL searches, of traces that are older than that."""
-    with holdfast.open(address, embedder=Themes()) as hf:
-        hf.memory.catch_up()
+    with duramen.open(address, embedder=Themes()) as dm:
+        dm.memory.catch_up()
         say("ready")

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import psycopg
 
-import holdfast
+import duramen
 
 from .children import pass_gate
 
@@ -25,8 +25,8 @@ def state_of(number: int) -> dict[str, Any]:
 
 def checkpoint_states(say: Say, address: str, first: int, count: int) -> None:
     """Checkpoint one state after the other; say the number of each that is stored."""
-    with holdfast.open(address) as hf:
-        session = hf.session("s")
+    with duramen.open(address) as dm:
+        session = dm.session("s")
         for number in range(first, first + count):
             session.checkpoint(state_of(number), next=[number + 1], config={"n": number}, step=number)
             say(str(number))
@@ -34,8 +34,8 @@ def checkpoint_states(say: Say, address: str, first: int, count: int) -> None:
 
 def complete_steps(say: Say, address: str, path: str | None, steps: list[str], gate: str | None = None) -> None:
     """Set out for a goal, unless that is done, and complete steps; with a file, if one is given."""
-    with holdfast.open(address) as hf:
-        progress = hf.session("s").progress
+    with duramen.open(address) as dm:
+        progress = dm.session("s").progress
         kept = progress.keep_in(path) if path is not None else progress
         if gate is not None:
             say("ready")
@@ -48,8 +48,8 @@ def complete_steps(say: Say, address: str, path: str | None, steps: list[str], g
 
 def go_on(say: Say, address: str, new: str, old: str, gate: str | None = None) -> None:
     """Say something in a session that continues another; say what the model sees."""
-    with holdfast.open(address) as hf:
-        session = hf.session(new, continues=old)
+    with duramen.open(address) as dm:
+        session = dm.session(new, continues=old)
         if gate is not None:
             say("ready")
             pass_gate(gate)
@@ -57,10 +57,10 @@ def go_on(say: Say, address: str, new: str, old: str, gate: str | None = None) -
         say(repr(session.context().memory))
 
 
-def damage_landmark(hf: holdfast.Holdfast, address: str, name: str) -> None:
+def damage_landmark(dm: duramen.Duramen, address: str, name: str) -> None:
     """Flip a bit of the newest landmark under a name."""
     if address == "memory:":
-        landmarks = _space(hf).landmarks
+        landmarks = _space(dm).landmarks
         place, newest = max(
             ((place, one) for place, one in landmarks.items() if place[1] == name), key=lambda one: one[1].position
         )
@@ -69,20 +69,20 @@ def damage_landmark(hf: holdfast.Holdfast, address: str, name: str) -> None:
     _change(address, "landmarks", "form", f"name = '{name}'", "position")
 
 
-def damage_last_part(hf: holdfast.Holdfast, address: str) -> None:
+def damage_last_part(dm: duramen.Duramen, address: str) -> None:
     """Flip a bit of the bodies that were stored last."""
     if address == "memory:":
-        parts = _space(hf).parts
+        parts = _space(dm).parts
         place, last = max(parts.items(), key=lambda one: one[1].start)
         parts[place] = last._replace(body=_flipped(last.body))
         return
     _change(address, "parts", "body", "1 = 1", "start")
 
 
-def damage_event(hf: holdfast.Holdfast, address: str, type: str) -> None:
+def damage_event(dm: duramen.Duramen, address: str, type: str) -> None:
     """Flip a bit of the payload of the first event of a type."""
     if address == "memory:":
-        for session in _space(hf).sessions.values():
+        for session in _space(dm).sessions.values():
             for index, record in enumerate(session.records):
                 if record.type == type:
                     session.records[index] = record._replace(payload=_flipped(record.payload or b""))
@@ -90,14 +90,14 @@ def damage_event(hf: holdfast.Holdfast, address: str, type: str) -> None:
     _change(address, "events", "payload", f"type = '{type}'", "-position")
 
 
-def _space(hf: holdfast.Holdfast) -> Any:
-    return hf._core._journal.store._spaces["default"]  # type: ignore[attr-defined]
+def _space(dm: duramen.Duramen) -> Any:
+    return dm._core._journal.store._spaces["default"]  # type: ignore[attr-defined]
 
 
 def _change(address: str, table: str, column: str, which: str, by: str) -> None:
     """Flip a bit in the row that is the last by some order."""
     postgres = address.startswith("postgresql:")
-    table, mark = (f"holdfast.{table}", "%s") if postgres else (f"holdfast_{table}", "?")
+    table, mark = (f"duramen.{table}", "%s") if postgres else (f"duramen_{table}", "?")
     where = f"{which} AND {by} = (SELECT max({by}) FROM {table} WHERE {which})"
     opened: Any = psycopg.connect(address, autocommit=True) if postgres else apsw.Connection(address)
     with closing(opened) as connection:

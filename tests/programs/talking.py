@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import holdfast
-from holdfast import Context, Session, Window
-from holdfast.testing.crash import die_at, disarm
+import duramen
+from duramen import Context, Session, Window
+from duramen.testing.crash import die_at, disarm
 
 from .children import pass_gate
 
@@ -121,8 +121,8 @@ def converse(
 ) -> None:
     """Take turns, each with a context; say the position and the digest of each context. To die: in which turn, in the
     "turn" itself or in its "context", at which crash point, at which visit."""
-    with holdfast.open(address, window=Window(**SMALL, model=Recorder(calls))) as hf:
-        session = hf.session("s")
+    with duramen.open(address, window=Window(**SMALL, model=Recorder(calls))) as dm:
+        session = dm.session("s")
         for number in range(first, turns):
             _arm(die, number, "turn")
             take_turn(session, number)
@@ -140,19 +140,19 @@ def _arm(die: tuple[int, str, str, int] | None, number: int, doing: str) -> None
 
 def compact_together(say: Say, address: str, gate: str, session: str, calls: str) -> None:
     """Build the context of a session that nobody compacted yet, at the same moment as others."""
-    with holdfast.open(address, window=Window(**SMALL, model=Recorder(calls))) as hf:
-        hf.session("other").head()
+    with duramen.open(address, window=Window(**SMALL, model=Recorder(calls))) as dm:
+        dm.session("other").head()
         say("ready")
         pass_gate(gate)
-        say(digest_of(hf.session(session).context()))
+        say(digest_of(dm.session(session).context()))
 
 
 def rebuild(address: str, wanted: list[list[Any]]) -> list[str]:
     """The digests of contexts: each a workspace, a session, a position and changes of the window."""
     found = []
     for workspace, session, position, changes in wanted:
-        with holdfast.open(address, workspace=workspace) as hf:
-            found.append(digest_of(hf.session(session).context(at=position, **changes)))
+        with duramen.open(address, workspace=workspace) as dm:
+            found.append(digest_of(dm.session(session).context(at=position, **changes)))
     return found
 
 

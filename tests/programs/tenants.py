@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 
-import holdfast
-from holdfast.memory import segmenting
+import duramen
+from duramen.memory import segmenting
 
 from .children import until
 from .minds import come_to_rest, open_mind
@@ -18,7 +18,7 @@ OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
 
 TABLES = """
     SELECT c.relname FROM pg_class c
-    WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind IN ('r', 'p')
+    WHERE c.relnamespace = 'duramen'::regnamespace AND c.relkind IN ('r', 'p')
       AND c.relname NOT IN ('meta', 'worded') ORDER BY 1
 """
 
@@ -29,52 +29,52 @@ class Nowhere:
     name = "nowhere"
 
     def __init__(self) -> None:
-        self.given: list[holdfast.Event] = []
+        self.given: list[duramen.Event] = []
 
-    def apply(self, events: Sequence[holdfast.Event]) -> None:
+    def apply(self, events: Sequence[duramen.Event]) -> None:
         self.given += events
 
 
-@holdfast.step
+@duramen.step
 def look(query: str) -> list[Any]:
     """Rows, as user code gets them that asks on the connection it was handed."""
-    return [list(row) for row in holdfast.transaction().execute(query).fetchall()]
+    return [list(row) for row in duramen.transaction().execute(query).fetchall()]
 
 
-@holdfast.task
+@duramen.task
 def report(query: str) -> list[Any]:
     return look(query)
 
 
-def live(hf: holdfast.Holdfast) -> Nowhere:
+def live(dm: duramen.Duramen) -> Nowhere:
     """Leave a row in every table: the same names and words in each workspace."""
-    session = hf.session("talk")
-    session.append("note", f"large {hf.workspace}" * 5_000, subject="ada", key="first")
+    session = dm.session("talk")
+    session.append("note", f"large {dm.workspace}" * 5_000, subject="ada", key="first")
     session.say("user", "The sun is up", subject="ada")
     session.checkpoint({"messages": [{"n": number} for number in range(20)]})
     session.remember("the sun is up", subject="ada", key="sun", fresh=True)
-    hf.memory.recall("sun", subject="ada")
+    dm.memory.recall("sun", subject="ada")
     usual, segmenting.LEAST = segmenting.LEAST, 1
     try:
-        come_to_rest(hf)
+        come_to_rest(dm)
     finally:
         segmenting.LEAST = usual
-    session.fork("branch", at=1).append("note", f"in the branch of {hf.workspace}")
-    hf.run(report, "SELECT 1", id="report")
+    session.fork("branch", at=1).append("note", f"in the branch of {dm.workspace}")
+    dm.run(report, "SELECT 1", id="report")
     session.lease("somebody", seconds=60)
     outlet = Nowhere()
-    until(lambda: hf.deliver(outlet) or outlet.given, "the feed to be free")
+    until(lambda: dm.deliver(outlet) or outlet.given, "the feed to be free")
     return outlet
 
 
 def fill(url: str) -> None:
     """Both workspaces, with all that there is."""
     for workspace in (OURS, THEIRS):
-        with open_mind(url, workspace=workspace) as hf:
-            live(hf)
+        with open_mind(url, workspace=workspace) as dm:
+            live(dm)
 
 
 def tables(url: str) -> list[str]:
     """Every table of the schema that belongs to tenants, as the catalog has them."""
     with psycopg.connect(url, autocommit=True) as connection:
-        return [f"holdfast.{row[0]}" for row in connection.execute(TABLES)]
+        return [f"duramen.{row[0]}" for row in connection.execute(TABLES)]

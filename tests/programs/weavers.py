@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.context.dropping import in_order, mover
-from holdfast.journal.forms import Form, Items, Kept, Leaf, Span, bodies_of
-from holdfast.journal.weaving import weave
+from duramen.context.dropping import in_order, mover
+from duramen.journal.forms import Form, Items, Kept, Leaf, Span, bodies_of
+from duramen.journal.weaving import weave
 
 encode = msgspec.msgpack.encode
 STRAND = 77

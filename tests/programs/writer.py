@@ -2,7 +2,7 @@
 
     python writer.py ADDRESS WRITER FIRST COUNT SESSION...
 
-HOLDFAST_CRASH_AT=append.committed:3 makes it die there.
+DURAMEN_CRASH_AT=append.committed:3 makes it die there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import holdfast
+import duramen
 
 if __name__ == "__main__":
     from ledger import write_one
@@ -23,7 +23,7 @@ else:
 def come_and_go(say: Callable[[str], None], address: str, writer: str, count: int, sessions: list[str]) -> None:
     """Append `count` events, each through a handle of its own that is closed again."""
     for number in range(count):
-        with holdfast.open(address) as store:
+        with duramen.open(address) as store:
             write_one(store.session(sessions[number % len(sessions)]), writer, number, say)
 
 
@@ -31,7 +31,7 @@ def write(
     say: Callable[[str], None], address: str, writer: str, first: int, count: int, sessions: list[str], threads: int = 1
 ) -> None:
     """Append `count` events, those of each thread numbered from `first`; threads share one handle."""
-    with holdfast.open(address) as store:
+    with duramen.open(address) as store:
 
         def work(name: str) -> None:
             for number in range(first, first + count):
@@ -47,7 +47,7 @@ def say_aloud(line: str) -> None:
 
 
 if __name__ == "__main__":
-    from holdfast.testing.crash import arm_from_environment
+    from duramen.testing.crash import arm_from_environment
 
     arm_from_environment()
     write(say_aloud, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

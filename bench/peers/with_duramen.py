@@ -1,0 +1,59 @@
+"""Duramen itself in a process of its own, where one has to be killed or watched.
+
+    python -m peers.with_duramen steps PATH COUNT
+
+makes one run of so many steps and closes; what else it understands is in `line`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import duramen
+
+from .line import System, serve
+
+
+class OnDuramen(System):
+    """A task that calls one step again and again."""
+
+    def open(self, address: str, inside: Callable[[int], None]) -> str:
+        self.use(duramen.open(address), inside)
+        return duramen.__version__
+
+    def use(self, handle: duramen.Duramen, inside: Callable[[int], None]) -> None:
+        """Declare the task, and run it on this handle."""
+
+        @duramen.step
+        def add(number: int) -> int:
+            inside(number + 1)
+            return number + 1
+
+        @duramen.task
+        def loop(steps: int) -> int:
+            total = 0
+            for _ in range(steps):
+                total = add(total)
+            return total
+
+        self._loop = loop
+        self.handle = handle
+
+    def run(self, steps: int) -> None:
+        assert self.handle.run(self._loop, steps) == steps
+
+    def begin(self, steps: int) -> None:
+        self.handle.run(self._loop, steps, id="trip")
+
+    resume = begin
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "steps":
+        system = OnDuramen()
+        system.open(sys.argv[2], lambda number: None)
+        system.run(int(sys.argv[3]))
+        system.handle.close()
+    else:
+        serve(OnDuramen())

@@ -1,0 +1,317 @@
+"""The commands and their options. What they do lies beside, imported when a command runs: `--help` is quick."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from .filecommands import import_, sync
+from .memorycommands import memory, proposals
+from .modelcommands import model
+from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
+from .runcommands import run
+
+app = typer.Typer(
+    name="duramen",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.add_typer(run, name="run")
+app.add_typer(memory, name="memory")
+app.add_typer(proposals, name="proposals")
+app.command("sync")(sync)
+app.command("import")(import_)
+app.add_typer(model, name="model")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"duramen {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def duramen(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Look into the journal of an AI agent: what it did, when, who asked, what it remembers, and whether anybody
+    tampered with it.
+
+    These write to a store: worker, signal, reindex, sync, import, memory add, edit, forget and verify, proposals accept
+    and dismiss, run resume, cancel, fork, settle and answer.
+
+    All others open it without the right to write. No command creates a store; `model` opens none.
+
+    Keys come from the environment only: DURAMEN_KEY (sealed payloads), DURAMEN_FILE_KEY (encrypted SQLite file).
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def sessions(
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    limit: Limit = None,
+    json: Json = False,
+) -> None:
+    """List the sessions: how many events, since when, forked from what, and how each stands."""
+    from .reaching import opened
+    from .sessions import list_sessions
+
+    with opened(store, workspace) as dm:
+        list_sessions(dm, limit, json)
+
+
+@app.command()
+def show(
+    session: OneSession,
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    start: Annotated[int, typer.Option(min=1, help="The first position.")] = 1,
+    stop: Annotated[int | None, typer.Option(min=1, help="The last position.")] = None,
+    type: Annotated[list[str] | None, typer.Option("--type", "-t", help="Only such events. Repeatable.")] = None,
+    backwards: Annotated[bool, typer.Option("--backwards", "-b", help="Newest first.")] = False,
+    limit: Limit = None,
+    full: Annotated[bool, typer.Option("--full", "-f", help="The whole data of each event, and its hash.")] = False,
+    json: Json = False,
+) -> None:
+    """Show the events of a session: the audit trail. Times are UTC; "cause" is the event that led to this one."""
+    from ..aio import ReadOptions
+    from .reaching import existing, opened
+    from .timeline import show as show_events
+
+    options = ReadOptions(start=start, stop=stop, types=type or None, backwards=backwards, limit=limit)
+    with opened(store, workspace) as dm:
+        show_events(existing(dm, session), options, as_json=json, full=full)
+
+
+@app.command()
+def tail(
+    session: OrAll = None,
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    after: Annotated[int | None, typer.Option(min=0, help="Begin after this position.")] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Begin with so many of the last.")] = 10,
+    timeout: Timeout = None,
+    json: Json = False,
+) -> None:
+    """Follow a session, or all of them, as events are journaled by any process. Ctrl-C ends it."""
+    if session is None and after is not None:
+        raise typer.BadParameter("positions count in one session: name it", param_hint="--after")
+    try:
+        from .reaching import existing, opened
+        from .tailing import printer, tail_session, tail_workspace
+
+        with opened(store, workspace) as dm:
+            if session is None:
+                tail_workspace(dm, lines, timeout, printer(several=True, as_json=json))
+            else:
+                found = existing(dm, session)
+                tail_session(found, after, lines, timeout, printer(several=False, as_json=json))
+    except KeyboardInterrupt:
+        raise typer.Exit from None  # the way to end it, so no failure
+
+
+@app.command()
+def reindex(
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    embedder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help='"minilm", "openai:NAME@URL", …; else DURAMEN_EMBEDDER, else minilm.'),
+    ] = None,
+) -> None:
+    """Make the vectors of all memories anew, with this or another embedder. Writes to the store.
+
+    The old ones are searched until the new ones are complete. Ctrl-C or a kill loses nothing: the next call goes on.
+    """
+    from .reindexing import reindex as make_anew
+
+    make_anew(store, workspace, embedder)
+
+
+@app.command()
+def verify(
+    session: OrAll = None,
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    json: Json = False,
+) -> None:
+    """Check every event against the hash chain, every blob, and the database. Exit code 1 if there is damage."""
+    from .verifying import verify as find_damage
+
+    if not find_damage(store, workspace, session, json):
+        raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    session: OrAll = None,
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A file; - is standard output.")] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help="events; or memories as claude, openclaw, basic-memory, jsonl.")
+    ] = "events",
+    subject: Annotated[str | None, typer.Option(help="With memories: about this person and about nobody.")] = None,
+) -> None:
+    """Write events as JSON Lines, unsealed; a file appears whole or not at all. With --format, memories to a folder."""
+    from .exporting import check_target
+    from .exporting import export as export_events
+    from .reaching import opened
+
+    if format != "events":
+        if session is not None:
+            raise typer.BadParameter("memories are the workspace's", param_hint="SESSION")
+        from .filesyncing import export_files
+
+        with opened(store, workspace) as dm:
+            export_files(dm, format, output, subject)
+        return
+    if subject is not None:
+        raise typer.BadParameter("only memories are chosen by person", param_hint="--subject")
+    target = check_target(output, store, force)
+    with opened(store, workspace) as dm:
+        export_events(dm, session, target, force)
+
+
+@app.command()
+def runs(
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    status: Annotated[list[str] | None, typer.Option(help="Only such runs. Repeatable.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    queue: Annotated[str | None, typer.Option(help="Only runs in this queue.")] = None,
+    parent: Annotated[str | None, typer.Option(metavar="RUN", help="Only children of this run.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many.")] = 100,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on showing how they stand. Ctrl-C ends it.")] = False,
+    timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
+    json: Json = False,
+) -> None:
+    """List the runs, newest first: how each stands and what it waits for."""
+    if timeout is not None and not watch:
+        raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
+    try:
+        from .reaching import opened
+        from .runlist import filters, list_runs, watch_runs
+
+        wanted = filters(status, task, queue, parent, limit)
+        with opened(store, workspace) as dm:
+            if watch:
+                watch_runs(dm, wanted, timeout, json)
+            else:
+                list_runs(dm, wanted, json)
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+        raise typer.Exit from None  # the way to end it, so no failure
+
+
+@app.command()
+def signal(
+    run: OneRun,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name that the run receives it by.")],
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="What the run shall get.")] = None,
+    key: Annotated[str | None, typer.Option(help="Sent again under the same key, it counts once.")] = None,
+) -> None:
+    """Send a signal to an open run; it is kept until the run receives it. Writes."""
+    from .acting import json_given, writable
+    from .acting import signal as send
+
+    payload = json_given(data, "--data")
+    with writable(store, workspace) as dm:
+        send(dm, run, name, payload, key)
+
+
+@app.command()
+def worker(
+    tasks: Annotated[
+        list[str], typer.Argument(metavar="MODULE[:NAME]...", help="A task, a list of them, or a module with them.")
+    ],
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Runs at the same time.")] = 8,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is due any more.")] = False,
+) -> None:
+    """Take up runs of these tasks as they come due, until Ctrl-C or SIGTERM. Writes.
+
+    A list may also hold queues and schedules, which are served too; a module stands for all that it holds of them. The
+    current directory can be imported from.
+    """
+    from .acting import writable
+    from .finding import find
+    from .serving import serve
+
+    found = find(tasks)
+    with writable(store, workspace, keep_unknown=False) as dm:
+        serve(dm, found, concurrency, until_idle)
+
+
+@app.command()
+def replay(
+    run: OneRun,
+    tasks: Tasks,
+    store: Store = "duramen.db",
+    workspace: Workspace = "default",
+    at: Annotated[int | None, typer.Option(min=1, help="With what was journaled up to this position.")] = None,
+) -> None:
+    """Call a run's task again with all outcomes from the journal and print its result as JSON: nothing acts.
+
+    Exit code 1 if the run failed, 3 if the journal ends before the task does.
+    """
+    from .executing import replay as call_again
+
+    call_again(store, workspace, run, tasks, at)
+
+
+def main() -> None:
+    """Run a command. Whatever goes wrong is a message and an exit code, never a traceback."""
+    sys.setrecursionlimit(5000)  # data as deep as the journal takes it must also be shown
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open as long as the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a narrow locale must not stop the show
+    try:
+        try:
+            app(prog_name="duramen")
+        finally:
+            _flush()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except Exception as error:  # the last frame: nothing above it could do better
+        if os.environ.get("DURAMEN_DEBUG"):
+            raise
+        from .complaining import FAILED, complain_about
+
+        complain_about(error)
+        raise SystemExit(FAILED) from None
+
+
+def _flush() -> None:
+    """Write what is buffered while a failure can still be told."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        from .screen import leave_quietly, silence
+
+        if isinstance(error, BrokenPipeError):
+            leave_quietly()
+        silence()
+        raise
+
+
+if __name__ == "__main__":
+    main()

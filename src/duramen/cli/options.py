@@ -1,0 +1,28 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Store = Annotated[
+    str,
+    typer.Option("--store", "-s", envvar="DURAMEN_STORE", help="A SQLite file, or a postgresql:// URL."),
+]
+Workspace = Annotated[
+    str,
+    typer.Option("--workspace", "-w", envvar="DURAMEN_WORKSPACE", help="The tenant whose sessions and runs to use."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on each line.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
+Timeout = Annotated[float | None, typer.Option(min=0, help="End after so many seconds without an event.")]
+OneSession = Annotated[str, typer.Argument(metavar="SESSION", help="The id of a session.")]
+OrAll = Annotated[str | None, typer.Argument(metavar="SESSION", help="The id of a session; all, if not given.")]
+OneRun = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
+Tasks = Annotated[
+    list[str],
+    typer.Option(
+        "--tasks", "-t", metavar="MODULE[:NAME]", help="Where the run's task is: a task, a list, a module. Repeatable."
+    ),
+]

@@ -1,0 +1,153 @@
+"""Hand-off: what a new session must know to go on from an old one, and that it went on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import CheckpointConflict, InvalidInput
+from ..journal.events import MAX_NAME, Draft, Event
+from ..journal.journal import Journal
+from ..ports import Beside, Landmark, TokenCounter
+from .gathering import Gathering
+from .progress import Progress
+from .progresslog import CONTINUES, HANDOFF, ProgressLog
+from .talk import Kind, is_well_formed
+from .trimming import cut, plain
+
+_DECISIONS = 8
+_LOOKED_AT = 400
+"""Entries of the old conversation among which decisions are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoff:
+    """What a session leaves to the next: how far it came, which questions are open, what was decided lately and why,
+    and which steps may or may not have happened. `position` is where the session stood."""
+
+    session: str
+    position: int
+    progress: Progress
+    questions: tuple[str, ...]
+    decisions: tuple[str, ...]
+    in_doubt: tuple[str, ...]
+    decided: tuple[tuple[str, int], ...] = ()
+    """Where the decisions lie: they are not copied, so that erasing a person reaches them."""
+
+    def text(self, counter: TokenCounter, budget: int) -> str:
+        """The same as text of at most `budget` tokens; what is in doubt and what comes next are said first."""
+        lines = [f"This session goes on from {plain(self.session)!r}."]
+        lines += [f"In doubt, may have happened: {one}" for one in self.in_doubt]
+        lines += progress_lines(self.progress)
+        lines += [f"Open question: {one}" for one in self.questions]
+        lines += [f"Decided: {one}" for one in self.decisions]
+        return fitted(lines, counter, budget)
+
+
+def progress_lines(progress: Progress) -> list[str]:
+    """A record of progress as lines, the most important first; the completed steps are there so that nobody does them
+    again."""
+    if not progress.goal:
+        return []
+    lines = [f"Goal: {plain(progress.goal)}{' (finished)' if progress.finished else ''}"]
+    if progress.next_action:
+        lines.append(f"Next: {plain(progress.next_action)}")
+    if progress.blocker:
+        lines.append(f"Blocked by: {plain(progress.blocker)}")
+    done = [f"Done, do not repeat: {plain(step)}" for step in reversed(progress.completed)]
+    context = [plain(line) for line in progress.context.splitlines() if line.strip()]
+    return [*lines, *done[:10], *context, *done[10:]]
+
+
+def fitted(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
+    """As many of the lines as fit, in their order; none takes more than its share."""
+    kept: list[str] = []
+    used, share = 0, max(12, budget // 4)
+    for line in lines:
+        shorter = cut(line, min(share, budget - used - 1), counter)
+        cost = counter.count(shorter) + 1
+        if shorter and used + cost <= budget:
+            kept.append(shorter)
+            used += cost
+    text = "\n".join(kept)
+    while kept and counter.count(text) > budget:  # together they may count more than each by itself
+        kept.pop()
+        text = "\n".join(kept)
+    return text
+
+
+class Handoffs:
+    """Reads what sessions leave, and journals who goes on from whom."""
+
+    def __init__(self, journal: Journal, progress: ProgressLog) -> None:
+        self._journal = journal
+        self._gathering = Gathering(journal)
+        self._progress = progress
+
+    async def of(self, session: str, questions: Sequence[str], in_doubt: Sequence[str]) -> Handoff:
+        """What a session leaves, as it stands."""
+        head = await self._journal.reading.head(session)
+        if head.position == 0:
+            raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
+        progress = await self._progress.read(session)
+        places = await self._gathering.places(session, 1, head.position, _LOOKED_AT)
+        events = await self._gathering.readable(session, places)
+        decided = [(session, event.position) for event in reversed(events) if _is_decision(event)]
+        begun = await self.begun(session)
+        decided = [*decided, *(begun.decided if begun is not None else ())][:_DECISIONS]
+        said = await self._decisions(decided)
+        doubt = tuple(in_doubt)
+        return Handoff(session, head.position, progress, tuple(questions), tuple(said), doubt, tuple(decided))
+
+    async def _decisions(self, decided: Sequence[tuple[str, int]]) -> list[str]:
+        """Decisions with their reasons, newest first; without what was erased."""
+        said = []
+        for session, place in decided:
+            for event in await self._gathering.readable(session, [place]):
+                if _is_decision(event):
+                    said.append(f"{plain(event.data['decision'])} (because {plain(event.data['reason'])})")
+        return said
+
+    async def begun(self, session: str, *, upto: int | None = None) -> Handoff | None:
+        """What the session, or one that it was forked from, went on from, if it did."""
+        found = await self._journal.landmarks.newest(session, HANDOFF, upto=upto)
+        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        if not events or events[0].erased or events[0].type != CONTINUES:
+            return None
+        data = events[0].data
+        decided = tuple((one[0], one[1]) for one in data["decided"])
+        said = tuple(await self._decisions(decided))
+        questions, doubt = tuple(data["questions"]), tuple(data["in_doubt"])
+        return Handoff(data["session"], data["position"], Progress(), questions, said, doubt, decided)
+
+    async def begin(self, session: str, handoff: Handoff) -> None:
+        """Journal that a session goes on from another, once. Its progress is the other's until it says something of its
+        own."""
+        data = {
+            "session": handoff.session,
+            "position": handoff.position,
+            "questions": list(handoff.questions),
+            "decided": [list(one) for one in handoff.decided],
+            "in_doubt": list(handoff.in_doubt),
+        }
+        owner = await self._journal.owner(None)
+        cause = f"{handoff.session}#{handoff.position}"
+        draft = Draft(CONTINUES, data, "duramen", cause if len(cause) <= MAX_NAME else None)
+        landmark = Landmark(HANDOFF, HANDOFF, 0, 0, owner=owner.ref)
+        try:
+            await self._journal.append_prepared(
+                session, [self._journal.prepare(draft, owner)], owner, beside=Beside((landmark,), after=(HANDOFF, None))
+            )
+        except CheckpointConflict:
+            begun = await self.begun(session)  # another process was first
+            if begun is not None and begun.session != handoff.session:
+                raise goes_on_from(session, begun.session) from None
+
+
+def goes_on_from(session: str, other: str) -> InvalidInput:
+    """A session goes on from one other, and no more."""
+    return InvalidInput(f"session {session!r} goes on from {other!r} already", hint="name that one, or a new session")
+
+
+def _is_decision(event: Event) -> bool:
+    return event.type == Kind.DECISION and not event.erased and is_well_formed(Kind.DECISION, event.data)

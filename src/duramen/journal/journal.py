@@ -1,0 +1,442 @@
+"""The journal of a workspace: append, read, follow, fork, erase, verify."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, NamedTuple
+
+from ..crashpoints import reach
+from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
+from ..ports import (
+    Append,
+    Appended,
+    Beside,
+    Blob,
+    Clock,
+    Erase,
+    Head,
+    Ids,
+    LeaseRow,
+    Outlet,
+    Record,
+    Rewrap,
+    RunChange,
+    RunQuery,
+    SessionRow,
+    Store,
+    SubjectGone,
+    Transaction,
+)
+from .chain import payload_digest
+from .codec import Codec
+from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
+from .landmarks import Landmarks
+from .lanes import Lanes, PlainLane, plain
+from .owners import NOBODY, WORKSPACE, Owner, Owners
+from .reading import PAGE, Reading
+from .remembered import ADDED, projected
+from .sealing import Keyring, KeySource, master_keys
+from .verifying import Verification, Verifying
+from .writing import Prepared, Preparing
+
+
+class ErasureReport(NamedTuple):
+    """What erasing a subject removed. `tombstones` are the events that say so, one a session."""
+
+    subject: str
+    payloads: int
+    blobs: int
+    checkpoints: int
+    memories: int
+    vectors: int
+    bytes: int
+    key_destroyed: bool
+    tombstones: list[Event]
+
+
+class Journal:
+    """The sessions of one workspace in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        workspace: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        codec: Codec,
+        keyring: Keyring,
+        max_payload: int,
+    ) -> None:
+        self.store = store
+        self.workspace = check_name("workspace", workspace)
+        self.clock = clock
+        self.ids = ids
+        self._owners = Owners(store, workspace, keyring)
+        self._plain = not keyring
+        self._preparing = Preparing(codec, ids, workspace, max_payload)
+        # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
+        self._whole = Preparing(codec.whole(), ids, workspace, max_payload)
+        self._lanes = Lanes(store, workspace)
+        self.reading = Reading(store, workspace, codec, self._owners)
+        self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
+        self.codec = codec.whole()
+        """For states, which are stored in bodies of their own."""
+        self._verifying = Verifying(store, workspace, self._owners)
+
+    async def check_key(self) -> None:
+        """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
+        data key here, which is what the next opening is checked against."""
+        row = await self.store.subject(self.workspace, WORKSPACE)
+        if row is not None:
+            self._owners.keyring.unwrap(self.workspace, row)
+        elif self._owners.keyring:
+            with suppress(StoreReadOnly):
+                await self._owners.of(None)
+
+    async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
+        """`append` of a single event, with its options as they were given."""
+        if options or not self._plain or draft.type == ADDED:
+            return (await self.append(session, [draft], **options))[0]
+        prepared = self._preparing.draft(draft, NOBODY)
+        if prepared.parts:
+            return (await self.append(session, [draft]))[0]
+        now = self.clock.now()
+        event, lane = plain(prepared), self._lanes.free(session)
+        head = None if event is None or lane is None else lane.append(now, (event,))
+        if head is not None:
+            position, stored = head
+            return Event(session, position, draft.type, now, None, None, None, None, prepared.data, stored)
+        place = self._preparing.placing_plain(session, prepared, now)
+        reach("append.encoded")
+        request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
+        ((position, kind, _, actor, cause, _, _, _, _, stored),), _, _ = await self.store.append(request)
+        return Event(session, position, kind, now, actor, cause, None, None, prepared.data, stored)
+
+    async def append(
+        self,
+        session: str,
+        drafts: Sequence[Draft],
+        *,
+        key: str | None = None,
+        expected: int | None = None,
+        subject: str | None = None,
+        fence: int | None = None,
+    ) -> list[Event]:
+        """Store events at the end of a session, whole or not at all; durable on return."""
+        if key is not None:
+            check_name("idempotency key", key)
+            repeated = await self._inherited(session, key, len(drafts))
+            if repeated is not None:
+                return await self._stored(session, repeated, len(drafts))
+        if expected is not None:
+            _check_position("expected", expected)
+        if fence is not None:
+            _check_position("fence", fence)
+        if subject is not None:
+            check_name("subject", subject)
+        while True:
+            owner = NOBODY if subject is None and self._plain else await self._owners.of(subject)
+            if not drafts:
+                raise InvalidInput("there is nothing to append", hint="give at least one event")
+            prepared = [self.prepare(draft, owner) for draft in drafts]
+            blobs: Sequence[Blob] = ()
+            for item in prepared:
+                if item.parts:
+                    blobs = await self._new_blobs(prepared, owner)
+                    break
+            now = self.clock.now()
+            place = self._preparing.placing(session, prepared, owner, key, now)
+            reach("append.encoded")
+            beside = projected(session, prepared, owner, None)
+            request = Append(
+                self.workspace,
+                session,
+                len(prepared),
+                place,
+                key,
+                expected,
+                fence,
+                now,
+                owner.ref,
+                blobs,
+                beside=beside,
+            )
+            try:
+                records, repeated_here, _ = await self.store.append(request)
+            except SubjectGone:
+                self._owners.forget_all()  # erased by another process since: the name begins anew
+                continue
+            if repeated_here:
+                return await self._stored(session, records, len(prepared))
+            return self._answer(session, prepared, owner, records)
+
+    async def owner(self, subject: str | None) -> Owner:
+        """The owner of what is about a subject, for `prepare`."""
+        return NOBODY if subject is None and self._plain else await self._owners.of(subject)
+
+    def forget_owners(self) -> None:
+        """Look subjects up anew: one of them was erased by another process since."""
+        self._owners.forget_all()
+
+    def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
+        """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
+        its payload is encoded whole: nothing of it lies apart."""
+        whole = whole or (isinstance(draft, Draft) and draft.type == ADDED)
+        return (self._whole if whole else self._preparing).draft(draft, owner)
+
+    async def append_prepared(
+        self,
+        session: str,
+        prepared: list[Prepared],
+        owner: Owner,
+        *,
+        key: str | None = None,
+        expected: int | None = None,
+        fence: int | None = None,
+        changes: Sequence[RunChange] = (),
+        release: bool = False,
+        within: Transaction | None = None,
+        beside: Beside | None = None,
+    ) -> Appended:
+        """Store events that were prepared for this owner, with changes to runs and what lies beside the events; in a
+        transaction, if one is given."""
+        blobs: Sequence[Blob] = ()
+        for item in prepared:
+            if item.parts:
+                blobs = await self._new_blobs(prepared, owner)
+                break
+        now = self.clock.now()
+        place = self._preparing.placing(session, prepared, owner, key, now)
+        reach("append.encoded")
+        request = Append(
+            self.workspace,
+            session,
+            len(prepared),
+            place,
+            key,
+            expected,
+            fence,
+            now,
+            owner.ref,
+            blobs,
+            changes,
+            release,
+            projected(session, prepared, owner, beside),
+        )
+        return await self.store.append(request) if within is None else within.append(request)
+
+    def lane(self, session: str, fence: int, owner: Owner) -> PlainLane | None:
+        """A short way to append plain events about nobody under a fence, where the store has one."""
+        if owner is not NOBODY:
+            return None  # what is about somebody is hashed under a salt, and perhaps sealed
+        return self._lanes.to(session, fence)
+
+    async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
+        """The records of that key in what a fork shares with its ancestors, which never changes."""
+        for origin, first, last in await self.reading.lineage(session):
+            position = await self.store.find(self.workspace, origin, key)
+            if position is not None and first <= position and position + count - 1 <= last:
+                return await self.store.read(self.workspace, origin, position, position + count - 1)
+        return None
+
+    async def _new_blobs(self, prepared: list[Prepared], owner: Owner) -> list[Blob]:
+        parts = {address: body for item in prepared for address, body in item.parts.items()}
+        missing = await self.store.missing_blobs(self.workspace, list(parts))
+        return self._preparing.blobs({address: parts[address] for address in missing}, owner)
+
+    async def _stored(self, session: str, records: list[Record], count: int) -> list[Event]:
+        first, *rest = records
+        # The events of one append share its time, and only the first of them has its key.
+        if len(records) != count or any(record.time != first.time or record.key is not None for record in rest):
+            raise InvalidInput(
+                f"the key {first.key!r} was used for an append of another size",
+                hint="a key stands for one append: repeat it as it was, or choose another key",
+            )
+        return await self.reading.events(session, records[0].position, records[-1].position, None)
+
+    def _answer(self, session: str, prepared: list[Prepared], owner: Owner, records: list[Record]) -> list[Event]:
+        events = []
+        for item, record in zip(prepared, records, strict=True):
+            position, kind, time, actor, cause, key, _, _, _, stored = record
+            events.append(Event(session, position, kind, time, actor, cause, key, owner.name, item.data, stored))
+        return events
+
+    async def follow(
+        self, session: str, after: int, types: frozenset[str] | None, timeout: float | None
+    ) -> AsyncGenerator[list[Event], None]:
+        """Pages of events after a position as they come, from any process; ends `timeout` seconds
+        after the last one, if given."""
+        idle = 0.0
+        while True:
+            mark = await self.store.mark()
+            before = after
+            async with aclosing(self.reading.pages(session, after + 1, None, None, PAGE)) as pages:
+                async for page in pages:
+                    after = page[-1].position if page else after
+                    wanted = page if types is None else [event for event in page if event.type in types]
+                    if wanted:
+                        yield wanted
+            if after != before:
+                idle = 0.0
+                continue
+            if timeout is not None and idle >= timeout:
+                return
+            slice_ = 1.0 if timeout is None else min(1.0, timeout - idle)
+            idle += await self.store.changed(mark, slice_)
+
+    async def fork(self, session: str, new: str, at: int | None) -> None:
+        """Make `new` share this session's events up to `at` (the end, if not given)."""
+        check_name("session", new)
+        _check_position("at", at)
+        head = await self.reading.head(session)
+        if head.position == 0:
+            raise UnknownSession(session)
+        at = head.position if at is None else at
+        if at > head.position:
+            raise InvalidInput(
+                f"session {session!r} ends at position {head.position}; it cannot be forked at {at}",
+                hint=f"give a position from 0 to {head.position}",
+            )
+        point = head if at == head.position else Head(at, await self.reading.hash_at(session, at))
+        if (await self.reading.head(new)).position:
+            raise SessionExists(new)
+        await self.store.fork(self.workspace, session, point, new, self.clock.now())
+
+    async def sessions(self) -> AsyncGenerator[SessionRow, None]:
+        """All sessions of the workspace, by id."""
+        after = ""
+        while True:
+            rows = await self.store.sessions(self.workspace, after, PAGE)
+            for row in rows:
+                yield row
+            if len(rows) < PAGE:
+                return
+            if rows[-1].session <= after:
+                raise StoreDamaged("the order of the sessions is broken", hint="run verify, and restore a backup")
+            after = rows[-1].session
+
+    async def standing(self, session: str) -> Standing:
+        """Whether to start, attach, wait, recover or leave a session alone."""
+        lease = await self.store.lease(self.workspace, session)
+        now = self.clock.now()
+        owned = lease is not None and lease.expires > now
+        rows = await self.store.runs(self.workspace, RunQuery(session=session, limit=1))
+        if rows:
+            return standing_of_run(rows[0][0].status, rows[0][0].wake, owned, now)
+        types = frozenset(RUN_EVENTS)
+        last: str | None = None
+        async with aclosing(self.reading.pages_backwards(session, 1, None, types, PAGE)) as pages:
+            async for page in pages:
+                if page:
+                    last = page[0].type
+                    break
+        any_event = last is not None or (await self.reading.head(session)).position > 0
+        return standing(last, any_event, owned)
+
+    async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
+        """Take the session's lease for a while; None if somebody else holds it."""
+        now = self.clock.now()
+        check_name("session", session)
+        check_name("owner", owner)
+        return await self.store.acquire(self.workspace, session, owner, now, _until(now, seconds))
+
+    async def renew(self, session: str, fence: int, seconds: float) -> LeaseRow:
+        """Keep the lease for a while longer; raises `LeaseLost`."""
+        now = self.clock.now()
+        return await self.store.renew(self.workspace, session, fence, now, _until(now, seconds))
+
+    async def deliver(self, outlet: Outlet) -> int:
+        """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
+        check_name("outlet", outlet.name)
+        delivered = 0
+        while True:
+            before = await self.store.cursor(self.workspace, outlet.name)
+            items = await self.store.feed(self.workspace, before, PAGE)
+            if not items:
+                return delivered
+            try:
+                events = await self.reading.opened_feed(items)
+            except JournalDamaged:
+                if await self.store.feed(self.workspace, before, PAGE) == items:
+                    raise
+                continue  # somebody was erased while we read: what we had was half old, half new
+            outlet.apply(events)
+            reach("outlet.applied")
+            if await self.store.advance(self.workspace, outlet.name, before, items[-1].cursor):
+                delivered += len(items)
+            reach("outlet.advanced")
+
+    async def erase(self, subject: str) -> ErasureReport:
+        """Destroy the subject's key and remove its payloads and blobs and leave a tombstone in each
+        session that held any, all in one transaction. Erasing again finds nothing and is no error."""
+        check_name("subject", subject)
+        row = await self.store.subject(self.workspace, subject)
+        if row is None:  # erased before, perhaps by a process that was killed on the way: let the store finish
+            await self.purge()
+            return ErasureReport(subject, 0, 0, 0, 0, 0, 0, False, [])
+        owner, now = await self._owners.of(None), self.clock.now()
+
+        def tombstone(session: str, head: Head, count: int) -> Record:
+            note = Draft("subject.erased", {"ref": row.ref.hex(), "payloads": count}, actor="duramen")
+            prepared = self._whole.drafts([note], owner)
+            return self._whole.placing(session, prepared, owner, None, now)(head)[0]
+
+        order = Erase(self.workspace, row.ref, lambda payload: payload_digest(payload, row.salt), tombstone)
+        removed = await self.store.erase(order)
+        self._owners.forget_all()
+        tombstones: list[Event] = []
+        for session, record in sorted(removed.tombstones.items()):
+            tombstones += await self.reading.events(session, record.position, record.position, None)
+        destroyed = row.wrapped is not None
+        counts = (removed.payloads, removed.blobs, removed.landmarks, removed.memories, removed.vectors, removed.bytes)
+        return ErasureReport(subject, *counts, destroyed, tombstones)
+
+    async def purge(self) -> None:
+        """Let no byte of what was removed stay in the store's files and logs."""
+        await self.store.erase(Erase(self.workspace, b"", payload_digest, _no_tombstone))
+
+    async def rotate(self, source: KeySource) -> int:
+        """Wrap every data key of the workspace under the new master key; payloads are not touched.
+        Returns how many keys moved. Interrupted, it can be called again."""
+        fresh = master_keys(source)
+        if not fresh:
+            raise InvalidInput("there is no new key", hint="pass one made with duramen.new_key()")
+        old, new = self._owners.keyring, self._owners.keyring.with_current(fresh[0])
+        moved = 0
+        while True:
+            moves = []
+            for row in await self.store.subjects(self.workspace):
+                data_key = None if new.is_current(row) else old.unwrap(self.workspace, row)
+                if data_key is not None:
+                    moves.append(Rewrap(row.ref, row.wrapped, new.wrap(self.workspace, row, data_key)))
+            if not moves:
+                break
+            moved += await self.store.rewrap(self.workspace, moves)
+        self._owners.keyring, self._plain = new, False
+        self._owners.forget_all()
+        return moved
+
+    async def verify(self, session: str | None = None) -> Verification:
+        """Walk the chain of one session, or of all sessions with their blobs and the database's own
+        check. Damage is reported, not raised."""
+        return await (self._verifying.everything() if session is None else self._verifying.session(session))
+
+
+def _no_tombstone(session: str, head: Head, count: int) -> Record:
+    raise InvalidInput("there is nothing to erase")
+
+
+_LONGEST = 100 * 366 * 24 * 3600
+
+
+def _until(now: int, seconds: float) -> int:
+    if not isinstance(seconds, (int, float)) or not seconds <= _LONGEST:
+        raise InvalidInput(f"a lease cannot last {seconds!r} seconds", hint="give a number, at most a century")
+    return now + int(seconds * 1e6)
+
+
+def _check_position(what: str, position: int | None) -> None:
+    if position is not None and (not isinstance(position, int) or isinstance(position, bool) or position < 0):
+        raise InvalidInput(f"{position!r} cannot be `{what}`", hint="positions are whole numbers from 0")

@@ -1,0 +1,144 @@
+"""Which classes may be stored, under which name and version, and how old versions are brought up.
+
+Nothing is found by import path: a stored name that nobody registered is refused, so data can never
+choose what code runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from ..errors import InvalidInput, UnknownType
+
+C = TypeVar("C", bound=type)
+Fields = dict[str, Any]
+Upcast = Callable[[Fields], Fields]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A class that may be stored: how it becomes fields, and fields become it."""
+
+    cls: type
+    name: str
+    version: int
+    upcasts: Mapping[int, Upcast]
+    fields: Callable[[Any], Fields]
+    build: Callable[[Fields], Any]
+
+    def load(self, version: int, fields: Fields) -> Any:
+        """An instance from fields stored under `version`."""
+        while version < self.version:
+            upcast = self.upcasts.get(version)
+            if upcast is None:
+                raise UnknownType(
+                    f"{self.name} version {version}",
+                    hint=f"register {self.name} with upcasts={{{version}: …}} to bring old fields up",
+                )
+            fields = upcast(fields)
+            version += 1
+        if version > self.version:
+            raise UnknownType(
+                f"{self.name} version {version}",
+                hint=f"this program registers version {self.version}; deploy the newer code",
+            )
+        try:
+            return self.build(fields)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise UnknownType(
+                f"{self.name} version {self.version}",
+                hint=f"its stored fields do not fit the class ({error}); raise the version and add an upcast",
+            ) from error
+
+
+class Registry:
+    """Classes by type and by stored name."""
+
+    def __init__(self) -> None:
+        self.by_type: dict[type, Registered] = {}
+        self.by_name: dict[str, Registered] = {}
+
+    def add(self, cls: type, name: str | None, version: int, upcasts: Mapping[int, Upcast]) -> None:
+        """Register a class. Registering it again, as when its module is loaded again, replaces it; another one
+        of the same name is refused."""
+        name = name or cls.__name__
+        known = self.by_name.get(name)
+        if known is not None and _full_name(known.cls) != _full_name(cls):
+            raise InvalidInput(
+                f"the name {name!r} is registered for {_full_name(known.cls)}",
+                hint="give one of the two another name: register(name=…)",
+            )
+        fields, build = _shape(cls)
+        entry = Registered(cls, name, version, dict(upcasts), fields, build)
+        self.by_type[cls] = entry
+        self.by_name[name] = entry
+
+
+DEFAULT = Registry()
+"""The registry that `duramen.register` fills."""
+
+
+def register(
+    cls: C | None = None,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    upcasts: Mapping[int, Upcast] | None = None,
+) -> Any:
+    """Let a dataclass, msgspec Struct, pydantic model or enum be stored in events.
+
+    Use it as a decorator, with or without arguments. `upcasts[n]` takes the fields as version n
+    stored them and gives those of version n + 1.
+    """
+
+    def add(target: C) -> C:
+        DEFAULT.add(target, name, version, upcasts or {})
+        return target
+
+    return add if cls is None else add(cls)
+
+
+def _full_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _shape(cls: type) -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]:
+    if issubclass(cls, enum.Flag):
+        return (lambda flags: {"value": flags.value}), (lambda fields: cls(fields["value"]))
+    if issubclass(cls, enum.Enum):
+        return (lambda member: {"name": member.name}), (lambda fields: cls[fields["name"]])
+    if issubclass(cls, msgspec.Struct):
+        return msgspec.structs.asdict, lambda fields: cls(**fields)
+    if dataclasses.is_dataclass(cls):
+        return _dataclass_shape(cls)
+    if hasattr(cls, "model_fields") and hasattr(cls, "model_construct"):
+        return _pydantic_fields, lambda fields: cls.model_construct(fields["set"], **fields["values"])
+    raise InvalidInput(
+        f"{cls.__qualname__} cannot be registered",
+        hint="register dataclasses, msgspec Structs, pydantic models and enums; turn others into plain data",
+    )
+
+
+def _dataclass_shape(cls: type) -> tuple[Callable[[Any], Fields], Callable[[Fields], Any]]:
+    names = [field.name for field in dataclasses.fields(cls)]
+    late = {field.name for field in dataclasses.fields(cls) if not field.init}
+
+    def build(fields: Fields) -> Any:
+        made = cls(**{name: value for name, value in fields.items() if name not in late})
+        for name in late & fields.keys():
+            object.__setattr__(made, name, fields[name])
+        return made
+
+    return (lambda value: {name: getattr(value, name) for name in names}), build
+
+
+def _pydantic_fields(model: Any) -> Fields:
+    values = {name: getattr(model, name) for name in type(model).model_fields}
+    values.update(model.model_extra or {})
+    return {"set": set(model.model_fields_set), "values": values}

@@ -1,0 +1,143 @@
+"""From drafts to an append: encode, take large parts out, and place the records on a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import zstandard
+
+from ..errors import InvalidInput, PayloadTooLarge
+from ..ports import Blob, Head, Ids, Record
+from .chain import event_hash, payload_digest
+from .codec import BlobRef, Codec, surrogate_text
+from .events import Draft, check_cause, check_name
+from .owners import Owner
+from .sealing import NONCE_BYTES, Form, blob_place, payload_place, seal
+
+_APART_ABOVE = 16
+"""A payload this many times larger than `blob_above` becomes a blob itself."""
+
+
+class Prepared(NamedTuple):
+    """A draft with its payload encoded, and the data as reading will give it back."""
+
+    draft: Draft
+    body: bytes
+    form: Form
+    parts: dict[bytes, bytes]
+    data: Any
+
+
+class Preparing(NamedTuple):
+    """Everything that encoding needs to know."""
+
+    codec: Codec
+    ids: Ids
+    workspace: str
+    max_payload: int
+
+    def drafts(self, drafts: Sequence[Draft], owner: Owner) -> list[Prepared]:
+        """Encode the drafts. Raises `InvalidInput` before anything is stored."""
+        if not drafts:
+            raise InvalidInput("there is nothing to append", hint="give at least one event")
+        return [self.draft(draft, owner) for draft in drafts]
+
+    def draft(self, draft: Draft, owner: Owner) -> Prepared:
+        """Encode one draft."""
+        if not isinstance(draft, Draft):
+            raise InvalidInput("that is no list of drafts", hint="give duramen.Draft(type, data) for each event")
+        if type(draft.type) is not str or draft.type not in _good_types:
+            _note_good(check_name("event type", draft.type))
+        if draft.actor is not None:
+            check_name("actor", draft.actor)
+        if draft.cause is not None:
+            check_cause(draft.cause)
+        body, parts = self.codec.encode(draft.data, owner.address)
+        size = len(body) + sum(map(len, parts.values())) if parts else len(body)
+        if size > self.max_payload:
+            raise PayloadTooLarge(size, self.max_payload)
+        # Decode it now: what could not be read again must not be stored.
+        data = self.codec.decode(body, _loader(parts)) if parts else self.codec.decode_whole(body)
+        if len(body) <= self.codec.blob_above * _APART_ABOVE:
+            return Prepared(draft, body, Form.PLAIN, parts, data)
+        reference = owner.address(body)
+        whole = msgspec.msgpack.encode([reference, len(body)])
+        return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
+
+    def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
+        """The large parts as they will lie in the store, by address: one order of locks for all writers."""
+        ordered = sorted(parts.items())
+        return [Blob(address, owner.ref, self._envelope(address, body, owner)) for address, body in ordered]
+
+    def _envelope(self, address: bytes, body: bytes, owner: Owner) -> bytes:
+        packed = zstandard.ZstdCompressor(level=3).compress(body)
+        form = Form.ZSTD if len(packed) < len(body) * 0.95 else Form.PLAIN
+        nonce = self.ids.random(NONCE_BYTES) if owner.data_key else b""
+        where = blob_place(self.workspace, address)
+        return seal(packed if form else body, form, owner.data_key, nonce, where)
+
+    def placing_plain(self, session: str, prepared: Prepared, now: int) -> Callable[[Head], list[Record]]:
+        """`placing` for a single event about nobody, without key or seal: the most common one, and the quickest."""
+        workspace, draft = self.workspace, prepared.draft
+        payload = bytes((prepared.form,)) + prepared.body
+        kind, actor, cause = draft.type, draft.actor, draft.cause
+
+        def place(head: Head) -> list[Record]:
+            position = head[0] + 1
+            header = (workspace, session, position, kind, now, actor, cause, None, None)
+            stored = event_hash(head[1], payload_digest(payload), header)
+            return [Record(position, kind, now, actor, cause, None, None, payload, None, stored)]
+
+        return place
+
+    def placing(
+        self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
+    ) -> Callable[[Head], list[Record]]:
+        """A function from the session's head to the records that follow it."""
+        workspace, random = self.workspace, self.ids.random
+        ref, _, salt, data_key = owner
+        placed: tuple[Head | None, list[Record]] = (None, [])
+
+        def place(head: Head) -> list[Record]:
+            nonlocal placed
+            if placed[0] == head:
+                return placed[1]  # the same again: a nonce must never meet a second place
+            position, previous = head
+            first_key = key
+            records = []
+            for draft, body, form, _, _ in prepared:
+                position += 1
+                if data_key is None:
+                    payload = _PLAIN + body if form is Form.PLAIN else bytes((form,)) + body
+                else:
+                    where = payload_place(workspace, session, position)
+                    payload = seal(body, form, data_key, random(NONCE_BYTES), where)
+                kind, actor, cause = draft.type, draft.actor, draft.cause
+                header = (workspace, session, position, kind, now, actor, cause, first_key, ref)
+                previous = event_hash(previous, payload_digest(payload, salt), header)
+                records.append(Record(position, kind, now, actor, cause, first_key, ref, payload, None, previous))
+                first_key = None
+            placed = (head, records)
+            return records
+
+        return place
+
+
+_PLAIN = bytes((Form.PLAIN,))
+_good_types: set[str] = set()
+
+
+def _note_good(kind: str) -> None:
+    """Types are few and come again and again: each is checked once."""
+    if len(_good_types) < 1024:
+        _good_types.add(kind)
+
+
+def _loader(parts: dict[bytes, bytes]) -> Callable[[BlobRef], Any]:
+    def load(ref: BlobRef) -> Any:
+        body = parts[ref.address]
+        return surrogate_text(body) if ref.text else body
+
+    return load

@@ -1,0 +1,245 @@
+"""Reaching PostgreSQL: connections, migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakSet
+
+import psycopg
+import psycopg.sql
+from psycopg import errors as pg
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from ...errors import (
+    DuramenError,
+    InvalidInput,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+    WorkspaceRefused,
+)
+from ..queries import load_migrations, refuse_outdated
+
+MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
+SCHEMA_VERSION = MIGRATIONS[-1][0]
+MIGRATION_LOCK = 0x48464A4C
+Connection = psycopg.Connection[tuple[Any, ...]]
+_open: WeakSet[Connection] = WeakSet()
+LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+"""Errors after which the connection is gone and the outcome of what was under way is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """How to reach a server."""
+
+    url: str
+    pool_size: int = 10
+    timeout: float = 30.0
+    readonly: bool = False
+    workspace: str | None = None
+    """Whose rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
+
+    @property
+    def restoring(self) -> bytes:
+        """The statements that give a connection back what user code may have changed: who it is, whose rows it sees."""
+        chosen = psycopg.sql.Literal(self.workspace or "").as_string(None)
+        return f"RESET ROLE; SELECT set_config('duramen.workspace', {chosen}, false)".encode()
+
+    @property
+    def shown(self) -> str:
+        """The address without its password."""
+        try:
+            parts = urlsplit(self.url)
+            host = parts.hostname or "the local socket"
+            return f"{host}:{parts.port or 5432}{parts.path}"
+        except ValueError:
+            return "the given URL"
+
+
+@contextmanager
+def translated(shown: str) -> Iterator[None]:
+    """Turn the driver's errors into named ones."""
+    try:
+        yield
+    except (psycopg.Error, PoolTimeout, PoolClosed) as error:
+        raise explain(error, shown) from error
+
+
+def explain(error: BaseException, shown: str) -> BaseException:
+    """The named error that a driver error stands for; others as they are."""
+    if isinstance(error, DuramenError):
+        return error
+    if _is_other_workspace(error):
+        return WorkspaceRefused(
+            f"PostgreSQL at {shown} keeps this connection to other rows than those of the handle's workspace",
+            hint="give each workspace a role of its own if a pooler shares connections; open handles with `workspace`",
+        )
+    for kind, made in _MEANING:
+        if isinstance(error, kind):
+            return made(shown, str(error).strip().split("\n")[0])
+    if isinstance(error, psycopg.Error):
+        return StoreError(f"PostgreSQL at {shown} failed: {error}")
+    return error
+
+
+def _is_other_workspace(error: BaseException) -> bool:
+    """Whether a policy refused a row, or the connection does not say whose rows it may see. Texts come in the server's
+    language; the place in its source and the name of the setting do not."""
+    if isinstance(error, pg.InsufficientPrivilege):
+        return error.diag.source_function == "ExecWithCheckOptions"
+    return isinstance(error, pg.UndefinedObject) and '"duramen.workspace"' in str(error)
+
+
+_REACH = "check host, port, user and password"
+_MEANING: list[tuple[type[BaseException] | tuple[type[BaseException], ...], Callable[[str, str], StoreError]]] = [
+    (PoolClosed, lambda at, why: StoreClosed(f"the store at {at} was closed", hint="open it again")),
+    (
+        PoolTimeout,
+        lambda at, why: StoreUnavailable(
+            f"no connection to PostgreSQL at {at} in time", hint="is the server up? is the pool large enough?"
+        ),
+    ),
+    (pg.DiskFull, lambda at, why: StoreFull(f"PostgreSQL at {at} has no room left", hint="free some space")),
+    (
+        pg.ReadOnlySqlTransaction,
+        lambda at, why: StoreReadOnly(f"PostgreSQL at {at} is read-only", hint="connect to the primary"),
+    ),
+    (
+        pg.InsufficientPrivilege,
+        lambda at, why: StoreReadOnly(
+            f"this user may not do that at {at}: {why}", hint="grant it rights on schema duramen"
+        ),
+    ),
+    (
+        (pg.LockNotAvailable, pg.DeadlockDetected, pg.SerializationFailure, pg.QueryCanceled),
+        lambda at, why: StoreBusy(f"PostgreSQL at {at} was too busy: {why}", hint="try again"),
+    ),
+    (
+        (pg.DataCorrupted, pg.IndexCorrupted),
+        lambda at, why: StoreDamaged(f"PostgreSQL at {at} is damaged: {why}", hint="restore a backup"),
+    ),
+    (
+        pg.InvalidCatalogName,
+        lambda at, why: StoreUnavailable(f"PostgreSQL at {at}: {why}", hint="create the database first"),
+    ),
+    (
+        LOST,
+        lambda at, why: StoreUnavailable(
+            f"PostgreSQL at {at} cannot be reached: {why}",
+            hint="create the database first" if "database" in why and "does not exist" in why else _REACH,
+        ),
+    ),
+    (
+        pg.IntegrityError,
+        lambda at, why: StoreDamaged(f"rows at {at} contradict each other: {why}", hint="run verify"),
+    ),
+]
+
+
+def connect(settings: PostgresSettings) -> Connection:
+    """One connection outside the pool, with our settings."""
+    try:
+        connection = psycopg.connect(
+            settings.url,
+            autocommit=True,
+            connect_timeout=max(1, int(settings.timeout)),
+            application_name="duramen",
+        )
+    except psycopg.ProgrammingError:
+        # The driver's text may quote the password, so it is not shown, nor chained.
+        raise InvalidInput(
+            "this is no PostgreSQL URL",
+            hint="write it as postgresql://user:password@host:5432/database, with %XX for odd characters",
+        ) from None
+    configure(connection, settings)
+    return connection
+
+
+def configure(connection: Connection, settings: PostgresSettings) -> None:
+    """Settings that durability and isolation rest on, whatever the server's defaults are."""
+    _open.add(connection)
+    found: Any = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
+    if found[0] == "off":
+        connection.execute("SET synchronous_commit = on")
+    connection.execute("SET default_transaction_isolation = 'read committed'")
+    connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
+    own = {"lock_timeout": f"{int(settings.timeout * 1000)}"}
+    if settings.workspace is not None:
+        own["duramen.workspace"] = settings.workspace
+    connection.execute(
+        "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS s(name, value)",
+        (list(own), list(own.values())),
+    )
+    if settings.readonly:
+        connection.execute("SET default_transaction_read_only = on")
+
+
+def execute_planned(connection: Connection, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Execute a query whose plan is made for these very values, where what is right for some is wrong for others: that
+    nearly all memories have a trace, or how large a pool is, no plan for any value can know."""
+    with psycopg.ClientCursor(connection) as cursor:
+        planned = cursor.mogrify(query.encode(), values)
+    return connection.execute(planned.encode(), binary=True)
+
+
+def hang_up() -> None:
+    """In a forked child: close the sockets that belong to the parent, silently."""
+    for connection in list(_open):
+        with suppress(OSError, psycopg.Error):
+            os.close(connection.pgconn.socket)
+    _open.clear()
+
+
+def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHEMA_VERSION) -> None:
+    """Bring the schema up to date under an advisory lock, all steps in one transaction."""
+    encoding: Any = connection.execute("SHOW server_encoding").fetchone()
+    if encoding[0] != "UTF8":
+        raise NotAStore(f"the database at {settings.shown} is not in UTF8", hint="create one with ENCODING 'UTF8'")
+    version = check_version(connection, settings.shown)
+    if settings.readonly:
+        refuse_outdated(version, SCHEMA_VERSION, f"the database at {settings.shown}")
+    if settings.readonly or version >= upto:
+        return
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
+        # A migration that would see the rows of no workspace must fail, not pass over them.
+        connection.execute("SET LOCAL row_security = off")
+        # Not "if it is not there": what this connection remembers of the catalog may be older than the lock.
+        connection.execute("CREATE SCHEMA IF NOT EXISTS duramen")
+        connection.execute("CREATE TABLE IF NOT EXISTS duramen.meta (name text PRIMARY KEY, value bigint NOT NULL)")
+        connection.execute("INSERT INTO duramen.meta VALUES ('schema', 0) ON CONFLICT DO NOTHING")
+        version = _stored_version(connection, settings.shown)
+        for number, script in MIGRATIONS:
+            if version < number <= upto:
+                connection.execute(script.encode())
+                connection.execute("UPDATE duramen.meta SET value = %s WHERE name = 'schema'", (number,))
+
+
+def check_version(connection: Connection, shown: str) -> int:
+    """The schema version, 0 if there is none; raises `StoreTooNew` for a newer one."""
+    there: Any = connection.execute("SELECT to_regclass('duramen.meta')").fetchone()
+    if there[0] is None:
+        return 0
+    return _stored_version(connection, shown)
+
+
+def _stored_version(connection: Connection, shown: str) -> int:
+    row = connection.execute("SELECT value FROM duramen.meta WHERE name = 'schema'").fetchone()
+    if row is None:
+        raise StoreDamaged(f"the schema version at {shown} is missing", hint="restore it from a backup")
+    if row[0] > SCHEMA_VERSION:
+        raise StoreTooNew(f"the store at {shown}", row[0], SCHEMA_VERSION)
+    return int(row[0])

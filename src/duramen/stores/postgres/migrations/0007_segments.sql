@@ -1,0 +1,17 @@
+-- Changes of a pool packed together: copies, which are dropped with whatever may be in them. Whoever writes or drops one holds
+-- the lock on the pool's row.
+
+CREATE TABLE duramen.segments (
+    workspace text COLLATE "C" NOT NULL,
+    pool bytea NOT NULL,
+    generation bigint NOT NULL,
+    after bigint NOT NULL,
+    upto bigint NOT NULL,
+    first bigint NOT NULL,
+    last bigint NOT NULL,
+    owner bytea,
+    body bytea NOT NULL,
+    checksum bytea NOT NULL,
+    PRIMARY KEY (workspace, pool, generation, after)
+);
+ALTER TABLE duramen.segments ALTER COLUMN body SET STORAGE EXTERNAL;

@@ -1,0 +1,152 @@
+"""The connections of one store: psycopg's pool, made anew when an interrupt has robbed it of its places."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+from psycopg.pq import TransactionStatus
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from .connection import LOST, Connection, PostgresSettings, configure, connect
+
+_PATIENCE = 1.0
+"""Seconds without a connection after which it is asked whether the pool is to blame."""
+_LONGEST_PROBE = 5.0
+_BETWEEN = 1000
+
+
+class Pool:
+    """At most `pool_size` connections, opened as they are needed.
+
+    An exception that a signal handler raises inside psycopg's pool can take a place from it for ever. Who holds a
+    connection is therefore known here too, weakly: a pool that has nothing to give although a place is free and the
+    server answers is replaced.
+    """
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        self._settings = settings
+        self.restoring = settings.restoring
+        """What a connection is told after user code had it, before it is given back."""
+        self._size = max(2, settings.pool_size)
+        self._given: WeakKeyDictionary[Connection, ConnectionPool[Connection]] = WeakKeyDictionary()
+        self._probing, self._replacing = threading.Lock(), threading.Lock()
+        self._closed = False
+        self._spare: list[Connection] = []
+        """One that was given back and is in order: the next one to be given, without the ceremony of the pool."""
+        self._asking: list[None] = []
+        """One for each thread that asks the pool: what is given back then goes there."""
+        self._returns = 0
+        self._pool = self._open()
+
+    def _open(self) -> ConnectionPool[Connection]:
+        settings = self._settings
+        pool: ConnectionPool[Connection] = ConnectionPool(
+            settings.url,
+            min_size=1,
+            max_size=self._size,
+            timeout=settings.timeout,
+            reconnect_timeout=settings.timeout,
+            max_idle=60.0,
+            kwargs={"autocommit": True, "application_name": "duramen"},
+            configure=lambda connection: configure(connection, settings),
+            open=False,
+            name="duramen",
+        )
+        pool.open(wait=False)
+        return pool
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection for a while; one that is no longer in order is not given again."""
+        connection = self.take()
+        try:
+            with connection:
+                yield connection
+        finally:
+            self.give_back(connection)
+
+    def take(self) -> Connection:
+        """A connection that must be given back."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            self._asking.append(None)
+        try:
+            # Say so first, then look again: whoever gives one back does the same in the other order.
+            return self._spare.pop() if self._spare else self._take_out()
+        except IndexError:
+            return self._take_out()
+        finally:
+            self._asking.pop()
+
+    def _take_out(self) -> Connection:
+        until = time.monotonic() + self._settings.timeout
+        patience, doubted = _PATIENCE, None
+        while True:
+            pool = self._pool
+            try:
+                connection = pool.getconn(max(0.001, min(patience, until - time.monotonic())))
+            except PoolTimeout:
+                if time.monotonic() >= until:
+                    raise
+                if doubted is pool:
+                    self._replace(pool)
+                elif (took := self._probe()) is not None:
+                    # A server that takes long to let somebody in keeps its pool waiting, too: another chance.
+                    patience, doubted = max(_PATIENCE, 3 * took), pool
+            except PoolClosed:
+                if self._closed or pool is self._pool:
+                    raise
+            else:
+                self._given[connection] = pool
+                return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Let others have it. Now and then it goes back into the pool, which knows when a connection is too old."""
+        self._returns += 1
+        idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if idle and not self._spare and not self._closed and self._returns % _BETWEEN:
+            self._spare.append(connection)
+            if not self._asking and not self._closed:
+                return
+            try:
+                connection = self._spare.pop()
+            except IndexError:
+                return  # somebody was faster
+        self._put_in(connection)
+
+    def _put_in(self, connection: Connection) -> None:
+        self._given.pop(connection).putconn(connection)
+
+    def _probe(self) -> float | None:
+        """How many seconds the server takes to let somebody in, if it does; None if not, if all places are taken, or if
+        another thread finds out now."""
+        if len(self._given) >= self._size or not self._probing.acquire(blocking=False):
+            return None
+        began = time.monotonic()
+        try:
+            connect(replace(self._settings, timeout=min(self._settings.timeout, _LONGEST_PROBE))).close()
+        except LOST:
+            return None
+        finally:
+            self._probing.release()
+        return time.monotonic() - began
+
+    def _replace(self, pool: ConnectionPool[Connection]) -> None:
+        """Another pool in place of one that has lost its places."""
+        with self._replacing:
+            if self._closed or pool is not self._pool or len(self._given) >= self._size:
+                return
+            self._pool = self._open()
+        threading.Thread(target=pool.close, kwargs={"timeout": 5}, name="duramen-old-pool", daemon=True).start()
+
+    def close(self) -> None:
+        self._closed = True
+        while self._spare:
+            self._put_in(self._spare.pop())
+        self._pool.close(timeout=5)

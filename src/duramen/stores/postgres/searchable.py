@@ -1,0 +1,117 @@
+"""Rows by which PostgreSQL searches memories itself. They go with the traces: whoever writes, ends or forgets a memory
+does the same to its row here, in the same transaction and under the same lock, that on its pool."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...ports import MemoryRow, Sought
+from ..queries import load_queries
+from ..rowcheck import checksum, expect_intact
+from .connection import Connection
+
+S = load_queries(Path(__file__).parent / "seeking.sql")
+EPISODE = "episode"
+DRAWS = 1024
+DRAWN = 128
+"""Of so many draws those below this one have an index: one row in eight is quickly found by chance."""
+_pack = msgspec.msgpack.encode
+_HIDDEN = Sought(b"", 0, None, None)
+
+
+def completed(query: str, parts: Mapping[str, str]) -> str:
+    """A query with its marks, which are words in capitals, replaced; what replaces them is left as it is."""
+    return re.sub(r"\b(?:" + "|".join(parts) + r")\b", lambda found: parts[found[0]], query)
+
+
+def draw(number: int) -> int:
+    """By chance, but the same for a number each time."""
+    return ((number & 0xFFFFF) * 2654435761 >> 10) % DRAWS
+
+
+def secret_of(connection: Connection, workspace: str) -> bytes | None:
+    """Under which the words of a workspace are hashed; None if it has none yet."""
+    row = connection.execute(S.find_secret, (workspace,), binary=True).fetchone()
+    if row is None:
+        return None
+    expect_intact("the secret of a workspace", row[1], workspace, row[0])
+    return bytes(row[0])
+
+
+def made_secret(connection: Connection, workspace: str) -> bytes:
+    """The same, made now if there is none. Of two that make one the second waits for the first, and takes its."""
+    found = secret_of(connection, workspace)
+    if found is None:
+        drawn: Any = connection.execute(S.draw_secret, binary=True).fetchone()
+        connection.execute(S.add_secret, (workspace, drawn[0], checksum(workspace, drawn[0])))
+        found = secret_of(connection, workspace)
+    assert found is not None, "secrets are never removed"
+    return found
+
+
+def keys(secret: bytes, generation: int, pool: bytes | None, terms: Iterable[int]) -> list[int]:
+    """Terms as they are indexed, for one pool or (None) for the workspace: so the index itself holds the filter. Two
+    that fall on one number cost a candidate, no more: candidates are ranked by their own words."""
+    hashing = blake2b(_pack((generation, pool)), digest_size=4, key=secret, person=b"duramen.words")
+    found = []
+    for term in terms:
+        one = hashing.copy()
+        one.update(term.to_bytes(4, "big"))
+        found.append(int.from_bytes(one.digest(), "big", signed=True))
+    return found
+
+
+def written_bits(code: bytes | None) -> str | None:
+    """A code as PostgreSQL writes it."""
+    return f"{int.from_bytes(code, 'big'):0{8 * len(code)}b}" if code else None
+
+
+def columns(workspace: str, secret: bytes, generation: int, row: MemoryRow, sought: Sought | None) -> tuple[Any, ...]:
+    """The row of a memory; without `sought`, that it is there and sealed."""
+    given = sought or _HIDDEN
+    numbers = array("I", given.terms)
+    terms = keys(secret, generation, row.pool, numbers) + keys(secret, generation, None, numbers)
+    place = (row.session, row.position) if row.kind == EPISODE else (None, None)
+    opens = row.begins if row.begins > row.recorded else None
+    code = written_bits(given.code)
+    check = checksum(workspace, generation, row.pool, row.number, sought is None, given.length, terms, code)
+    head = (workspace, generation, row.pool, row.number, row.kind, *place, row.begins, opens, row.ends, row.expires)
+    return (*head, sought is None, draw(row.number), given.length, given.metadata, terms, code, check)
+
+
+def put(
+    connection: Connection, workspace: str, generation: int, rows: Iterable[tuple[MemoryRow, Sought | None]]
+) -> None:
+    """Make memories searchable: those that are current."""
+    current = [(row, sought) for row, sought in rows if row.closed is None and row.id]
+    if current:
+        secret = made_secret(connection, workspace)
+        made = [columns(workspace, secret, generation, row, sought) for row, sought in current]
+        connection.cursor().executemany(S.put_searchable, made)
+
+
+def follow(connection: Connection, workspace: str, pool: bytes, rows: Sequence[MemoryRow]) -> None:
+    """Memories that were there have changed: what is current no longer goes, the others may end at another time."""
+    gone = [row.number for row in rows if row.closed is not None or not row.id]
+    if gone:
+        connection.execute(S.drop_searchable, {"workspace": workspace, "pool": pool, "numbers": gone})
+    dated = [
+        {"workspace": workspace, "pool": pool, "number": row.number, "ends": row.ends, "expires": row.expires}
+        for row in rows
+        if row.closed is None and row.id
+    ]
+    if dated:
+        connection.cursor().executemany(S.date_searchable, dated)
+
+
+def drop_others(connection: Connection, workspace: str, generation: int) -> None:
+    """Of all generations only this one is left."""
+    connection.execute(S.drop_generation_searchable, (workspace, generation))
+    connection.execute(S.drop_generation_searched, (workspace, generation))

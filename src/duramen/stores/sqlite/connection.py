@@ -1,0 +1,250 @@
+"""Opening a SQLite file: flags, encryption, pragmas, migrations, and what its errors mean."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ...errors import (
+    DuramenError,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnavailable,
+)
+from ..queries import load_migrations
+from ..rowcheck import checksum
+
+APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
+MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
+SCHEMA_VERSION = MIGRATIONS[-1][0]
+_STATEMENTS = 200
+"""Prepared statements to keep: the inserts of groups of every size, and the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """How to open a file. `path` is how it is called in messages, `place` where it is, if that is not the same: the
+    process may go to another folder later. `vfs` serves tests with a file layer of their own."""
+
+    path: str
+    timeout: float = 30.0
+    readonly: bool = False
+    file_key: bytes | None = None
+    vfs: str | None = None
+    place: str | None = None
+
+    @property
+    def file(self) -> str:
+        """The file to open."""
+        return self.place or self.path
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn the driver's errors into named ones."""
+    try:
+        yield
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise explain(error, path) from error
+
+
+def explain(error: BaseException, path: str) -> BaseException:
+    """The named error that a driver error stands for; others as they are."""
+    if isinstance(error, UnicodeDecodeError):
+        return StoreDamaged(f"{path} holds text that is no text: {error.reason}", hint="run verify, restore a backup")
+    if isinstance(error, DuramenError) or not isinstance(error, apsw.Error):
+        return error
+    for kind, made in _MEANING:
+        if isinstance(error, kind):
+            return made(path, str(error))
+    return StoreError(f"SQLite failed on {path}: {error}")
+
+
+_MEANING: list[tuple[type[apsw.Error], Callable[[str, str], StoreError]]] = [
+    (
+        apsw.ConnectionClosedError,
+        lambda path, why: StoreClosed(f"{path} was closed", hint="open it again"),
+    ),
+    (
+        apsw.FullError,
+        lambda path, why: StoreFull(f"no room left to write {path}", hint="free some space; nothing was lost"),
+    ),
+    (
+        apsw.ReadOnlyError,
+        lambda path, why: StoreReadOnly(f"{path} cannot be written", hint="check the file's permissions"),
+    ),
+    (
+        apsw.BusyError,
+        lambda path, why: StoreBusy(f"{path} is locked by another program", hint="close it, or wait longer"),
+    ),
+    (
+        apsw.CantOpenError,
+        lambda path, why: StoreUnavailable(
+            f"{path} cannot be opened: {why}", hint="check that its folder exists and can be written"
+        ),
+    ),
+    (
+        apsw.NotADBError,
+        lambda path, why: NotAStore(
+            f"{path} is not a database, or it is encrypted with another key",
+            hint="check the path; for an encrypted file pass file_key=…",
+        ),
+    ),
+    (
+        apsw.CorruptError,
+        lambda path, why: StoreDamaged(f"{path} is damaged: {why}", hint="restore a backup"),
+    ),
+    (
+        apsw.IOError,
+        lambda path, why: StoreUnavailable(
+            f"reading or writing {path} failed: {why}",
+            hint="check the disk; whether the last write landed is open: repeat it with the same key",
+        ),
+    ),
+    (
+        apsw.PermissionsError,
+        lambda path, why: StoreReadOnly(f"{path} may not be accessed: {why}", hint="check permissions"),
+    ),
+]
+
+
+def connect(settings: SqliteSettings) -> apsw.Connection:
+    """A connection with our pragmas. Raises a named error for whatever is wrong with the file."""
+    path = settings.path
+    if os.path.isdir(settings.file):
+        raise NotAStore(f"{path} is a directory", hint="give the path of a file, such as agent.db")
+    with translated(path):
+        connection = _open_readonly(settings) if settings.readonly else _open_writable(settings)
+        try:
+            _configure(connection, settings)
+        except BaseException:
+            with suppress(apsw.Error):
+                connection.close()
+            raise
+        return connection
+
+
+def _open_writable(settings: SqliteSettings) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    return apsw.Connection(settings.file, flags, settings.vfs, _STATEMENTS)
+
+
+def _open_readonly(settings: SqliteSettings) -> apsw.Connection:
+    path = settings.file
+    if not os.path.exists(path):
+        raise StoreUnavailable(f"there is no {settings.path}", hint="check the path")
+    if os.access(os.path.dirname(os.path.abspath(path)), os.W_OK) or os.path.exists(path + "-wal"):
+        return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY, vfs=settings.vfs)
+    # On a read-only medium SQLite cannot keep its shared index; nothing can change there, so say so.
+    uri = Path(path).absolute().as_uri() + "?immutable=1"
+    return apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
+def _configure(connection: apsw.Connection, settings: SqliteSettings) -> None:
+    connection.set_busy_timeout(int(settings.timeout * 1000))
+    if settings.file_key is not None:
+        connection.pragma("cipher", "aegis")
+        connection.pragma("hexkey", settings.file_key.hex())
+    tables: Any = connection.execute("SELECT name FROM sqlite_schema").fetchall()
+    if tables and ("duramen_meta",) not in tables:  # before a pragma could change a byte of it
+        raise NotAStore(f"{settings.path} is a database of another program", hint="give duramen a file of its own")
+    if not settings.readonly:
+        if _use_wal(connection, settings.timeout) != "wal":
+            raise StoreUnavailable(f"{settings.path} is on a file system without shared memory or locks")
+        connection.pragma("synchronous", "full")
+        connection.pragma("secure_delete", "on")
+        connection.pragma("wal_autocheckpoint", 2000)
+    connection.pragma("temp_store", "memory")
+    connection.pragma("trusted_schema", "off")
+
+
+def _use_wal(connection: apsw.Connection, timeout: float) -> Any:
+    """Switch to a write-ahead log. While several processes open a new file at once, SQLite refuses this without
+    waiting, so wait here."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            return connection.pragma("journal_mode", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.002)
+
+
+def schema_version(connection: apsw.Connection) -> int:
+    """The version of the file's schema; 0 if it has none of ours."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'duramen_meta'").fetchall()
+    if not found:
+        return 0
+    row: Any = connection.execute("SELECT value FROM duramen_meta WHERE name = 'schema'").fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise StoreDamaged("the store's schema version is missing", hint="restore it from a backup")
+    return int(row[0])
+
+
+def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) -> None:
+    """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
+    with translated(path):
+        if check_version(connection, path) >= upto:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = check_version(connection, path)
+            if version == 0:
+                _claim(connection, path)
+            connection.create_scalar_function("duramen_checksum", checksum)
+            for number, script in MIGRATIONS:
+                if version < number <= upto:
+                    connection.execute(script)
+                    connection.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (number,))
+            connection.create_scalar_function("duramen_checksum", None)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            with suppress(apsw.Error):
+                connection.execute("ROLLBACK")
+            if isinstance(error, apsw.SQLError):
+                raise StoreDamaged(f"{path} cannot be migrated: {error}", hint="restore a backup") from error
+            raise
+    _sync_folder(path)
+
+
+def check_version(connection: apsw.Connection, path: str) -> int:
+    """The schema version; raises `StoreTooNew` for a newer one."""
+    version = schema_version(connection)
+    if version > SCHEMA_VERSION:
+        raise StoreTooNew(path, version, SCHEMA_VERSION)
+    return version
+
+
+def _claim(connection: apsw.Connection, path: str) -> None:
+    """Make an empty database ours; refuse one that belongs to something else."""
+    tables: Any = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables[0] or connection.pragma("application_id") not in (0, APPLICATION_ID):
+        raise NotAStore(f"{path} is a database of another program", hint="give duramen a file of its own")
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.execute("CREATE TABLE duramen_meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID")
+    connection.execute("INSERT INTO duramen_meta VALUES ('schema', 0)")
+
+
+def _sync_folder(path: str) -> None:
+    """Make the new file's directory entry durable: SQLite syncs the file, not its name."""
+    if os.name != "posix" or not os.path.exists(path):
+        return
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

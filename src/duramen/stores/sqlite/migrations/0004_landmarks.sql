@@ -1,0 +1,34 @@
+-- Landmarks: places in a session that are found by name (checkpoints, summaries, items on a shelf). Parts: the stretches
+-- of lists that checkpoints share. And a way to a conversation's own events, whatever lies between them.
+
+CREATE TABLE duramen_landmarks (
+    sid INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    expires INTEGER,
+    pinned INTEGER NOT NULL,
+    owner BLOB,
+    form BLOB,
+    checksum BLOB NOT NULL,
+    PRIMARY KEY (sid, name, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX duramen_landmarks_place ON duramen_landmarks (sid, name, position) WHERE name NOT GLOB '+*';
+CREATE INDEX duramen_landmarks_expires ON duramen_landmarks (expires) WHERE expires IS NOT NULL;
+CREATE INDEX duramen_landmarks_owner ON duramen_landmarks (owner) WHERE owner IS NOT NULL;
+
+CREATE TABLE duramen_parts (
+    number INTEGER PRIMARY KEY,
+    sid INTEGER NOT NULL,
+    strand INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    owner BLOB,
+    body BLOB NOT NULL,
+    checksum BLOB NOT NULL,
+    UNIQUE (sid, strand, start)
+) STRICT;
+CREATE INDEX duramen_parts_owner ON duramen_parts (owner) WHERE owner IS NOT NULL;
+
+CREATE INDEX duramen_events_talk ON duramen_events (sid, position) WHERE type >= 'talk.' AND type < 'talk/';

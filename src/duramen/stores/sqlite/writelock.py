@@ -1,0 +1,122 @@
+"""A fair lock between the processes that write one SQLite file.
+
+SQLite's own busy handler sleeps and tries again, so a busy writer can starve the others for seconds. A
+file lock beside the database queues them in the kernel instead: who waits longest goes next, and a killed
+holder lets go at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ...errors import StoreBusy
+
+try:
+    import fcntl
+except ImportError:  # no such locks on this system: SQLite's own waiting is all there is
+    fcntl = None  # type: ignore[assignment]
+
+Call = Callable[[], object]
+
+
+class WriteLock:
+    """Held while a transaction writes. Not reentrant; used by one thread at a time."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._timeout = timeout
+        self._path = path
+        self._use(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1)
+
+    def _use(self, file: int) -> None:
+        self._file = file
+        held = file >= 0
+        self.take_now: Call = partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB) if held else _nothing
+        """Take the lock, or raise BlockingIOError. Like `leave`, a single call: it is made for every step."""
+        self.leave: Call = partial(fcntl.flock, file, fcntl.LOCK_UN) if held else _nothing
+        """Let go of the lock; does nothing if it is not held."""
+
+    def __enter__(self) -> None:
+        try:
+            try:
+                self.take_now()
+            except BlockingIOError:
+                self._queue()
+        except BaseException:
+            self.__exit__()  # an interrupt must not leave it locked
+            raise
+
+    def __exit__(self, *_: Any) -> None:
+        self.leave()
+
+    def _queue(self) -> None:
+        """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
+        waiting = _Waiting(self._file)
+        granted = False
+        try:
+            granted = waiting.granted.wait(self._timeout)
+        finally:
+            if not granted and not waiting.give_up():
+                self._use(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))  # the old one is the waiter's
+            else:
+                granted = True
+        if not granted:
+            raise StoreBusy(
+                f"another process has held the write lock for {self._timeout:g} s",
+                hint="look for a stopped writer, or give open() a longer timeout",
+            )
+
+    def close(self) -> None:
+        """Give the file back. The lock goes with it, unless another process shares the file by a fork."""
+        if self._file >= 0:
+            with suppress(OSError):
+                os.close(self._file)
+            self._use(-1)
+
+
+class NoLock:
+    """Where nobody else can write, or nothing is written."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: Any) -> None:
+        pass
+
+    def take_now(self) -> None:
+        """See `WriteLock`."""
+
+    def leave(self) -> None:
+        """See `WriteLock`."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Waiting:
+    """A thread that waits for the lock and, if nobody wants it any more, closes the file."""
+
+    def __init__(self, file: int) -> None:
+        self.granted = threading.Event()
+        self._file = file
+        self._mutex = threading.Lock()
+        self._abandoned = False
+        threading.Thread(target=self._wait, name="duramen-write-lock", daemon=True).start()
+
+    def _wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with self._mutex:
+            self.granted.set()
+            if self._abandoned:
+                os.close(self._file)
+
+    def give_up(self) -> bool:
+        """Abandon the wait; True if the lock was granted in this very moment after all."""
+        with self._mutex:
+            self._abandoned = not self.granted.is_set()
+            return self.granted.is_set()

@@ -1,0 +1,1 @@
+"""What tests of duramen, and of programs built on it, need."""

@@ -1,1 +1,0 @@
-"""Events, codec, hash chain, sealing and folding. Pure: the world comes in through `holdfast.ports`."""

@@ -1,1 +1,0 @@
-"""What tests of holdfast, and of programs built on it, need."""
