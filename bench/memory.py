@@ -32,7 +32,7 @@ from measuring import Must, Rates, middle, rate, ratio, show
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.journal.remembered import remembered
+from duramen.memory.catalog.memory_event import remembered
 from duramen.ports import Embedder, EmbedderIdentity, Vectors
 
 MUST: dict[str, Must] = {

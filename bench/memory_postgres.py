@@ -34,15 +34,15 @@ from memory import SUBJECTS, Quick, Speech
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.journal.remembered import remembered
-from duramen.memory.traces import pack_vectors
+from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.index.index_entry import pack_vectors
 from duramen.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
 from duramen.runtime import drive
-from duramen.stores.memoryrows import entering
+from duramen.stores.common.memory_rows import entering
+from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import searchable
-from duramen.stores.postgres.appending import add_session
+from duramen.stores.postgres.append import add_session
 from duramen.stores.postgres.sql import Q
-from duramen.stores.rowcheck import checksum
 
 MUST: dict[str, Must] = {
     "recall_p95_ms_1m_postgres": ("<=", 50),

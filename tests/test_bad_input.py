@@ -21,22 +21,22 @@ import pytest
 
 import duramen
 from duramen import Draft, Duramen, errors
-from duramen.aio import AsyncDuramen
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
-from duramen.opening import open_journal
 from duramen.ports import Beside, Landmark, LandmarkQuery, Part
 from duramen.runtime import Blocking, drive
+from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import PostgresSettings
 from duramen.stores.postgres import connection as postgres
-from duramen.stores.rowcheck import checksum
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
 from duramen.stores.sqlite import connection as sqlite
+from duramen.testing.bookmark_contract import found as landmarks
+from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock
-from duramen.testing.landmark_contract import found as landmarks
-from duramen.testing.part_contract import store_beside
+from duramen.testing.index_contract import enter, known, memory
 from duramen.testing.postgres import PostgresServer
 from duramen.testing.powerloss import PowerLossDisk
-from duramen.testing.trace_contract import enter, known, memory
 
 
 class Ticking(FakeClock):

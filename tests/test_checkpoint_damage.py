@@ -13,10 +13,11 @@ import pytest
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import duramen
-from duramen.context.checkpoints import Checkpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.chunks import Chunks
+from duramen.checkpoints.manifest import Leaf, pack
 from duramen.errors import CheckpointDamaged
-from duramen.journal.forms import Leaf, pack
-from duramen.journal.landmarks import disclose
+from duramen.journal.envelope import disclose
 from duramen.ports import Beside, LandmarkQuery
 from duramen.runtime import drive
 
@@ -220,7 +221,7 @@ def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None
         (old,), (new,) = [await store.landmarks(*place, LandmarkQuery("main", id)) for id in ("c1", "c3")]
         owner = await journal.owner(None)
         form = disclose(old.form or b"", owner, pack((*place, "main", "c1")))
-        forged = new._replace(form=journal.landmarks.seal_form("s", "main", "c3", form, owner))
+        forged = new._replace(form=Chunks(journal).seal_form("s", "main", "c3", form, owner))
         prepared = [journal.prepare(duramen.Draft("note", "forged"), owner)]
         await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
 

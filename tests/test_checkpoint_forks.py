@@ -8,7 +8,7 @@ import pytest
 from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
-from duramen.context.checkpoints import Checkpoints
+from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.errors import CheckpointConflict
 from duramen.runtime import drive
 

@@ -11,8 +11,8 @@ import pytest
 from programs.savers import checkpoints_of, form_of, texts
 
 import duramen
-from duramen.context.checkpoints import Checkpoints
-from duramen.journal.forms import Leaf
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.manifest import Leaf
 from duramen.runtime import drive
 
 ITEM = 500

@@ -14,7 +14,7 @@ from programs.proxy import CuttingProxy
 from programs.savers import checkpoints_of, form_of, listed, plain
 
 import duramen
-from duramen.context.checkpoints import Checkpoints
+from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.runtime import drive
 
 SAVE_POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]

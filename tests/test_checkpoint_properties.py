@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from programs.savers import checkpoints_of, listed, plain, texts
 
 import duramen
-from duramen.context.checkpoints import Checkpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.manifest import Leaf
 from duramen.errors import CheckpointConflict, SessionExists, UnknownSession
-from duramen.journal.forms import Leaf
 from duramen.runtime import drive
 
 sessions = st.sampled_from(["a", "b", "c"])

@@ -16,10 +16,10 @@ from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import duramen
-from duramen import crashpoints
-from duramen.context.checkpoints import Checkpoints
+from duramen import crash_points as crashpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.manifest import Leaf
 from duramen.errors import CheckpointConflict
-from duramen.journal.forms import Leaf
 from duramen.runtime import drive
 
 

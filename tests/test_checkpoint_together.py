@@ -16,13 +16,13 @@ from programs.faroff import Open
 from programs.savers import as_they_are, checkpoints_of, form_of, plain, texts
 
 import duramen
-from duramen import crashpoints
-from duramen.context.checkpoints import Checkpoints
+from duramen import crash_points as crashpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.manifest import Items, Leaf
 from duramen.errors import CheckpointConflict, StoreError
+from duramen.journal.encoder import Prepared
 from duramen.journal.events import Draft
-from duramen.journal.forms import Items, Leaf
 from duramen.journal.journal import Journal
-from duramen.journal.writing import Prepared
 from duramen.runtime import drive
 
 

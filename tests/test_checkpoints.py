@@ -10,9 +10,9 @@ from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
 
 import duramen
-from duramen.context.checkpoints import Checkpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.manifest import Leaf
 from duramen.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
-from duramen.journal.forms import Leaf
 from duramen.ports import LandmarkQuery
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock

@@ -56,8 +56,8 @@ def run(*arguments: object, cwd: Path, **env: str) -> Ran:
 
 FORKING = """
 import contextlib, io, json, os, sys
-import duramen.cli.app, duramen.cli.exporting, duramen.cli.sessions, duramen.cli.timeline
-import duramen.cli.complaining, duramen.cli.tailing, duramen.cli.verifying, duramen.stores.sqlite
+import duramen.cli.app, duramen.cli.journal.export, duramen.cli.journal.sessions, duramen.cli.journal.timeline
+import duramen.cli.error_output, duramen.cli.journal.tail, duramen.cli.journal.verify, duramen.stores.sqlite
 with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
     duramen.cli.app.app(["tail", "--after", "1"])  # refused, but parsed first: the parser loads much when it is used
 answers = []

@@ -11,8 +11,8 @@ from programs.talking import Characters, Recorder, Words, digest_of, recount, ta
 
 import duramen
 from duramen import Draft, Duramen, Session
-from duramen.context.rendering import Shown
-from duramen.context.talk import Kind
+from duramen.context.window.context import Shown
+from duramen.context.window.conversation import Kind
 from duramen.errors import InvalidInput
 
 LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"

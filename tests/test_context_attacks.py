@@ -17,7 +17,7 @@ from programs.talking import SMALL, Characters, Recorder, Words, recount, take_t
 
 import duramen
 from duramen import Draft, Duramen, Session
-from duramen.context.rendering import Shown
+from duramen.context.window.context import Shown
 from duramen.errors import DuramenError, InvalidInput, JournalDamaged
 
 KEY = bytes(range(32))

@@ -14,7 +14,8 @@ from programs.children import Gate, Nursery
 from programs.talking import SMALL, Recorder, digest_of, take_turn
 
 import duramen
-from duramen import Context, Draft, Session, Window, crashpoints
+from duramen import Context, Draft, Session, Window
+from duramen import crash_points as crashpoints
 
 TURNS = 9
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]

@@ -13,7 +13,7 @@ from programs.talking import Recorder, Words, take_turn
 import duramen
 from duramen import Draft, Duramen, Event, Session
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.models import asking
+from duramen.models import provider as asking
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model

@@ -21,10 +21,10 @@ from programs.providers import check_anthropic, check_openai
 from programs.talking import Characters, Recorder, Words, digest_of, recount
 
 from duramen import Context, Duramen, Session, Window
-from duramen.aio import AsyncDuramen
-from duramen.context.talk import ROLES
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api.settings import open_journal, open_store
+from duramen.context.window.conversation import ROLES
 from duramen.errors import InvalidInput
-from duramen.opening import open_journal, open_store
 from duramen.ports import Store
 from duramen.runtime import Blocking, drive
 from duramen.testing.clock import FakeClock, FakeIds

@@ -12,7 +12,7 @@ import pytest
 
 import duramen
 from duramen.errors import InvalidInput
-from duramen.memory.claims import claims, contradict
+from duramen.memory.extraction.claims import claims, contradict
 from duramen.testing.clock import FakeClock
 
 CORPUS = json.loads((Path(__file__).parent / "corpus" / "contradictions.json").read_text())

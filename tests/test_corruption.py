@@ -18,18 +18,18 @@ from programs.savers import texts
 
 import duramen
 from duramen import Draft, Duramen
-from duramen.aio import AsyncDuramen
-from duramen.context.checkpoints import Checkpoints
-from duramen.context.shelf import Shelf
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api.settings import open_journal, open_store
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.kv_items import Shelf
+from duramen.checkpoints.manifest import Leaf
 from duramen.errors import DuramenError, JournalDamaged, StoreDamaged
-from duramen.journal.forms import Leaf
 from duramen.journal.journal import Journal
-from duramen.opening import open_journal, open_store
 from duramen.ports import Beside, FeedItem, MemoryQuery, Record, Store, Trace
 from duramen.runtime import Blocking, drive
+from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock, FakeIds
-from duramen.testing.part_contract import store_beside
-from duramen.testing.trace_contract import enter, known, memory
+from duramen.testing.index_contract import enter, known, memory
 
 KEY = bytes(range(32))
 FLIPS = 200

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from duramen.context.counting import (
+from duramen.context.tokens.counters import (
     IMAGE_TOKENS,
     ProviderCounter,
     TiktokenCounter,
@@ -24,7 +24,7 @@ from duramen.context.counting import (
     count_value,
     counter_for,
 )
-from duramen.context.estimating import Estimate
+from duramen.context.tokens.estimate import Estimate
 from duramen.errors import InvalidInput
 
 count = Estimate().count

@@ -27,14 +27,14 @@ from programs.effects import EffectServer
 from programs.proxy import CuttingProxy
 
 import duramen
-from duramen import crashpoints
-from duramen.aio import AsyncDuramen
+from duramen import crash_points as crashpoints
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api._sync.duramen import Duramen
+from duramen.api.settings import open_journal
 from duramen.errors import DuramenError
-from duramen.execution.owner import new_owner
-from duramen.opening import open_journal
+from duramen.execution.engine.owner import new_owner
 from duramen.runtime import Blocking
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
-from duramen.sync import Duramen
 from duramen.testing.powerloss import PowerLossDisk
 
 STORES = ["sqlite", "postgres"]

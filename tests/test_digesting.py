@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duramen.context.digesting import digest, minimum
+from duramen.context.digests.digest import digest, minimum
 
 REFERENCE = 'fetch("#17")'
 
@@ -675,7 +675,7 @@ def test_no_word_is_invented(output: str) -> None:
 
 def test_every_process_says_the_same() -> None:
     program = (
-        "from duramen.context.digesting import digest\n"
+        "from duramen.context.digests.digest import digest\n"
         "class Thirds:\n"
         "    def count(self, text): return len(text) // 3 + 1\n"
         f"outputs = [{PYTEST!r}, {{'a', 'b', 1, None, 2.5, (1, 2), b'x'}}, [{{'status': s}} for s in 'abcabcddee'],\n"

@@ -302,7 +302,7 @@ def test_an_unknown_task_is_named_and_the_run_stays(dm: Duramen) -> None:
 
     with pytest.raises(RunParked):
         dm.run(old, id="r")
-    from duramen.execution.definitions import _known
+    from duramen.execution.steps.definitions import _known
 
     del _known["gone", "1"]
     with pytest.raises(UnknownTask, match="'gone' in version '1'"):

@@ -21,7 +21,7 @@ from duramen.embedders import (
     load_embedder,
 )
 from duramen.errors import EmbedderFailed, InvalidInput, WeightsUnavailable
-from duramen.models import asking
+from duramen.models import provider as asking
 from duramen.models.openai import openai_client
 from duramen.ports import EmbedderIdentity
 

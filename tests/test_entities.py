@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from duramen.memory.entities import entities, links
-from duramen.memory.relations import VERBS
+from duramen.memory.extraction.entities import entities, links
+from duramen.memory.extraction.relations import VERBS
 
 ON = dt.date(2024, 5, 10)
 

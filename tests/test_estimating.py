@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.context import estimating
-from duramen.context.estimating import Estimate
+from duramen.context.tokens import estimate as estimating
+from duramen.context.tokens.estimate import Estimate
 
 CORPUS = Path(__file__).parent / "corpus"
 COUNTED: dict[str, Any] = json.loads((CORPUS / "tokens.json").read_text(encoding="utf-8"))
@@ -117,7 +117,7 @@ def test_what_some_texts_count_for(text: str, tokens: int) -> None:
 
 def test_another_process_counts_the_same() -> None:
     program = (
-        "import pathlib, sys; from duramen.context.estimating import Estimate\n"
+        "import pathlib, sys; from duramen.context.tokens.estimate import Estimate\n"
         "for path in sorted(pathlib.Path(sys.argv[1]).glob('*.txt')):\n"
         "    print(path.name, Estimate().count(path.read_bytes().decode()))"
     )

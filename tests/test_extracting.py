@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duramen.context.extract_sentences import is_manners, sentences
-from duramen.context.extracting import Excerpt, summarise
+from duramen.context.compaction.extract import Excerpt, summarise
+from duramen.context.compaction.sentences import is_manners, sentences
 
 KINDS = ["message", "tool.called", "tool.returned", "decision", "error", "resolution", "summary"]
 
@@ -446,7 +446,7 @@ def test_nothing_gives_nothing() -> None:
 
 def test_every_process_says_the_same() -> None:
     program = (
-        "from duramen.context.extracting import Excerpt, summarise\n"
+        "from duramen.context.compaction.extract import Excerpt, summarise\n"
         "class Quarters:\n"
         "    def count(self, text): return len(text) // 4 + 1\n"
         f"items = {BILLING + TRIP!r}\n"

@@ -13,7 +13,7 @@ from programs.minds import contents
 import duramen
 from duramen.errors import InvalidInput
 from duramen.journal.events import micros, moment
-from duramen.journal.fading import holds_until
+from duramen.memory.extraction.expiry import holds_until
 from duramen.testing.clock import FakeClock
 
 WEDNESDAY = dt.datetime(2024, 5, 15, 10, tzinfo=dt.UTC)

@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from duramen.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
-from duramen.files.boundary import MAX_BYTES, Folder
-from duramen.files.drafts import Draft
-from duramen.files.naming import fold, folder_name, leaf_name, slug
-from duramen.files.paths import Area, place
+from duramen.files.folder.boundary import MAX_BYTES, Folder
+from duramen.files.folder.names import fold, folder_name, leaf_name, slug
+from duramen.files.folder.paths import Area, place
+from duramen.files.folder.temp_file import Draft
 
 pytestmark = pytest.mark.promise("F5", "F7")
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from duramen.errors import BoundaryRefused, InvalidInput
 from duramen.files.formats import FORMATS, Note, format_named
-from duramen.files.formats.basicmemory import NoteRelation, Observation, observations, relations
-from duramen.files.formats.folders import export_folder, import_folder
-from duramen.files.formats.notes import Role, is_safe
+from duramen.files.formats.basic_memory import NoteRelation, Observation, observations, relations
+from duramen.files.formats.note import Role, is_safe
+from duramen.files.formats.note_folder import export_folder, import_folder
 
 pytestmark = pytest.mark.promise("F9")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from duramen.errors import BoundaryRefused, CommitFailed, InvalidInput
-from duramen.files.boundary import Folder
-from duramen.files.git import commit
+from duramen.files.folder.boundary import Folder
+from duramen.files.folder.git import commit
 
 pytestmark = [
     pytest.mark.promise("F8"),

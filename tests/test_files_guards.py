@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import duramen
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 
 FACTS = "workspace/default/knowledge/facts"
 

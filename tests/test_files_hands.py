@@ -334,7 +334,7 @@ def test_a_watch_takes_in_what_hands_do(
     dm: duramen.Duramen, files: Files, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not told:
-        monkeypatch.setattr("duramen.files.lookout._LOCAL", set())
+        monkeypatch.setattr("duramen.files.folder.watcher._LOCAL", set())
         files = dm.files(Path(files.root))
     dm.memory.remember("The refund window is 30 days")
     watch = files.watch(0.05)
@@ -400,7 +400,7 @@ def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
 
 @pytest.mark.promise("F5")
 def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_path: Path) -> None:
-    from duramen.crashpoints import listen
+    from duramen.crash_points import listen
 
     dm.memory.remember("The refund window is 30 days")
     files.sync()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from duramen.files.indexes import Entry, Index, brief, line, linked, order, parse, read_line, render
+from duramen.files.formats.index_file import Entry, Index, brief, line, linked, order, parse, read_line, render
 
 pytestmark = pytest.mark.promise("F1")
 

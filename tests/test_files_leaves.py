@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from duramen.errors import FileMalformed, InvalidInput
-from duramen.files import items
-from duramen.files.frontmatter import split, written
-from duramen.files.leaves import Leaf, parse, render
+from duramen.files.formats import list_items as items
+from duramen.files.formats.frontmatter import split, written
+from duramen.files.formats.memory_file import Leaf, parse, render
 
 pytestmark = pytest.mark.promise("F1")
 

@@ -15,7 +15,7 @@ import pytest
 
 import duramen
 from duramen import Files
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 from duramen.errors import InvalidInput
 from duramen.testing.clock import FakeClock
 

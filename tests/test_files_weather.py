@@ -15,7 +15,7 @@ from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
 import duramen
 from duramen import Files
 from duramen.errors import DuramenError, FileError
-from duramen.syncing import inlet
+from duramen.files.sync import inlet
 from duramen.testing.clock import FakeClock
 
 FACTS = "workspace/default/knowledge/facts"
@@ -134,7 +134,7 @@ class _Vanishing:
 def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
     dm: duramen.Duramen, tmp_path: Path, point: str, what: str
 ) -> None:
-    from duramen.crashpoints import listen
+    from duramen.crash_points import listen
 
     root = tmp_path / "m"
     with changed_on_both_sides(dm, root) as files:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs.weavers import SALT, STRAND, Writer, by_bytes, encode, items
 
+from duramen.checkpoints.delta import shared_runs, weave
+from duramen.checkpoints.manifest import Form, Items, Kept, Leaf
+from duramen.checkpoints.persistent_list import Growing
 from duramen.errors import InvalidInput
-from duramen.journal.forms import Form, Items, Kept, Leaf
-from duramen.journal.growing import Growing
-from duramen.journal.weaving import shared_runs, weave
 
 # -- any edits
 

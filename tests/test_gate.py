@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from duramen.memory.harvest.gate import harvest
-from duramen.memory.harvest.turns import Called, Finding, TurnTaken
+from duramen.memory.extraction.rules.gate import harvest
+from duramen.memory.extraction.rules.turns import Called, Finding, TurnTaken
 
 DATA = Path(__file__).parent / "data" / "gate"
 

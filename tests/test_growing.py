@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.journal.growing import Growing, growing
+from duramen.checkpoints.persistent_list import Growing, growing
 
 PLACES = st.integers(-12, 12)
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=4)), max_size=12)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import duramen
 from duramen import Duramen, Progress
-from duramen.context.counting import counter_for
 from duramen.context.handoff import Handoff
+from duramen.context.tokens.counters import counter_for
 
 
 @pytest.mark.promise("H4", "W2")

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import duramen
-from duramen import Duramen, crashpoints
+from duramen import Duramen
+from duramen import crash_points as crashpoints
 from duramen.errors import InvalidInput, LeaseLost, StoreClosed
 from duramen.journal.chain import linking
 from duramen.journal.lanes import PlainLane

@@ -12,9 +12,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import Checkpoint, empty_checkpoint
 
 import duramen
-from duramen.integrations.langgraph import DuramenSaver, standins, watching
-from duramen.integrations.langgraph.standins import Messages, freeze
-from duramen.integrations.langgraph.watching import CAN_WATCH, Watch, look_at
+from duramen.integrations.langgraph import DuramenSaver
+from duramen.integrations.langgraph import change_detection as watching
+from duramen.integrations.langgraph import snapshot as standins
+from duramen.integrations.langgraph.change_detection import CAN_WATCH, Watch, look_at
+from duramen.integrations.langgraph.snapshot import Messages, freeze
 
 Change = Callable[[list[Any]], Any]
 

@@ -14,8 +14,8 @@ from programs.minds import contents, open_mind
 
 import duramen
 from duramen.errors import UnknownMemory
-from duramen.memory.catalog import Catalog
-from duramen.memory.items import Memory
+from duramen.memory.catalog.catalog import Catalog
+from duramen.memory.catalog.records import Memory
 from duramen.testing.clock import FakeClock
 
 START = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
@@ -325,7 +325,7 @@ def test_lists_are_in_order_and_take_a_limit_and_kinds(mind: duramen.Duramen) ->
 
 
 def test_a_list_goes_over_many_pages(quick: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.memory.catalog._PAGE", 3)
+    monkeypatch.setattr("duramen.memory.catalog.catalog._PAGE", 3)
     for number in range(10):
         quick.memory.remember(f"fact {number}")
     assert len(list(quick.memory.list())) == 10

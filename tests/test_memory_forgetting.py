@@ -16,7 +16,7 @@ from programs.minds import contents, open_mind, vectors_of
 
 import duramen
 from duramen.errors import StoreBusy, UnknownMemory
-from duramen.memory.traces import pack_vectors, read_gist
+from duramen.memory.index.index_entry import pack_vectors, read_gist
 from duramen.testing.clock import FakeClock
 
 PLANTED = "a-secret-to-forget"
@@ -206,7 +206,7 @@ def test_forgetting_leaves_all_others_alone(any_address: str) -> None:
 
 @pytest.mark.promise("G3")
 def test_a_memory_said_very_often_is_forgotten_whole(any_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.memory.catalog._PAGE", 4)
+    monkeypatch.setattr("duramen.memory.catalog.catalog._PAGE", 4)
     with open_mind(any_address, embedder="none") as dm:
         for number in range(11):
             made = dm.session(f"s{number % 2}").remember("planted")

@@ -15,12 +15,13 @@ import pytest
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.journal.remembered import remembered
-from duramen.memory import candidates, holding
-from duramen.memory.columns import codes_of
-from duramen.memory.holding import Holding
-from duramen.memory.postings import Packed, Postings
-from duramen.memory.searching import Searching
+from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.index import index_cache as holding
+from duramen.memory.index.columns import codes_of
+from duramen.memory.index.index_cache import Holding
+from duramen.memory.index.postings import Packed, Postings
+from duramen.memory.ranking import candidates
+from duramen.memory.ranking.search import Searching
 from duramen.testing.clock import FakeClock
 
 WORDS = """

@@ -14,7 +14,7 @@ from programs.modelserver import ModelServer, error, good, hangs, says
 
 import duramen
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.memory.extracting import Extracted
+from duramen.memory.extraction.extract import Extracted
 from duramen.models.openai import OpenAIModel
 
 TEXT = "I met Ada in Rome. She moved to Oslo in May, and she hates flying.\nThe door code is 4711."

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from duramen.memory.bm25 import K1, B, word_scores
-from duramen.memory.measures import Corpus, Measures, Spread
-from duramen.memory.pools import Pool
-from duramen.memory.ranking import DEFAULT, Question, Ranked, Weights, rank, speaker_shares
-from duramen.memory.traces import read_gist
-from duramen.memory.words import number_of, terms
+from duramen.memory.index.index_entry import read_gist
+from duramen.memory.index.owner_index import Pool
+from duramen.memory.index.words import number_of, terms
+from duramen.memory.ranking.bm25 import K1, B, word_scores
+from duramen.memory.ranking.measures import Corpus, Measures, Spread
+from duramen.memory.ranking.rank import DEFAULT, Question, Ranked, Weights, rank, speaker_shares
 from duramen.ports import MemoryRow
 
 NONE = replace(Weights(**dict.fromkeys(asdict(DEFAULT), 0.0)), half_life_days=90.0)

@@ -17,14 +17,14 @@ from programs.seeking import Themes, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
-from duramen.memory import seeking
-from duramen.memory.ranking import Question, Weights
-from duramen.memory.seeking import Seeking
-from duramen.memory.selecting import Asked, Wanted
-from duramen.memory.traces import code_bits, day_of
+from duramen.memory.index.index_entry import code_bits, day_of
+from duramen.memory.ranking import retrieval as seeking
+from duramen.memory.ranking.rank import Question, Weights
+from duramen.memory.ranking.retrieval import Seeking
+from duramen.memory.ranking.selection import Asked, Wanted
 from duramen.runtime import drive, meanwhile
-from duramen.stores.postgres import seeking as inside
-from duramen.stores.postgres import tending
+from duramen.stores.postgres import retrieval as inside
+from duramen.stores.postgres import vector_index as tending
 from duramen.testing.clock import FakeClock
 
 SECOND = 1_000_000
@@ -325,7 +325,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
         at_once.append(1)
         return await meanwhile(*both)
 
-    monkeypatch.setattr("duramen.memory.embedding.meanwhile", watching)
+    monkeypatch.setattr("duramen.memory.index.workspace_embedder.meanwhile", watching)
     taken = 0
     while room.acquire(blocking=False):
         taken += 1

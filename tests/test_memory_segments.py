@@ -14,9 +14,9 @@ from programs.minds import DIMS, come_to_rest, open_mind, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory import segmenting
-from duramen.memory.searching import Searching
-from duramen.memory.texts import Texts
+from duramen.memory.catalog.texts import Texts
+from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.ranking.search import Searching
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.memory import times
-from duramen.memory.ranking import Question
-from duramen.memory.times import closeness, spans
-from duramen.memory.traces import TIMES_CAP, read_gist
+from duramen.memory.index.index_entry import TIMES_CAP, read_gist
+from duramen.memory.ranking import dates as times
+from duramen.memory.ranking.dates import closeness, spans
+from duramen.memory.ranking.rank import Question
 
 ON = date(2023, 5, 25)  # a Thursday
 

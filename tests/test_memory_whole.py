@@ -13,9 +13,10 @@ import pytest
 from programs.minds import open_mind
 
 import duramen
-from duramen.memory import candidates, segmenting
-from duramen.memory.holding import Holding
-from duramen.memory.searching import Searching
+from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index.index_cache import Holding
+from duramen.memory.ranking import candidates
+from duramen.memory.ranking.search import Searching
 from duramen.testing.clock import FakeClock
 
 QUESTIONS = [

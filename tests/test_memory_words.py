@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from duramen.memory.traces import read_gist
-from duramen.memory.words import number_of, query_terms, stem, terms
+from duramen.memory.index.index_entry import read_gist
+from duramen.memory.index.words import number_of, query_terms, stem, terms
 
 
 def test_forms_of_a_word_share_a_stem() -> None:

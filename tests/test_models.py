@@ -36,7 +36,7 @@ from programs.modelserver import (
 
 from duramen import models
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.models import asking
+from duramen.models import provider as asking
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model

@@ -9,8 +9,8 @@ import pytest
 
 import duramen
 from duramen import Relation, errors
-from duramen.aio import AsyncDuramen
-from duramen.testing.faces import Opener, both_faces
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.testing.both_apis import Opener, both_faces
 
 
 @pytest.fixture(params=[False, True], ids=["blocking", "looping"])
@@ -136,8 +136,8 @@ class TestOnAFile:
     def test_a_name_that_is_everywhere_is_read_only_as_far_as_needed(
         self, dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("duramen.memory.neighbours._PAGE", 10)
-        monkeypatch.setattr("duramen.memory.neighbours._MOST", 30)
+        monkeypatch.setattr("duramen.memory.ranking.neighbours._PAGE", 10)
+        monkeypatch.setattr("duramen.memory.ranking.neighbours._MOST", 30)
         with dm:
             for number in range(50):
                 dm.memory.remember(f"Alice visited Town{number}.")

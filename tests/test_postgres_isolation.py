@@ -15,13 +15,13 @@ from programs.tenants import OURS, THEIRS, fill, live, report, tables
 from psycopg import errors as pg
 
 import duramen
+from duramen.api._sync.duramen import drive
+from duramen.api.settings import open_journal, open_store
 from duramen.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
-from duramen.opening import open_journal, open_store
 from duramen.runtime import Blocking
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres.connection import Connection, PostgresSettings
 from duramen.stores.postgres.pool import Pool
-from duramen.sync import drive
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from programs.tenants import OURS, THEIRS
 from psycopg import errors as pg
 
 import duramen
-from duramen.memory.searching import Searching
-from duramen.memory.seeking import Seeking
-from duramen.memory.words import number_of, terms
+from duramen.memory.index.words import number_of, terms
+from duramen.memory.ranking.retrieval import Seeking
+from duramen.memory.ranking.search import Searching
 from duramen.ports import Seek
 from duramen.runtime import drive
 from duramen.stores.postgres import connection as postgres
-from duramen.stores.postgres import seeking as inside
+from duramen.stores.postgres import retrieval as inside
 from duramen.stores.postgres.connection import Connection, PostgresSettings
 from duramen.stores.postgres.searchable import keys, secret_of
 

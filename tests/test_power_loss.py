@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 import duramen
-from duramen.aio import AsyncDuramen
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api._sync.duramen import Duramen
+from duramen.api.settings import open_journal
 from duramen.errors import DuramenError
-from duramen.opening import open_journal
 from duramen.runtime import Blocking
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
-from duramen.sync import Duramen
 from duramen.testing.powerloss import PowerLossDisk
 
 ROUNDS = 3

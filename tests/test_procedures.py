@@ -11,10 +11,10 @@ import pytest
 
 import duramen
 from duramen import errors
-from duramen.aio import AsyncDuramen
-from duramen.aio_procedures import AsyncProcedures
-from duramen.memory.outcomes import Tally
-from duramen.testing.faces import Opener, both_faces
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api._async.procedures import AsyncProcedures
+from duramen.memory.knowledge.outcomes import Tally
+from duramen.testing.both_apis import Opener, both_faces
 
 BUILD = ["build the image", "push it", "roll it out"]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from duramen.context.commits import commit, initialise
-from duramen.context.progress import Progress
-from duramen.context.progressfile import create_file, parse, read_file, render
+from duramen.context.progress.git_commit import commit, initialise
+from duramen.context.progress.progress_file import create_file, parse, read_file, render
+from duramen.context.progress.record import Progress
 from duramen.errors import DuramenError, InvalidInput
-from duramen.files import git as git_commands
-from duramen.files.git import scrubbed
+from duramen.files.folder import git as git_commands
+from duramen.files.folder.git import scrubbed
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 STARTED = Progress("Ship the invoice export", (), None, "Read the API docs")
@@ -254,7 +254,7 @@ def test_inside_a_hook_of_another_repository(path: Path, repository: Path, tmp_p
     outer = tmp_path / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
-    script = f"from duramen.context.commits import commit; assert commit({str(path)!r}, 'Inner')"
+    script = f"from duramen.context.progress.git_commit import commit; assert commit({str(path)!r}, 'Inner')"
     hook(outer, "pre-commit", f'{sys.executable} -c "{script}"')
     (outer / "a").write_text("1")
     git(outer, "add", "a")
@@ -310,8 +310,8 @@ def test_a_commit_that_a_kill_prevented_is_made_up_for(tmp_path: Path) -> None:
 RACER = """
 import sys, time
 from pathlib import Path
-from duramen.context.commits import initialise
-from duramen.context.progress import Progress
+from duramen.context.progress.git_commit import initialise
+from duramen.context.progress.record import Progress
 path, name = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
 sys.stdin.readline()

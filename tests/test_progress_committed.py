@@ -13,7 +13,7 @@ import pytest
 from programs.faroff import Open
 
 import duramen
-from duramen.context.progressfile import parse
+from duramen.context.progress.progress_file import parse
 from duramen.errors import DuramenError
 from duramen.testing.crash import VARIABLE
 

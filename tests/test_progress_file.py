@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from duramen.context import progressfile
-from duramen.context.progress import Progress, apply, changes
-from duramen.context.progressfile import MAX_BYTES, create_file, parse, read_file, render, write_file
+from duramen.context.progress import progress_file as progressfile
+from duramen.context.progress.progress_file import MAX_BYTES, create_file, parse, read_file, render, write_file
+from duramen.context.progress.record import Progress, apply, changes
 from duramen.errors import DuramenError, InvalidInput
 
 STARTED = Progress("Ship the invoice export", ("Read the API docs",), None, "Write the client", "- Repository: billing")

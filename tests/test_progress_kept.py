@@ -15,9 +15,9 @@ from programs.faroff import Killed, Open
 
 import duramen
 from duramen import Duramen, Progress
-from duramen.context import progresslog
-from duramen.context.progressfile import parse, render, write_file
-from duramen.crashpoints import listen
+from duramen.context.progress import progress_log as progresslog
+from duramen.context.progress.progress_file import parse, render, write_file
+from duramen.crash_points import listen
 from duramen.errors import InvalidInput
 
 

@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import duramen
 from duramen import Draft, Duramen, Event, Lease
-from duramen.aio import AsyncDuramen
+from duramen.api._async.duramen import AsyncDuramen
+from duramen.api.settings import open_journal, open_store
 from duramen.errors import LeaseLost, PositionConflict, SessionExists, UnknownSession
-from duramen.opening import open_journal, open_store
 from duramen.ports import Store
 from duramen.runtime import Blocking, drive
 from duramen.testing.clock import FakeClock

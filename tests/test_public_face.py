@@ -17,15 +17,15 @@ import pytest
 
 import duramen
 from duramen import Draft, errors
-from duramen.aio import AsyncDuramen, AsyncSession
-from duramen.aio_procedures import AsyncProcedures
-from duramen.aio_runs import AsyncRuns
+from duramen.api._async.duramen import AsyncDuramen, AsyncSession
+from duramen.api._async.procedures import AsyncProcedures
+from duramen.api._async.runs import AsyncRuns
+from duramen.api._sync.duramen import Duramen, Session
+from duramen.api._sync.procedures import Procedures
+from duramen.api._sync.runs import Runs
+from duramen.api.settings import Settings
 from duramen.errors import DuramenError
-from duramen.opening import Settings
 from duramen.runtime import drive, drive_each
-from duramen.sync import Duramen, Session
-from duramen.sync_procedures import Procedures
-from duramen.sync_runs import Runs
 
 ROOT = Path(__file__).parent.parent
 FACE = {
@@ -394,7 +394,7 @@ def test_a_forked_child_is_told_to_open_its_own(store: str, tmp_path: Path, requ
 
 INTERRUPTED = """
 import os, signal, sys, threading, time, duramen
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 listen(lambda point: time.sleep(0.4) if point == "append.begun" else None)
 dm = duramen.open(sys.argv[1])
 write = lambda name: dm.session(name).append("note", name)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from programs.minds import contents, open_mind
 
 import duramen
-from duramen.context.counting import counter_for
+from duramen.context.tokens.counters import counter_for
 from duramen.embedders import CallableEmbedder
-from duramen.memory.guarding import attribute, enclosed, suspicions
-from duramen.memory.items import Hit, Memory, Recalled
-from duramen.memory.policies import Policies
-from duramen.memory.recalling import LEFT_OUT, NOTHING, recollect
+from duramen.memory.catalog.records import Hit, Memory, Recalled
+from duramen.memory.injection import attribute, enclosed, suspicions
+from duramen.memory.knowledge.policies import Policies
+from duramen.memory.recollection import LEFT_OUT, NOTHING, recollect
 from duramen.testing.clock import FakeClock, FakeIds
 
 NOW = dt.datetime(2025, 6, 1, tzinfo=dt.UTC)

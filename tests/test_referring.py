@@ -11,7 +11,7 @@ import pytest
 from programs.compiling import HAS_COMPILER
 from pydantic import BaseModel
 
-from duramen.integrations.langgraph import watching
+from duramen.integrations.langgraph import change_detection as watching
 
 compiled = pytest.mark.skipif(not HAS_COMPILER, reason="there is no compiler")
 

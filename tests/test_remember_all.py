@@ -16,7 +16,7 @@ from programs.minds import EMBEDDER, contents, open_mind
 
 import duramen
 from duramen.errors import InvalidInput
-from duramen.memory.catalog import Catalog
+from duramen.memory.catalog.catalog import Catalog
 from duramen.testing.clock import FakeClock
 
 

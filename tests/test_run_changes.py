@@ -9,11 +9,7 @@ from programs.faroff import BookingError, Far, killed, types
 
 import duramen
 from duramen import Duramen, RunStatus
-from duramen.errors import (
-    RunCancelled,
-    RunParked,
-    StepsChanged,
-)
+from duramen.errors import RunCancelled, RunParked, StepsChanged
 
 
 # -- changed code

@@ -10,11 +10,7 @@ from programs.faroff import BookingError, Far, Killed, killed, types
 
 import duramen
 from duramen import Duramen, Retry, RunStatus
-from duramen.errors import (
-    RunFailed,
-    RunParked,
-    UnknownType,
-)
+from duramen.errors import RunFailed, RunParked, UnknownType
 
 
 # -- the way of a step

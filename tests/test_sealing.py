@@ -195,7 +195,7 @@ def test_a_data_key_moved_to_another_workspace_does_not_open(tmp_path: Path) -> 
         with duramen.open(path, key=OLD, workspace=workspace) as dm:
             dm.session("s").append("note", workspace)
     with duramen.open(path, key=OLD, workspace="two") as dm:
-        from duramen.stores.rowcheck import checksum
+        from duramen.stores.common.row_checksum import checksum
 
         with closing(apsw.Connection(str(path))) as db:
             read = "SELECT ref, name, salt, wrapped, master FROM duramen_subjects WHERE workspace = 'one'"

@@ -12,7 +12,7 @@ from programs.talkers import damage_landmark, damage_last_part
 
 import duramen
 from duramen import Checkpoint, Duramen, RunStatus
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 from duramen.errors import RunCancelled, RunParked
 from duramen.testing.clock import FakeClock
 

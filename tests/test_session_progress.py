@@ -19,7 +19,7 @@ from programs.talkers import damage_landmark
 
 import duramen
 from duramen import Duramen, Progress
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 from duramen.errors import InvalidInput
 from duramen.testing.clock import FakeClock
 

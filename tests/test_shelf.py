@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from programs.faroff import Open
 
 import duramen
-from duramen import crashpoints
-from duramen.context.checkpoints import Checkpoints
-from duramen.context.shelf import Item, Shelf
+from duramen import crash_points as crashpoints
+from duramen.checkpoints.checkpoints import Checkpoints
+from duramen.checkpoints.kv_items import Item, Shelf
 from duramen.errors import DuramenError, InvalidInput
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock

@@ -17,10 +17,10 @@ from programs.minds import DIMS, contents, open_mind, vectors_of
 import duramen
 from duramen.embedders import CallableEmbedder
 from duramen.errors import EmbedderFailed, InvalidInput
-from duramen.memory import tracing
-from duramen.memory.indexing import Indexing
-from duramen.memory.segmenting import Segmenting
-from duramen.memory.tracing import BATCH
+from duramen.memory.index import index_builder as tracing
+from duramen.memory.index.index_builder import BATCH
+from duramen.memory.index.index_worker import Indexing
+from duramen.memory.index.segment_writer import Segmenting
 from duramen.runtime import drive
 
 COUNT = 3 * BATCH + 5

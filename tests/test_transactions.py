@@ -11,9 +11,10 @@ import pytest
 from programs.faroff import Far, Killed, killed
 
 import duramen
-from duramen import Duramen, Retry, crashpoints
+from duramen import Duramen, Retry
+from duramen import crash_points as crashpoints
 from duramen.errors import InvalidInput, StateConflict, StoreError
-from duramen.stores.sqlite.appending import Appender
+from duramen.stores.sqlite.append import Appender
 
 STORES = ["sqlite", "postgres"]
 

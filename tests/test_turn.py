@@ -11,7 +11,7 @@ import pytest
 import duramen
 from duramen import Context
 from duramen.errors import InvalidInput, ModelFailed, TurnTaken
-from duramen.memory.gating import consider
+from duramen.memory.extraction.admission import consider
 from duramen.testing.clock import FakeClock
 
 

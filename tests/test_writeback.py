@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import duramen
-from duramen.crashpoints import listen
+from duramen.crash_points import listen
 from duramen.errors import StoreBusy
-from duramen.memory.harvest import gate
-from duramen.memory.writeback import WriteBack
+from duramen.memory.extraction.rules import gate
+from duramen.memory.knowledge.write_back import WriteBack
 from duramen.testing.clock import FakeClock
 
 FACT = "Our refund window is 30 days."
@@ -75,7 +75,7 @@ def test_the_turn_returns_first(monkeypatch: pytest.MonkeyPatch) -> None:
         assert go_on.wait(30)
         return real(turns)
 
-    monkeypatch.setattr("duramen.memory.writeback.harvest", slow)
+    monkeypatch.setattr("duramen.memory.knowledge.write_back.harvest", slow)
     with open_one("memory:") as dm:
         assert turn(dm, FACT).reply == "I see."
         assert began.wait(30)

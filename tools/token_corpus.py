@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from duramen.context.estimating import Estimate
+from duramen.context.tokens.estimate import Estimate
 
 CORPUS = Path(__file__).parent.parent / "tests" / "corpus"
 STORED = CORPUS / "tokens.json"

@@ -27,12 +27,12 @@ def count_syncs(folder: Path, steps: int) -> int:
 
 def _count_by_layer(name: str, steps: int) -> int:
     """The same, where no strace is: as SQLite asks its file layer for them."""
-    from duramen.aio import AsyncDuramen
-    from duramen.opening import open_journal
+    from duramen.api._async.duramen import AsyncDuramen
+    from duramen.api._sync.duramen import Duramen
+    from duramen.api.settings import open_journal
     from duramen.runtime import Blocking
     from duramen.stores.sqlite.connection import SqliteSettings
     from duramen.stores.sqlite.store import SqliteStore
-    from duramen.sync import Duramen
     from duramen.testing.powerloss import PowerLossDisk
 
     from .with_duramen import OnDuramen

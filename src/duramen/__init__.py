@@ -25,25 +25,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import errors as errors
-    from .aio import AsyncDuramen, AsyncLease, AsyncSession, AsyncSessionView, aopen
-    from .aio_files import AsyncFiles
-    from .aio_memory import AsyncMemories
-    from .aio_runs import AsyncRunHandle
-    from .aio_talk import AsyncProgress
+    from .api._async.conversation import AsyncProgress
+    from .api._async.duramen import AsyncDuramen, AsyncLease, AsyncSession, AsyncSessionView, aopen
+    from .api._async.files import AsyncFiles
+    from .api._async.memories import AsyncMemories
+    from .api._async.runs import AsyncRunHandle
+    from .api._sync.conversation import SessionProgress
+    from .api._sync.duramen import Duramen, Lease, Session, SessionView, open
+    from .api._sync.files import Files
+    from .api._sync.memories import Memories
+    from .api._sync.runs import RunHandle, SharedState
+    from .checkpoints.state import Checkpoint
     from .context.episode_policy import EpisodePolicy
     from .context.episodes import Episode
     from .context.handoff import Handoff
-    from .context.progress import Progress
-    from .context.progresslog import Synced
-    from .context.rendering import Context, Trace
-    from .context.states import Checkpoint
-    from .context.window import Window
+    from .context.progress.progress_log import Synced
+    from .context.progress.record import Progress
+    from .context.window.context import Context, Trace
+    from .context.window.settings import Window
     from .errors import DuramenError
-    from .execution.definitions import CannotTell, Happened, RateLimited, Retry, step, task
-    from .execution.runs import RunInfo, RunStatus
-    from .execution.schedules import Schedule
-    from .execution.state import AsyncSharedState, Versioned
-    from .execution.waits import (
+    from .execution.engine.run_info import RunInfo, RunStatus
+    from .execution.steps.definitions import CannotTell, Happened, RateLimited, Retry, step, task
+    from .execution.waits.shared_state import AsyncSharedState, Versioned
+    from .execution.waits.task_state import checkpointed
+    from .execution.waits.waits import (
         ask,
         brief,
         emit,
@@ -56,107 +61,102 @@ if TYPE_CHECKING:
         sleep_until,
         transaction,
     )
-    from .execution.worker import Queue
-    from .execution.workstate import checkpointed
+    from .execution.workers.schedules import Schedule
+    from .execution.workers.worker import Queue
+    from .files.sync.import_export import MemoriesExported, MemoriesImported
+    from .files.sync.report import FilesSynced
     from .journal.codec import Unregistered
     from .journal.events import Draft, Event, Standing
     from .journal.journal import ErasureReport
     from .journal.redaction import Redactor
     from .journal.registry import register
     from .journal.sealing import new_key
-    from .journal.verifying import Problem, Verification
-    from .memory.items import ForgetReport, Hit, Memory, Recalled
-    from .memory.neighbours import Relation
-    from .memory.policies import KindPolicy
-    from .memory.procedures import Procedure
-    from .memory.proposals import Proposal
-    from .memory.recalling import Recollection
-    from .sync import Duramen, Lease, Session, SessionView, open
-    from .sync_files import Files
-    from .sync_memory import Memories
-    from .sync_runs import RunHandle, SharedState
-    from .sync_talk import SessionProgress
-    from .syncing.exchange import MemoriesExported, MemoriesImported
-    from .syncing.report import FilesSynced
+    from .journal.verification import Problem, Verification
+    from .memory.catalog.records import ForgetReport, Hit, Memory, Recalled
+    from .memory.knowledge.policies import KindPolicy
+    from .memory.knowledge.procedures import Procedure
+    from .memory.knowledge.proposals import Proposal
+    from .memory.ranking.neighbours import Relation
+    from .memory.recollection import Recollection
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "AsyncFiles": "aio_files",
-    "AsyncDuramen": "aio",
-    "AsyncLease": "aio",
-    "AsyncMemories": "aio_memory",
-    "AsyncProgress": "aio_talk",
-    "AsyncRunHandle": "aio_runs",
-    "AsyncSession": "aio",
-    "AsyncSessionView": "aio",
-    "AsyncSharedState": "execution.state",
-    "CannotTell": "execution.definitions",
-    "Checkpoint": "context.states",
-    "Context": "context.rendering",
+    "AsyncFiles": "api._async.files",
+    "AsyncDuramen": "api._async.duramen",
+    "AsyncLease": "api._async.duramen",
+    "AsyncMemories": "api._async.memories",
+    "AsyncProgress": "api._async.conversation",
+    "AsyncRunHandle": "api._async.runs",
+    "AsyncSession": "api._async.duramen",
+    "AsyncSessionView": "api._async.duramen",
+    "AsyncSharedState": "execution.waits.shared_state",
+    "CannotTell": "execution.steps.definitions",
+    "Checkpoint": "checkpoints.state",
+    "Context": "context.window.context",
     "Draft": "journal.events",
     "Episode": "context.episodes",
     "EpisodePolicy": "context.episode_policy",
     "ErasureReport": "journal.journal",
     "Event": "journal.events",
-    "Files": "sync_files",
-    "FilesSynced": "syncing.report",
-    "ForgetReport": "memory.items",
-    "MemoriesExported": "syncing.exchange",
-    "MemoriesImported": "syncing.exchange",
+    "Files": "api._sync.files",
+    "FilesSynced": "files.sync.report",
+    "ForgetReport": "memory.catalog.records",
+    "MemoriesExported": "files.sync.import_export",
+    "MemoriesImported": "files.sync.import_export",
     "Handoff": "context.handoff",
-    "Happened": "execution.definitions",
-    "Hit": "memory.items",
-    "Duramen": "sync",
+    "Happened": "execution.steps.definitions",
+    "Hit": "memory.catalog.records",
+    "Duramen": "api._sync.duramen",
     "DuramenError": "errors",
-    "KindPolicy": "memory.policies",
-    "Lease": "sync",
-    "Memories": "sync_memory",
-    "Memory": "memory.items",
-    "Problem": "journal.verifying",
-    "Procedure": "memory.procedures",
-    "Progress": "context.progress",
-    "Proposal": "memory.proposals",
-    "Queue": "execution.worker",
-    "RateLimited": "execution.definitions",
-    "Recalled": "memory.items",
-    "Recollection": "memory.recalling",
+    "KindPolicy": "memory.knowledge.policies",
+    "Lease": "api._sync.duramen",
+    "Memories": "api._sync.memories",
+    "Memory": "memory.catalog.records",
+    "Problem": "journal.verification",
+    "Procedure": "memory.knowledge.procedures",
+    "Progress": "context.progress.record",
+    "Proposal": "memory.knowledge.proposals",
+    "Queue": "execution.workers.worker",
+    "RateLimited": "execution.steps.definitions",
+    "Recalled": "memory.catalog.records",
+    "Recollection": "memory.recollection",
     "Redactor": "journal.redaction",
-    "Relation": "memory.neighbours",
-    "Retry": "execution.definitions",
-    "RunHandle": "sync_runs",
-    "RunInfo": "execution.runs",
-    "RunStatus": "execution.runs",
-    "Schedule": "execution.schedules",
-    "Session": "sync",
-    "SessionProgress": "sync_talk",
-    "SessionView": "sync",
-    "SharedState": "sync_runs",
+    "Relation": "memory.ranking.neighbours",
+    "Retry": "execution.steps.definitions",
+    "RunHandle": "api._sync.runs",
+    "RunInfo": "execution.engine.run_info",
+    "RunStatus": "execution.engine.run_info",
+    "Schedule": "execution.workers.schedules",
+    "Session": "api._sync.duramen",
+    "SessionProgress": "api._sync.conversation",
+    "SessionView": "api._sync.duramen",
+    "SharedState": "api._sync.runs",
     "Standing": "journal.events",
-    "Synced": "context.progresslog",
-    "Trace": "context.rendering",
+    "Synced": "context.progress.progress_log",
+    "Trace": "context.window.context",
     "Unregistered": "journal.codec",
-    "Verification": "journal.verifying",
-    "Versioned": "execution.state",
-    "Window": "context.window",
-    "aopen": "aio",
-    "ask": "execution.waits",
-    "brief": "execution.waits",
-    "checkpointed": "execution.workstate",
-    "emit": "execution.waits",
+    "Verification": "journal.verification",
+    "Versioned": "execution.waits.shared_state",
+    "Window": "context.window.settings",
+    "aopen": "api._async.duramen",
+    "ask": "execution.waits.waits",
+    "brief": "execution.waits.waits",
+    "checkpointed": "execution.waits.task_state",
+    "emit": "execution.waits.waits",
     "new_key": "journal.sealing",
-    "open": "sync",
-    "patched": "execution.waits",
-    "receive": "execution.waits",
+    "open": "api._sync.duramen",
+    "patched": "execution.waits.waits",
+    "receive": "execution.waits.waits",
     "register": "journal.registry",
-    "remember": "execution.waits",
-    "report": "execution.waits",
-    "reported": "execution.waits",
-    "sleep": "execution.waits",
-    "sleep_until": "execution.waits",
-    "step": "execution.definitions",
-    "task": "execution.definitions",
-    "transaction": "execution.waits",
+    "remember": "execution.waits.waits",
+    "report": "execution.waits.waits",
+    "reported": "execution.waits.waits",
+    "sleep": "execution.waits.waits",
+    "sleep_until": "execution.waits.waits",
+    "step": "execution.steps.definitions",
+    "task": "execution.steps.definitions",
+    "transaction": "execution.waits.waits",
 }
 
 __all__ = [

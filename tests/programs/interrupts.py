@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import duramen
-from duramen import crashpoints
+from duramen import crash_points as crashpoints
 from duramen.errors import DuramenError
 
 HUNG = 15

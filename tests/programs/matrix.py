@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import duramen
-from duramen import crashpoints
+from duramen import crash_points as crashpoints
+from duramen.api._sync.duramen import Duramen
 from duramen.errors import RunError
-from duramen.sync import Duramen
 
 from .effects import call
 

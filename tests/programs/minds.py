@@ -12,10 +12,7 @@ import numpy as np
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory import (
-    mind,  # noqa: F401 - loaded once, so that no child has to
-    segmenting,
-)
+from duramen.memory.index import segment_writer as segmenting
 from duramen.runtime import drive
 
 from .children import pass_gate

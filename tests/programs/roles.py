@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import duramen
-from duramen import crashpoints
+from duramen import crash_points as crashpoints
 from duramen.errors import DuramenError, PositionConflict
 from duramen.testing.crash import die_at
 

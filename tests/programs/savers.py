@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 import duramen
-from duramen.context.checkpoints import Checkpoints, Saved
+from duramen.checkpoints.checkpoints import Checkpoints, Saved
+from duramen.checkpoints.manifest import Items, Leaf
 from duramen.errors import CheckpointConflict
-from duramen.journal.forms import Items, Leaf
 from duramen.runtime import drive
 
 from .children import pass_gate

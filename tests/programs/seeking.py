@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import duramen
-from duramen.journal.remembered import remembered
+from duramen.memory.catalog.memory_event import remembered
 from duramen.ports import EmbedderIdentity, Vectors
 
 Say = Callable[[str], None]

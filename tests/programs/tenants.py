@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 import duramen
-from duramen.memory import segmenting
+from duramen.memory.index import segment_writer as segmenting
 
 from .children import until
 from .minds import come_to_rest, open_mind

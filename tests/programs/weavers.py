@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from duramen.context.dropping import in_order, mover
-from duramen.journal.forms import Form, Items, Kept, Leaf, Span, bodies_of
-from duramen.journal.weaving import weave
+from duramen.checkpoints.delta import weave
+from duramen.checkpoints.manifest import Form, Items, Kept, Leaf, Span, bodies_of
+from duramen.checkpoints.removal import in_order, mover
 
 encode = msgspec.msgpack.encode
 STRAND = 77

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .filecommands import import_, sync
-from .memorycommands import memory, proposals
-from .modelcommands import model
+from .files.commands import import_, sync
+from .memory.commands import memory, proposals
+from .memory.model_commands import model
 from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
-from .runcommands import run
+from .runs.commands import run
 
 app = typer.Typer(
     name="duramen",
@@ -64,8 +64,8 @@ def sessions(
     json: Json = False,
 ) -> None:
     """List the sessions: how many events, since when, forked from what, and how each stands."""
-    from .reaching import opened
-    from .sessions import list_sessions
+    from .journal.sessions import list_sessions
+    from .open_store import opened
 
     with opened(store, workspace) as dm:
         list_sessions(dm, limit, json)
@@ -85,9 +85,9 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the events of a session: the audit trail. Times are UTC; "cause" is the event that led to this one."""
-    from ..aio import ReadOptions
-    from .reaching import existing, opened
-    from .timeline import show as show_events
+    from ..api._async.duramen import ReadOptions
+    from .journal.timeline import show as show_events
+    from .open_store import existing, opened
 
     options = ReadOptions(start=start, stop=stop, types=type or None, backwards=backwards, limit=limit)
     with opened(store, workspace) as dm:
@@ -108,8 +108,8 @@ def tail(
     if session is None and after is not None:
         raise typer.BadParameter("positions count in one session: name it", param_hint="--after")
     try:
-        from .reaching import existing, opened
-        from .tailing import printer, tail_session, tail_workspace
+        from .journal.tail import printer, tail_session, tail_workspace
+        from .open_store import existing, opened
 
         with opened(store, workspace) as dm:
             if session is None:
@@ -134,7 +134,7 @@ def reindex(
 
     The old ones are searched until the new ones are complete. Ctrl-C or a kill loses nothing: the next call goes on.
     """
-    from .reindexing import reindex as make_anew
+    from .memory.reindex import reindex as make_anew
 
     make_anew(store, workspace, embedder)
 
@@ -147,7 +147,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every event against the hash chain, every blob, and the database. Exit code 1 if there is damage."""
-    from .verifying import verify as find_damage
+    from .journal.verify import verify as find_damage
 
     if not find_damage(store, workspace, session, json):
         raise typer.Exit(1)
@@ -166,14 +166,14 @@ def export(
     subject: Annotated[str | None, typer.Option(help="With memories: about this person and about nobody.")] = None,
 ) -> None:
     """Write events as JSON Lines, unsealed; a file appears whole or not at all. With --format, memories to a folder."""
-    from .exporting import check_target
-    from .exporting import export as export_events
-    from .reaching import opened
+    from .journal.export import check_target
+    from .journal.export import export as export_events
+    from .open_store import opened
 
     if format != "events":
         if session is not None:
             raise typer.BadParameter("memories are the workspace's", param_hint="SESSION")
-        from .filesyncing import export_files
+        from .files.sync import export_files
 
         with opened(store, workspace) as dm:
             export_files(dm, format, output, subject)
@@ -202,8 +202,8 @@ def runs(
     if timeout is not None and not watch:
         raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
     try:
-        from .reaching import opened
-        from .runlist import filters, list_runs, watch_runs
+        from .open_store import opened
+        from .runs.list_runs import filters, list_runs, watch_runs
 
         wanted = filters(status, task, queue, parent, limit)
         with opened(store, workspace) as dm:
@@ -227,8 +227,8 @@ def signal(
     key: Annotated[str | None, typer.Option(help="Sent again under the same key, it counts once.")] = None,
 ) -> None:
     """Send a signal to an open run; it is kept until the run receives it. Writes."""
-    from .acting import json_given, writable
-    from .acting import signal as send
+    from .runs.actions import json_given, writable
+    from .runs.actions import signal as send
 
     payload = json_given(data, "--data")
     with writable(store, workspace) as dm:
@@ -250,9 +250,9 @@ def worker(
     A list may also hold queues and schedules, which are served too; a module stands for all that it holds of them. The
     current directory can be imported from.
     """
-    from .acting import writable
-    from .finding import find
-    from .serving import serve
+    from .runs.actions import writable
+    from .runs.task_lookup import find
+    from .runs.worker import serve
 
     found = find(tasks)
     with writable(store, workspace, keep_unknown=False) as dm:
@@ -271,7 +271,7 @@ def replay(
 
     Exit code 1 if the run failed, 3 if the journal ends before the task does.
     """
-    from .executing import replay as call_again
+    from .runs.execute import replay as call_again
 
     call_again(store, workspace, run, tasks, at)
 
@@ -294,7 +294,7 @@ def main() -> None:
     except Exception as error:  # the last frame: nothing above it could do better
         if os.environ.get("DURAMEN_DEBUG"):
             raise
-        from .complaining import FAILED, complain_about
+        from .error_output import FAILED, complain_about
 
         complain_about(error)
         raise SystemExit(FAILED) from None

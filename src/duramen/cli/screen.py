@@ -13,7 +13,7 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from .visible import visible
+from .terminal_text import visible
 
 READER_GONE = 141
 """The exit code when whoever read our output left: what a shell reports for any tool in that place."""
@@ -62,7 +62,7 @@ def expect_json() -> None:
 
 def print_json(value: Any, *, now: bool = False) -> None:
     """One JSON object on a line; `now` for readers who wait for it."""
-    from .jsonform import json_text
+    from .json_format import json_text
 
     try:
         sys.stdout.write(json_text(value) + "\n")

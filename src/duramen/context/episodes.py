@@ -14,13 +14,13 @@ from typing import Any
 from ..journal.events import Event, moment
 from ..journal.journal import Journal
 from ..ports import RunQuery
-from .blocks import as_json, text_of
+from .compaction.trim import plain
 from .episode_policy import EpisodePolicy
-from .gathering import Gathering
 from .handoff import progress_lines
-from .progresslog import ProgressLog
-from .talk import Kind, Priority, Unit, reference, units
-from .trimming import plain
+from .progress.progress_log import ProgressLog
+from .window.content_blocks import as_json, text_of
+from .window.conversation import Kind, Priority, Unit, reference, units
+from .window.conversation_reader import Gathering
 
 _LONGEST = 400
 """Characters of one episode; the whole is in the journal, under its reference."""

@@ -9,11 +9,11 @@ from ..errors import CheckpointConflict, InvalidInput
 from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
 from ..ports import Beside, Landmark, TokenCounter
-from .gathering import Gathering
-from .progress import Progress
-from .progresslog import CONTINUES, HANDOFF, ProgressLog
-from .talk import Kind, is_well_formed
-from .trimming import cut, plain
+from .compaction.trim import cut, plain
+from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
+from .progress.record import Progress
+from .window.conversation import Kind, is_well_formed
+from .window.conversation_reader import Gathering
 
 _DECISIONS = 8
 _LOOKED_AT = 400

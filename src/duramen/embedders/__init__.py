@@ -1,7 +1,7 @@
 """Embedders behind the `Embedder` port. `load_embedder` finds one by name; the default is `MiniLM`."""
 
 from .adapters import CallableEmbedder, OpenAIEmbedder, SentenceTransformersEmbedder
-from .loading import load_embedder
+from .by_name import load_embedder
 from .minilm import MiniLM, Runtime
 from .weights import Installed, cache_folder, find, install
 

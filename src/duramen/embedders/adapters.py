@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from ..errors import EmbedderFailed, InvalidInput
-from ..models.asking import Provider, sendable
 from ..models.openai import openai_client, openai_sdk
+from ..models.provider import Provider, sendable
 from ..ports import EmbedderIdentity, Vectors
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import WeightsDamaged, WeightsUnavailable
-from ..filelock import alone_with
+from ..file_lock import alone_with
 from .calibration import SENTENCES
 from .minilm_compiled import build_layers
 from .minilm_folding import folded_layers

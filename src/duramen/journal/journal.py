@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ..crashpoints import reach
+from ..crash_points import reach
 from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
 from ..ports import (
     Append,
@@ -28,17 +28,38 @@ from ..ports import (
     SubjectGone,
     Transaction,
 )
+from .bookmarks import Landmarks
 from .chain import payload_digest
 from .codec import Codec
+from .encoder import Prepared, Preparing
 from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
-from .landmarks import Landmarks
 from .lanes import Lanes, PlainLane, plain
 from .owners import NOBODY, WORKSPACE, Owner, Owners
-from .reading import PAGE, Reading
-from .remembered import ADDED, projected
+from .reader import PAGE, Reading
 from .sealing import Keyring, KeySource, master_keys
-from .verifying import Verification, Verifying
-from .writing import Prepared, Preparing
+from .verification import Verification, Verifying
+
+
+class EventProjection(Protocol):
+    """Rows that events of some types write next to themselves, in the appending transaction.
+
+    Events of these `types` are encoded whole: no part of their payload is stored as a blob.
+    """
+
+    types: frozenset[str]
+
+    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
+        """What the append writes besides its events, with the rows of these events added."""
+        ...
+
+
+class NoProjection:
+    """Events that write nothing but themselves."""
+
+    types: frozenset[str] = frozenset()
+
+    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
+        return beside
 
 
 class ErasureReport(NamedTuple):
@@ -68,6 +89,7 @@ class Journal:
         codec: Codec,
         keyring: Keyring,
         max_payload: int,
+        projection: EventProjection | None = None,
     ) -> None:
         self.store = store
         self.workspace = check_name("workspace", workspace)
@@ -75,12 +97,13 @@ class Journal:
         self.ids = ids
         self._owners = Owners(store, workspace, keyring)
         self._plain = not keyring
+        self._projection = projection or NoProjection()
         self._preparing = Preparing(codec, ids, workspace, max_payload)
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
         self._whole = Preparing(codec.whole(), ids, workspace, max_payload)
         self._lanes = Lanes(store, workspace)
         self.reading = Reading(store, workspace, codec, self._owners)
-        self.landmarks = Landmarks(store, workspace, self.reading, self._owners, ids)
+        self.landmarks = Landmarks(store, workspace, self.reading, self._owners)
         self.codec = codec.whole()
         """For states, which are stored in bodies of their own."""
         self._verifying = Verifying(store, workspace, self._owners)
@@ -97,7 +120,7 @@ class Journal:
 
     async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
         """`append` of a single event, with its options as they were given."""
-        if options or not self._plain or draft.type == ADDED:
+        if options or not self._plain or draft.type in self._projection.types:
             return (await self.append(session, [draft], **options))[0]
         prepared = self._preparing.draft(draft, NOBODY)
         if prepared.parts:
@@ -149,7 +172,7 @@ class Journal:
             now = self.clock.now()
             place = self._preparing.placing(session, prepared, owner, key, now)
             reach("append.encoded")
-            beside = projected(session, prepared, owner, None)
+            beside = self._projection.extend(session, prepared, owner, None)
             request = Append(
                 self.workspace,
                 session,
@@ -183,7 +206,7 @@ class Journal:
     def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
         """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
         its payload is encoded whole: nothing of it lies apart."""
-        whole = whole or (isinstance(draft, Draft) and draft.type == ADDED)
+        whole = whole or (isinstance(draft, Draft) and draft.type in self._projection.types)
         return (self._whole if whole else self._preparing).draft(draft, owner)
 
     async def append_prepared(
@@ -223,7 +246,7 @@ class Journal:
             blobs,
             changes,
             release,
-            projected(session, prepared, owner, beside),
+            self._projection.extend(session, prepared, owner, beside),
         )
         return await self.store.append(request) if within is None else within.append(request)
 

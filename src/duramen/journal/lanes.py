@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from ..crashpoints import reach
+from ..crash_points import reach
 from ..ports import Head, Lane, Plain, Store
 from .chain import linking
+from .encoder import Prepared
 from .events import Draft
 from .sealing import Form
-from .writing import Prepared
 
 _MOST = 2
 _REMEMBERED = 1000

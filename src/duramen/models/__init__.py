@@ -1,5 +1,5 @@
 """Language models behind the `Model` port."""
 
-from .naming import load
+from .by_name import load
 
 __all__ = ["load"]

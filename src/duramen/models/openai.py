@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InvalidInput
-from .asking import CUT_OFF, NO_TEXT, REFUSED, Provider, check_address, check_key, check_limit, sendable
+from .provider import CUT_OFF, NO_TEXT, REFUSED, Provider, check_address, check_key, check_limit, sendable
 
 if TYPE_CHECKING:
     import openai

@@ -33,7 +33,7 @@ from .records import (
     SessionRow,
     SubjectRow,
 )
-from .seeking import Seeker
+from .retrieval import Seeker
 
 
 class Transaction(Protocol):

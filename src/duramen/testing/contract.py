@@ -17,19 +17,11 @@ from typing import Any
 
 import pytest
 
-from ..errors import (
-    InvalidInput,
-    LeaseLost,
-    PositionConflict,
-    SessionExists,
-    StoreClosed,
-    UnknownSession,
-    UnknownType,
-)
+from ..errors import InvalidInput, LeaseLost, PositionConflict, SessionExists, StoreClosed, UnknownSession, UnknownType
 from ..journal.events import Draft, Event, Standing
 from ..runtime import pause
-from .faces import Body, Opener, both_faces, collect
-from .landmark_contract import LandmarkContract
+from .bookmark_contract import LandmarkContract
+from .both_apis import Body, Opener, both_faces, collect
 from .memory_contract import MemoryContract
 from .run_contract import RunContract
 

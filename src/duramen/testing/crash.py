@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-from ..crashpoints import POINTS, listen
+from ..crash_points import POINTS, listen
 from ..errors import InvalidInput
 
 VARIABLE = "DURAMEN_CRASH_AT"

@@ -8,10 +8,10 @@ import pytest
 
 from ..errors import PositionConflict
 from ..ports import Beside, MemoryRow, StrandMoved, SubjectGone, Trace
-from .ahead_contract import AheadContract
-from .faces import Opener, both_faces
-from .part_contract import store_beside
-from .trace_contract import changed, counts, enter, keeper, known, memory, traces
+from .both_apis import Opener, both_faces
+from .chunk_contract import store_beside
+from .future_memory_contract import AheadContract
+from .index_contract import changed, counts, enter, keeper, known, memory, traces
 
 _FULL = memory("ïd 'x'", pool=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62)._replace(
     expires=2**61, importance=0.1, confidence=1e-9

@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from ..aio import AsyncDuramen
-from ..errors import (
-    LeaseLost,
-    PositionConflict,
-    RunActive,
-)
+from ..api._async.duramen import AsyncDuramen
+from ..errors import LeaseLost, PositionConflict, RunActive
 from ..journal.events import Draft
 from ..ports import Append, Appended, LeaseRow, Limits, RunChange, RunQuery, RunRow
+from .both_apis import Opener, both_faces
 from .clock import FakeClock
-from .faces import Opener, both_faces
 
 
 class RunContract:

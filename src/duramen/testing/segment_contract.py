@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..ports import Beside, Segment
-from .faces import Opener, both_faces
-from .part_contract import store_beside
-from .trace_contract import TraceContract, enter, keeper, known, memory
+from .both_apis import Opener, both_faces
+from .chunk_contract import store_beside
+from .index_contract import TraceContract, enter, keeper, known, memory
 
 
 class SegmentContract(TraceContract):

@@ -12,7 +12,7 @@ to the byte; in JSON, value for value.
 
 from __future__ import annotations
 
-from .notes import Format, Imported, Note
+from .note import Format, Imported, Note
 
 __all__ = ["FORMATS", "Format", "Imported", "Note", "format_named"]
 
@@ -23,9 +23,9 @@ FORMATS = ("claude", "openclaw", "basic-memory", "jsonl")
 def format_named(name: str) -> Format:
     """The format of this name. Raises `InvalidInput` if there is none."""
     from ...errors import InvalidInput
-    from .basicmemory import BasicMemory
-    from .claude import Claude
-    from .jsonlines import JsonLines
+    from .basic_memory import BasicMemory
+    from .claude_code import Claude
+    from .json_lines import JsonLines
     from .openclaw import OpenClaw
 
     found: dict[str, Format] = {

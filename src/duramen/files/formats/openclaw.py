@@ -9,7 +9,7 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
 
-from .notes import Imported, Note, Role, is_safe, trimmed, worth_writing
+from .note import Imported, Note, Role, is_safe, trimmed, worth_writing
 
 LASTING = "MEMORY.md"
 _LAST = 1_000_000

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
-from ...journal.forms import Fields, Items, Leaf
-from ...journal.growing import Growing
-from .serial import Values
-from .standins import Dump, freeze, spoken_for
+from ...checkpoints.manifest import Fields, Items, Leaf
+from ...checkpoints.persistent_list import Growing
+from .serializer import Values
+from .snapshot import Dump, freeze, spoken_for
 
 Path = tuple[str, ...]
 _NUMBERS = frozenset([int, float, bool, type(None)])

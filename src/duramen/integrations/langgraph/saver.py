@@ -15,16 +15,16 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from ...aio import AsyncDuramen
-from ...context.checkpoints import Checkpoints
+from ...api._async.duramen import AsyncDuramen
+from ...api._sync.duramen import Duramen
+from ...checkpoints.checkpoints import Checkpoints
 from ...errors import InvalidInput
 from ...runtime import drive, drive_each
-from ...sync import Duramen
 from .channels import Memory
-from .reaching import Reach
-from .serial import Values
+from .handle import Reach
+from .serializer import Values
+from .thread_removal import Tidying
 from .threads import Threads
-from .tidying import Tidying
 
 
 class DuramenSaver(BaseCheckpointSaver[int]):

@@ -20,13 +20,13 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from ...aio import AsyncDuramen
-from ...context.shelf import Item, Shelf
+from ...api._async.duramen import AsyncDuramen
+from ...api._sync.duramen import Duramen
+from ...checkpoints.kv_items import Item, Shelf
 from ...errors import InvalidInput
 from ...runtime import drive
-from ...sync import Duramen
-from .reaching import Reach
-from .searching import chosen_spaces, matches, ranked
+from .handle import Reach
+from .search import chosen_spaces, matches, ranked
 
 _MINUTE = 60_000_000
 

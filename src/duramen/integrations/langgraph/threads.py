@@ -15,14 +15,14 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from ...context.checkpoints import ANYTHING, Checkpoints, Saved
+from ...checkpoints.checkpoints import ANYTHING, Checkpoints, Saved
+from ...checkpoints.manifest import Fields
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
-from ...journal.forms import Fields
 from ...journal.journal import Journal
 from .channels import Memory, Reading, Shaping
-from .places import GRAPH, Place, followed, place_of
-from .serial import Values, long_id, pack_note, short_id, unpack_id, unpack_metadata, unpack_note
-from .writes import pack_writes, pending
+from .config_position import GRAPH, Place, followed, place_of
+from .pending_writes import pack_writes, pending
+from .serializer import Values, long_id, pack_note, short_id, unpack_id, unpack_metadata, unpack_note
 
 CHECKPOINT = "graph.checkpoint"
 WRITES = "graph.writes"

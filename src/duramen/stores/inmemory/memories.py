@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Segment, Touched, Trace
-from ..memoryrows import Ledger, noted, settle_all, touched, traced_upto
+from ..common.memory_rows import Ledger, noted, settle_all, touched, traced_upto
 
 T = TypeVar("T")
 

@@ -36,9 +36,9 @@ from ...ports import (
     Transaction,
 )
 from ...runtime import Bell, Runtime
-from ..forking import forked, watch
+from ..common.fork_guard import forked, watch
 from .memories import Memories, Remembering
-from .space import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
+from .workspace import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ports import Head, SessionRow, SubjectRow
-from ..rowcheck import expect_intact, mismatches
+from ..common.row_checksum import expect_intact, mismatches
 from .connection import Connection
 from .memories import M
 from .searchable import S

@@ -30,7 +30,7 @@ from ...errors import (
     StoreUnavailable,
     WorkspaceRefused,
 )
-from ..queries import load_migrations, refuse_outdated
+from ..common.sql_file import load_migrations, refuse_outdated
 
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]

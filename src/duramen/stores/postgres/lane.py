@@ -16,10 +16,10 @@ from psycopg import generators
 from psycopg.pq import ExecStatus, Format
 from psycopg_pool import PoolTimeout
 
-from ...crashpoints import reach
+from ...crash_points import reach
 from ...ports import Append, Appended, Head, Link, Plain, Record
-from ..group import GroupCommit
-from .appending import Appender
+from ..common.group_commit import GroupCommit
+from .append import Appender
 from .connection import LOST, Connection
 from .pool import Pool
 from .sql import Q

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...errors import LeaseLost
 from ...ports import LeaseRow
-from ..rowcheck import checksum, expect_intact
+from ..common.row_checksum import checksum, expect_intact
 from .connection import Connection
 from .sql import Q
 

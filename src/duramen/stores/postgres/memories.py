@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...ports import Beside, Change, Generation, MemoryRow, Record, Touched, Trace
-from ..memoryrows import DROPPED, Ledger, settle_all, touched, traced_upto
-from ..queries import load_queries
-from ..rowcheck import checksum, expect_intact
+from ..common.memory_rows import DROPPED, Ledger, settle_all, touched, traced_upto
+from ..common.row_checksum import checksum, expect_intact
+from ..common.sql_file import load_queries
 from . import searchable
 from .connection import Connection
 from .leases import Place

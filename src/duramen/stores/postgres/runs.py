@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
-from ..rowcheck import checksum
-from ..runrows import changed_runs, checked_run, has_room, run_and_lease
+from ..common.row_checksum import checksum
+from ..common.run_rows import changed_runs, checked_run, has_room, run_and_lease
 from .connection import Connection
 from .leases import read_lease, write_lease
 from .sql import Q

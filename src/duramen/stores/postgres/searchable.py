@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from ...ports import MemoryRow, Sought
-from ..queries import load_queries
-from ..rowcheck import checksum, expect_intact
+from ..common.row_checksum import checksum, expect_intact
+from ..common.sql_file import load_queries
 from .connection import Connection
 
-S = load_queries(Path(__file__).parent / "seeking.sql")
+S = load_queries(Path(__file__).parent / "retrieval.sql")
 EPISODE = "episode"
 DRAWS = 1024
 DRAWN = 128

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...ports import Segment
-from ..rowcheck import checksum
+from ..common.row_checksum import checksum
 from .connection import Connection
 from .memories import M, Pool, read_generations
 

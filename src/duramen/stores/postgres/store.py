@@ -18,7 +18,7 @@ import psycopg
 from psycopg import errors as pg
 from psycopg_pool import PoolTimeout
 
-from ...crashpoints import reach
+from ...crash_points import reach
 from ...errors import SessionExists, StoreBusy, StoreClosed, StoreError, StoreUnavailable
 from ...ports import (
     Append,
@@ -39,25 +39,25 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime, is_driven
-from ..forking import forked, unwatch, watch
-from ..group import GroupCommit, Ticket
-from ..rowcheck import checksum
-from .appending import Appender, add_session, read_records, to_record
+from ..common.fork_guard import forked, unwatch, watch
+from ..common.group_commit import GroupCommit, Ticket
+from ..common.row_checksum import checksum
+from .append import Appender, add_session, read_records, to_record
 from .catalog import cursor_of, damage, find_session, remarks, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
-from .erasing import erase, is_committed
-from .finding import Finding
+from .erasure import erase, is_committed
 from .lane import PostgresLane
 from .leases import check_fence, read_lease, write_lease
-from .listening import Listener
+from .listener import Listener
+from .lookup import Finding
+from .memory_store import Remembering
 from .pool import Pool
-from .remembering import Remembering
+from .retrieval import PostgresSeeker
 from .runs import claim, due_runs, list_runs, read_run
-from .seeking import PostgresSeeker
 from .segments import Packing
 from .sql import Q
-from .tending import Tending
-from .transacting import PostgresTransaction
+from .transaction import PostgresTransaction
+from .vector_index import Tending
 
 T = TypeVar("T")
 _LANES = 4

@@ -7,8 +7,8 @@ from typing import Any
 import apsw
 
 from ...ports import Erase, Erasure, SessionRow, SubjectRow
-from ..rowcheck import expect_intact, mismatches
-from .appending import Appender, find_session, head_of
+from ..common.row_checksum import expect_intact, mismatches
+from .append import Appender, find_session, head_of
 from .memories import M, forget_owned
 from .sql import Q
 

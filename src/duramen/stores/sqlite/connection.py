@@ -24,8 +24,8 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..queries import load_migrations
-from ..rowcheck import checksum
+from ..common.row_checksum import checksum
+from ..common.sql_file import load_migrations
 
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")

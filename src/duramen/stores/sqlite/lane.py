@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from ...crashpoints import reach
+from ...crash_points import reach
 from ...ports import Append, Appended, Head, Link, Plain
-from ..group import GroupCommit
+from ..common.group_commit import GroupCommit
 from .connection import explain
 from .sql import Q
-from .writing import BROKEN, Writing
+from .writer import BROKEN, Writing
 
 if TYPE_CHECKING:
     from .store import SqliteStore

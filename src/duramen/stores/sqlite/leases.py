@@ -8,7 +8,7 @@ import apsw
 
 from ...errors import LeaseLost
 from ...ports import LeaseRow
-from ..rowcheck import checksum, expect_intact
+from ..common.row_checksum import checksum, expect_intact
 from .sql import Q
 
 

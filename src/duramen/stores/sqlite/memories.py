@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import apsw
 
 from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
-from ..memoryrows import DROPPED, Ledger, entering, noted, settle_all, touched, traced_upto
-from ..queries import load_queries
-from ..rowcheck import checksum, expect_intact
+from ..common.memory_rows import DROPPED, Ledger, entering, noted, settle_all, touched, traced_upto
+from ..common.row_checksum import checksum, expect_intact
+from ..common.sql_file import load_queries
 
 M = load_queries(Path(__file__).parent / "memories.sql")
 T = TypeVar("T")

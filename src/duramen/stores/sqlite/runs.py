@@ -8,8 +8,8 @@ from typing import Any
 import apsw
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
-from ..rowcheck import checksum
-from ..runrows import changed_runs, checked_run, has_room, run_and_lease
+from ..common.row_checksum import checksum
+from ..common.run_rows import changed_runs, checked_run, has_room, run_and_lease
 from .leases import read_lease, write_lease
 from .sql import Q
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...ports import Segment
-from ..rowcheck import checksum
+from ..common.row_checksum import checksum
 from .memories import M, find_pids, read_generations
 
 T = TypeVar("T")

@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from ..queries import load_queries
+from ..common.sql_file import load_queries
 
 Q = load_queries(Path(__file__).parent / "queries.sql")

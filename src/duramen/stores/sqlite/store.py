@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from ...crashpoints import reach
+from ...crash_points import reach
 from ...errors import InvalidInput, SessionExists, StoreClosed, StoreError
 from ...ports import (
     Append,
@@ -36,21 +36,21 @@ from ...ports import (
     SubjectRow,
 )
 from ...runtime import Bell, Runtime, is_driven, who
-from ..forking import forked, inherited, refuse_inherited, unwatch, watch
-from ..group import GroupCommit
-from ..queries import refuse_outdated
-from ..rowcheck import checksum
-from .appending import find_session, head_of, read_records
+from ..common.fork_guard import forked, inherited, refuse_inherited, unwatch, watch
+from ..common.group_commit import GroupCommit
+from ..common.row_checksum import checksum
+from ..common.sql_file import refuse_outdated
+from .append import find_session, head_of, read_records
 from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
-from .finding import Finding
 from .lane import SqliteLane
 from .leases import check_fence, read_lease, write_lease
+from .lookup import Finding
 from .memories import Remembering
 from .runs import claim, due_runs, list_runs, read_run
 from .segments import Packing
 from .sql import Q
-from .writing import SqliteTransaction, Writing
+from .writer import SqliteTransaction, Writing
 
 T = TypeVar("T")
 

@@ -1,0 +1,442 @@
+"""What a workspace remembers beyond its sessions, and the one implementation behind both faces."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from ...errors import InvalidInput
+from ...journal.events import Event, check_name, micros
+from ...journal.journal import Journal
+from ...memory.catalog.memory_event import MemoryDetails
+from ...models import load as load_model
+from ...ports import Embedder, MemoryQuery, Model
+from .procedures import AsyncProcedures
+from .proposals import AsyncProposals
+
+if TYPE_CHECKING:
+    from ...execution.workers.lesson import Lesson
+    from ...files.sync.import_export import MemoriesExported, MemoriesImported
+    from ...memory.catalog.batch import Said
+    from ...memory.catalog.records import ForgetReport, Memory, Recalled
+    from ...memory.extraction.extract import Extracted
+    from ...memory.knowledge.consolidation import Merged
+    from ...memory.knowledge.contradictions import Contradiction
+    from ...memory.knowledge.policies import KindPolicy
+    from ...memory.memory_service import Mind
+    from ...memory.ranking.neighbours import Relation
+
+ALL = 2**31
+_CENTURY = 100 * 366 * 86_400
+
+
+class Whose(TypedDict, total=False):
+    """Whose memories are meant: what everybody in the workspace may know, and
+
+    subject         what is about this person
+    session         what belongs to this session alone
+    everyone        everything that is remembered, of all persons and sessions
+    """
+
+    subject: str | None
+    session: str | None
+    everyone: bool
+
+
+class RecallOptions(Whose, total=False):
+    """How to search.
+
+    limit           at most so many (10)
+    kinds           a kind, or several
+    metadata        only what has these values
+    since, until    only what holds or happened from and to then
+    threshold       only what is that much like the query, from 0 to 1 (0)
+    diversity       how much hits are to differ from each other, from 0 to 1 (0)
+    half_life       after how long newness counts half, in seconds or as a timedelta (90 days): of two that fit equally
+                    the newer one comes first, the more so the shorter this is
+    """
+
+    limit: int
+    kinds: str | Iterable[str] | None
+    metadata: Mapping[str, Any] | None
+    since: dt.datetime | None
+    until: dt.datetime | None
+    threshold: float
+    diversity: float
+    half_life: float | dt.timedelta | None
+
+
+class AsyncMemories:
+    """What is remembered in a workspace: by agents, about persons, from runs."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        load: Callable[[bool], Embedder | None],
+        suspicious: str,
+        learn: Callable[[str], Awaitable[Lesson]],
+        policies: Mapping[str, KindPolicy] | None = None,
+        writes_back: bool = True,
+        reads: tuple[Model | str | None, int] = (None, 5),
+    ) -> None:
+        self._journal = journal
+        self.suspicious = suspicious
+        self._policies = policies
+        self.writes_back = writes_back
+        self._reader = _model(reads[0]), reads[1]
+        self._load = load
+        self._made: Mind | None = None
+        self._making = threading.Lock()
+        self.procedures = AsyncProcedures(lambda: self.mind, learn)
+        """How things are done."""
+        self.proposals = AsyncProposals(lambda: self.mind)
+        """What waits for a person to decide, and what was decided."""
+
+    @property
+    def mind(self) -> Mind:
+        """Everything that searching needs, which takes a while to import: not before it is used."""
+        if self._made is None:
+            from ...memory.extraction.model_reader import Reader
+            from ...memory.knowledge.policies import Policies
+            from ...memory.memory_service import Mind
+
+            model, every = self._reader
+            reader = None if model is None else Reader(model, every, self.suspicious)
+            with self._making:
+                self._made = self._made or Mind(self._journal, self._load, Policies(self._policies), reader)
+        return self._made
+
+    async def remember(
+        self,
+        content: str,
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> Memory:
+        """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
+        unless it shall be `fresh`: then it is there on return, too."""
+        return await self.mind.remember(None, content, kind, details, subject, actor, cause, fresh)
+
+    async def remember_all(
+        self,
+        contents: Iterable[Said],
+        *,
+        kind: str = "fact",
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        fresh: bool = False,
+        **details: Unpack[MemoryDetails],
+    ) -> list[Memory]:
+        """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
+        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        else. At most 1,000 in a call."""
+        return await self.mind.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
+
+    async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
+        return await self._recall(query, None, options)
+
+    async def _recall(self, query: str, at: int | None, options: RecallOptions) -> Recalled:
+        _check_options(options, RecallOptions)
+        if not isinstance(query, str) or not query.strip():
+            raise InvalidInput("there is nothing to search for", hint="give text")
+        mind = self.mind
+        pools = await self._pools(options)
+        found = await mind.search(
+            query,
+            pools,
+            limit=_count("limit", options.get("limit", 10)),
+            kinds=_kinds(options.get("kinds")),
+            metadata=_metadata(options.get("metadata")),
+            since=_time("since", options.get("since")),
+            until=_time("until", options.get("until")),
+            threshold=_share("threshold", options.get("threshold", 0.0)),
+            diversity=_share("diversity", options.get("diversity", 0.0)),
+            at=at,
+            **_weighed(options.get("half_life")),
+        )
+        return mind.noted(found)
+
+    async def _pools(self, whose: Whose) -> tuple[bytes, ...] | None:
+        everyone: object = whose.get("everyone", False)
+        if not isinstance(everyone, bool):
+            raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="say True or False")
+        if everyone:
+            return None
+        return await self.mind.catalog.pools(whose.get("subject"), whose.get("session"))
+
+    async def get(self, id: str) -> Memory:
+        """A memory by its id. Raises `UnknownMemory`."""
+        await self.mind.indexing.flush()
+        return await self.mind.catalog.get(id)
+
+    async def verify(self, id: str, *, actor: str | None = None) -> Memory:
+        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
+        return await self.mind.catalog.verify(id, actor=actor)
+
+    async def profile(self, subject: str | None = None) -> dict[str, str]:
+        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
+        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
+        return await self.mind.persona.profile(subject)
+
+    async def soul(self) -> str:
+        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
+        alone."""
+        return await self.mind.persona.text()
+
+    async def history(self, id: str) -> list[Memory]:
+        """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
+        return await self.mind.catalog.history(id)
+
+    async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Whose]) -> list[Relation]:
+        """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
+        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        from ...memory.ranking.neighbours import neighbours
+
+        _check_options(whose, Whose)
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInput("there is no name to look for", hint="give text")
+        return await neighbours(self.mind.searching, name, await self._pools(whose), _count("limit", limit))
+
+    async def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> AsyncGenerator[Memory, None]:
+        """What is remembered, in the order in which it was."""
+        async for memory in self._list(None, kinds, limit, whose):
+            yield memory
+
+    async def _list(
+        self, at: int | None, kinds: str | Iterable[str] | None, limit: int, whose: Whose
+    ) -> AsyncGenerator[Memory, None]:
+        _check_options(whose, Whose)
+        query = MemoryQuery(await self._pools(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
+        await self.mind.indexing.flush()  # what was recalled until now is shown
+        async for memory in self.mind.catalog.listed(query):
+            yield memory
+
+    async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
+        """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
+        return await self.mind.catalog.forget(id, actor=actor)
+
+    async def forget_before(
+        self,
+        time: dt.datetime,
+        *,
+        kinds: str | Iterable[str] | None = None,
+        actor: str | None = None,
+        **whose: Unpack[Whose],
+    ) -> ForgetReport:
+        """Forget what was last said before a time. The report counts what went."""
+        _check_options(whose, Whose)
+        before, chosen = micros("time", time), _kinds(kinds)
+        return await self.mind.catalog.forget_before(before, chosen, await self._pools(whose), actor=actor)
+
+    def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
+        """What was known at a time, or when an event happened."""
+        return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else micros("when", when))
+
+    async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extracted:
+        """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
+        stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
+        skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""
+        from ...memory.extraction.extract import extract
+
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInput("there is no text to read", hint="give text")
+        if speaker is not None:
+            check_name("speaker", speaker)
+        return await extract(text, _model(model), speaker, self.suspicious)
+
+    async def consolidate(
+        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Whose]
+    ) -> Sequence[Merged]:
+        """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
+        model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
+        older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
+        and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
+        _check_options(whose, Whose)
+        most, asked = _count("limit", limit), _model(model)
+        return await self.mind.consolidate(await self._pools(whose), asked, most)
+
+    async def write_back(self, session: str | None = None) -> int:
+        """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
+        session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
+        how many turns were looked at."""
+        writing = self.mind.writing
+        done = await writing.catch_up()
+        if session is not None:
+            head = await self._journal.reading.head(check_name("session", session))
+            done += bool(await writing.write_back(session, head.position))
+            await writing.reread(session, head.position)
+        return done
+
+    async def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:
+        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
+        is nearly always one, and not all of them are listed."""
+        _check_options(whose, Whose)
+        most, pools = _count("limit", limit), await self._pools(whose)
+        return (await self.mind.contradicting.listed(pools))[:most]
+
+    async def waiting(self) -> int:
+        """How many memories have no vector yet."""
+        return await self.mind.indexing.waiting()
+
+    async def catch_up(self) -> None:
+        """Make the vectors that are missing, now."""
+        await self.mind.indexing.catch_up()
+
+    async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
+        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
+        on where it was."""
+        async for step in self.mind.indexing.reindex():
+            yield step
+        self.mind.searching.forget()
+
+    async def leaf(self, id: str) -> str:
+        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+        from ...files.sync.memory_edit import Editing
+
+        return await Editing(self._journal, self.mind).text(id)
+
+    async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
+        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
+        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        from ...files.sync.memory_edit import Editing
+
+        return await Editing(self._journal, self.mind).apply(id, leaf, actor)
+
+    async def import_from(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> MemoriesImported:
+        """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
+        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        from ...files.sync.import_export import Exchange, checked_path
+
+        if subject is not None:
+            check_name("subject", subject)
+        exchange = Exchange(self._journal, self.mind)
+        return await exchange.import_from(checked_path(path), format, subject, actor, progress)
+
+    async def export_to(
+        self,
+        path: str | PathLike[str],
+        format: str,
+        *,
+        progress: Callable[[str, int, int], None] | None = None,
+        **whose: Unpack[Whose],
+    ) -> MemoriesExported:
+        """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
+        word. Other files there stay."""
+        from ...files.sync.import_export import Exchange, checked_path
+
+        _check_options(whose, Whose)
+        everyone, subject = whose.get("everyone", False), whose.get("subject")
+        memories = self.mind.catalog.listed(MemoryQuery(await self._pools(whose), limit=ALL))
+        return await Exchange(self._journal, self.mind).export_to(
+            checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject), progress
+        )
+
+    def forgets(self) -> None:
+        """Somebody was erased: nothing of them stays in this process."""
+        if self._made is not None:
+            self._made.searching.forget()
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.writing.stop()
+            self._made.indexing.stop()
+
+
+class AsyncMemoriesThen:
+    """What was known at a time."""
+
+    def __init__(self, memories: AsyncMemories, time: int) -> None:
+        self._memories = memories
+        self._time = time
+
+    async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
+        """What was known then that fits a query."""
+        return await self._memories._recall(query, self._time, options)
+
+    async def list(
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+    ) -> AsyncGenerator[Memory, None]:
+        """What was known then."""
+        async for memory in self._memories._list(self._time, kinds, limit, whose):
+            yield memory
+
+
+def _model(model: Model | str | None) -> Model | None:
+    if isinstance(model, str):
+        return load_model(model)
+    if model is not None and not hasattr(model, "complete"):
+        raise InvalidInput(f"{model!r} is no model", hint="give a model, or a name such as openai:NAME@URL")
+    return model
+
+
+def _check_options(given: Mapping[str, Any], known: type) -> None:
+    names = known.__annotations__
+    unknown = given.keys() - names.keys()
+    if unknown:
+        raise InvalidInput(f"{min(unknown)!r} is no option here", hint=f"known are: {', '.join(sorted(names))}")
+
+
+def _time(what: str, value: object) -> int | None:
+    return None if value is None else micros(what, value)
+
+
+def _weighed(half_life: object) -> dict[str, Any]:
+    """The weights of a search that are not the usual ones."""
+    if half_life is None:
+        return {}
+    from ...memory.ranking.rank import DEFAULT
+
+    seconds = half_life.total_seconds() if isinstance(half_life, dt.timedelta) else half_life
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= _CENTURY:
+        hint = "give seconds or a timedelta, from a second to a century"
+        raise InvalidInput(f"{half_life!r} cannot be `half_life`", hint=hint)
+    return {"weights": replace(DEFAULT, half_life_days=seconds / 86_400)}
+
+
+def _share(what: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a number from 0 to 1")
+    return float(value)
+
+
+def _count(what: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a whole number from 1")
+    return min(value, ALL)
+
+
+def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if kinds is None:
+        return None
+    if isinstance(kinds, bytes) or not isinstance(kinds, Iterable):
+        raise InvalidInput(f"{kinds!r} cannot be `kinds`", hint="give a kind, or several")
+    return tuple(check_name("kind", kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))
+
+
+def _metadata(value: object) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidInput(f"{value!r} cannot be `metadata`", hint="give a dict with the values to look for")
+    return value

@@ -1,0 +1,256 @@
+"""Checkpoints of an agent's own state: values, what is next, config, writes, step number and pending tasks."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import CheckpointDamaged, InvalidInput
+from ..journal.codec import Codec
+from ..journal.events import check_name, micros, moment
+from ..journal.journal import Journal
+from ..ports import RunQuery
+from .checkpoints import ANYTHING, Checkpoints, Saved
+from .manifest import Fields, Items, Leaf
+
+STATE = "state"
+_DEEPEST = 8
+"""Levels of mappings that are looked into; below, a value is stored as one."""
+_WIDE = 32
+"""Names from which the simple values of a mapping are stored as a list of pairs: what changes costs a pair."""
+_PAIRS = "\0"
+_LONG = 1_000
+"""Bytes from which a list is worth a form of its own."""
+KINDS = ("manual", "subtask", "irreversible", "periodic")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A session's state as of an event. `kind` says why it was made; `skipped` names newer ones that could not be read.
+    In a list of checkpoints `values` and the rest are not read: ask `session.state(id=…)`."""
+
+    session: str
+    id: str
+    position: int
+    time: int
+    kind: str
+    step: int | None
+    pinned: bool
+    values: Any = None
+    next: Any = None
+    pending: Any = None
+    config: Any = None
+    writes: Any = None
+    skipped: tuple[CheckpointDamaged, ...] = ()
+
+    @property
+    def at(self) -> dt.datetime:
+        """When it was made, in UTC."""
+        return moment(self.time)
+
+
+class Shapes:
+    """Turns values into forms whose unchanged parts are shared, and back."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def settled(self, value: Any) -> Any:
+        """A value as it will be read again: redacted, checked, and out of reach for whoever changes it meanwhile."""
+        return self._codec.decode_whole(self._encode(value))
+
+    def form(self, value: Any, depth: int = 0) -> Any:
+        """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
+        if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
+            large = {name: inner for name, inner in value.items() if self._is_large(inner)}
+            if len(value) <= _WIDE or len(large) > _WIDE:
+                return {name: self.form(inner, depth + 1) for name, inner in value.items()}
+            pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
+            inside = {name: self.form(inner, depth + 1) for name, inner in large.items()}
+            return {_PAIRS: Items(pairs, self._encode, self._freeze), **inside}
+        if type(value) is list and value:
+            return Items(value, self._encode, self._freeze)
+        return Leaf(self._encode(value))
+
+    def _is_large(self, value: Any) -> bool:
+        """Whether a value is, or holds, a mapping of many names or a long list, which may get longer."""
+        if type(value) is dict:
+            return len(value) > _WIDE or any(map(self._is_large, value.values()))
+        return type(value) is list and (len(value) > _WIDE or len(self._encode(value)) > _LONG)
+
+    def value(self, fields: Any) -> Any:
+        """The value of what was read."""
+        if isinstance(fields, dict):
+            if _PAIRS in fields:
+                pairs = self.value(fields[_PAIRS])
+                return {pair[0]: pair[1] if len(pair) == 2 else self.value(fields[pair[0]]) for pair in pairs}
+            return {name: self.value(inner) for name, inner in fields.items()}
+        if isinstance(fields, list):
+            return [self._codec.decode_whole(body) for body in fields]
+        return self._codec.decode_whole(fields)
+
+    def _encode(self, value: Any) -> bytes:
+        return self._codec.encode(value, _no_reference).payload
+
+    def _freeze(self, values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
+        return [self._encode(value) for value in values]
+
+
+def _is_name(name: Any) -> bool:
+    """Whether a mapping's key can be the name of a field."""
+    if type(name) is not str or _PAIRS in name:
+        return False
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _no_reference(body: bytes) -> bytes:
+    raise InvalidInput(f"a value of {len(body)} bytes is too large", hint="store it apart and keep a reference")
+
+
+class States:
+    """The checkpoints of agents' states in one workspace."""
+
+    def __init__(self, journal: Journal, checkpoints: Checkpoints) -> None:
+        self._journal = journal
+        self._checkpoints = checkpoints
+        self._shapes = Shapes(journal.codec)
+
+    async def save(
+        self,
+        session: str,
+        values: Any,
+        *,
+        next: Any = None,
+        pending: Any = None,
+        config: Any = None,
+        writes: Any = None,
+        step: int | None = None,
+        kind: str = "manual",
+        pin: bool = False,
+        after: Any = ANYTHING,
+        subject: str | None = None,
+        fence: int | None = None,
+    ) -> Checkpoint:
+        """Store a state; durable on return."""
+        if kind not in KINDS:
+            raise InvalidInput(f"{kind!r} is no kind of checkpoint", hint=f"known are: {', '.join(KINDS)}")
+        if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
+            raise InvalidInput(f"{step!r} cannot be `step`", hint="give a whole number")
+        if fence is not None and (not isinstance(fence, int) or isinstance(fence, bool) or fence < 0):
+            raise InvalidInput(f"{fence!r} cannot be `fence`", hint="give the fence of your lease")
+        if not isinstance(pin, bool):
+            raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
+        given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
+        known = self._shapes.settled({name: value for name, value in given.items() if value is not None})
+        form = {name: self._shapes.form(value) for name, value in known.items()}
+        saved = await self._checkpoints.save(
+            session,
+            STATE,
+            form,
+            {"step": step, "kind": kind},
+            after=after,
+            subject=subject,
+            pinned=pin,
+            fence=fence,
+        )
+        return _info(saved, **known)
+
+    async def load(self, session: str, *, id: str | None, at: int | dt.datetime | None) -> Checkpoint | None:
+        """The newest state, at or before a position or a time, or the one with an id."""
+        position, until = None, None
+        if isinstance(at, dt.datetime):
+            until = micros("at", at)
+        elif at is not None:
+            if not isinstance(at, int) or isinstance(at, bool) or at < 0:
+                raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position, or a datetime with tzinfo")
+            position = at
+        if id is not None:
+            check_name("checkpoint", id)
+        saved = await self._checkpoints.load(session, STATE, id=id, at=position, until=until)
+        return None if saved is None else self._opened(saved)
+
+    def _opened(self, saved: Saved) -> Checkpoint:
+        fields: Fields = saved.fields or {}
+        opened = {name: self._shapes.value(inner) for name, inner in fields.items()}
+        known = {name: opened.get(name) for name in ("values", "next", "pending", "config", "writes")}
+        return _info(saved, **known)
+
+    async def list(self, session: str, limit: int | None) -> AsyncGenerator[Checkpoint, None]:
+        """The checkpoints without their values, newest first."""
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 0")
+        async for saved in self._checkpoints.list(session, STATE, limit=limit):
+            yield _info(saved)
+
+    async def pin(self, session: str, id: str, pinned: bool) -> None:
+        """Keep a checkpoint from expiring, or no longer."""
+        if not isinstance(pinned, bool):
+            raise InvalidInput(f"{pinned!r} cannot be `pinned`", hint="say True or False")
+        if not await self._checkpoints.pin(session, STATE, id, pinned):
+            raise InvalidInput(
+                f"session {session!r} has no checkpoint {id!r} of its own",
+                hint="list them: session.checkpoints(); what a fork shares is pinned in the session it was forked from",
+            )
+
+    async def expire(self, session: str, *, keep_last: int, older_than: float | None) -> int:
+        """Remove old checkpoints of a session: all but the newest ones, the pinned ones, those younger than so many
+        seconds, and those that a fork goes on from. A session with an unfinished run loses none."""
+        if not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1:
+            raise InvalidInput(f"{keep_last!r} cannot be `keep_last`", hint="give a whole number from 1")
+        if older_than is not None and (not isinstance(older_than, (int, float)) or not 0 <= older_than < 1e10):
+            raise InvalidInput(f"{older_than!r} cannot be `older_than`", hint="give seconds from 0")
+
+        async def doomed() -> Sequence[str]:
+            return await self._expired(session, keep_last, int((older_than or 0) * 1e6))
+
+        return await self._checkpoints.drop(session, STATE, doomed, reason="expired")
+
+    async def _expired(self, session: str, keep_last: int, age: int) -> Sequence[str]:
+        if await self._is_unfinished(session):
+            return []
+        try:
+            newest = await self._checkpoints.load(session, STATE)
+        except CheckpointDamaged:
+            return []  # nothing can be read: nothing goes
+        shared = await self._fork_points(session)
+        limit, doomed, seen = self._journal.clock.now() - age, [], 0
+        async for saved in self._checkpoints.list(session, STATE):
+            if saved.session != session:
+                break
+            if newest is not None and saved.position > newest.position:
+                continue  # it cannot be read: those that stay are counted from the newest that can
+            seen += 1
+            needed = {point for point in shared if point >= saved.position}
+            shared -= needed  # the newest at or before a fork's beginning is what the fork goes on from
+            if seen > keep_last and not saved.pinned and saved.time <= limit and not needed:
+                doomed.append(saved.id)
+        return doomed
+
+    async def _is_unfinished(self, session: str) -> bool:
+        query = RunQuery(status=("open",), session=session, limit=1)
+        return bool(await self._journal.store.runs(self._journal.workspace, query))
+
+    async def _fork_points(self, session: str) -> set[int]:
+        """Up to where other sessions share this one's events, forks of forks included."""
+        found: set[int] = set()
+        async for row in self._journal.sessions():
+            if row.parent is not None:
+                shared = await self._journal.reading.lineage(row.session)
+                found.update(one.last for one in shared if one.session == session)
+        return found
+
+
+def _info(saved: Saved, **fields: Any) -> Checkpoint:
+    return Checkpoint(
+        saved.session,
+        saved.id,
+        saved.position,
+        saved.time,
+        saved.note["kind"],
+        saved.note["step"],
+        saved.pinned,
+        skipped=saved.skipped,
+        **fields,
+    )

@@ -1,0 +1,1 @@
+"""Commands that sync, import and export memory files."""

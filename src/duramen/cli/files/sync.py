@@ -1,0 +1,132 @@
+"""What `duramen sync`, `import` and `export --format` do, with bars on a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ...api._sync.duramen import Duramen
+from ...errors import InvalidInput
+from ...files.sync.inlet import Shown
+from ...files.sync.report import FilesSynced, Left, Taken
+from ..runs.actions import actor
+from ..screen import Screen, expect_json, print_json
+from ..terminal_text import visible
+
+_SHOWN = 20
+"""So many paths are listed; of more, the number."""
+
+
+@contextmanager
+def shown() -> Iterator[Shown]:
+    """A bar for each kind of work, on a terminal only."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Screen(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        bars: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done, total=total)
+
+        yield show
+
+
+def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: bool) -> bool:
+    """Sync, and say what was done. False if files were left alone."""
+    with dm.files(folder, git=git) as files:
+        with shown() as show:
+            done = files.sync(deletions=deletions, progress=show)
+        _tell(done, as_json)
+    return not done.left
+
+
+def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
+    """Sync as files or memories change, and say each time what was done."""
+    with dm.files(folder, git=git) as files:
+        if not as_json:
+            Screen(stderr=True).say(f"Watching {visible(files.root)}. Ctrl-C stops.")
+        for done in files.watch(timeout=timeout):
+            _tell(done, as_json)
+
+
+def _tell(done: FilesSynced, as_json: bool) -> None:
+    if as_json:
+        expect_json()
+        print_json(_fields(done), now=True)
+        return
+    screen = Screen()
+    for one in done.taken:
+        screen.say(f"{one.what:<10}", (visible(one.path), "cyan"), _what(one))
+    for one in done.conflicts:
+        screen.say(("conflict  ", "yellow"), (visible(one.path), "cyan"), ": it changed on both sides, both are kept")
+    for verb, paths in (("wrote", done.written), ("removed", done.removed)):
+        for path in paths[:_SHOWN] if len(paths) <= _SHOWN else ():
+            screen.say(f"{verb:<10}", visible(path))
+        if len(paths) > _SHOWN:
+            screen.say(f"{verb:<10}{len(paths):,} files")
+    if done.commits:
+        screen.say(f"committed {len(done.commits)} time(s), the last as {done.commits[-1][:10]}")
+    if not done.changed:
+        screen.say("Files and memories agree.")
+    tell_left(done.left)
+
+
+def _what(one: Taken) -> str:
+    return f"  {visible(one.event)}" if one.event else ""
+
+
+def tell_left(left: Sequence[Left]) -> None:
+    """Say on standard error what was left alone, and why."""
+    screen = Screen(stderr=True)
+    for one in left:
+        line = "" if one.line is None else f", line {one.line}"
+        screen.say(("left alone  ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}")
+
+
+def _fields(done: FilesSynced) -> dict[str, Any]:
+    return {
+        "written": list(done.written),
+        "removed": list(done.removed),
+        "taken": [_taken(one) for one in done.taken],
+        "conflicts": [_taken(one) for one in done.conflicts],
+        "left": left_fields(done.left),
+        "commits": list(done.commits),
+    }
+
+
+def _taken(one: Taken) -> dict[str, Any]:
+    return {"path": one.path, "what": one.what, "memory": one.memory, "event": one.event}
+
+
+def left_fields(left: Sequence[Left]) -> list[dict[str, Any]]:
+    """What was left alone, as JSON."""
+    return [{"path": one.path, "line": one.line, "reason": one.reason} for one in left]
+
+
+def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
+    """Import, and say what was done. False if something was left out."""
+    with shown() as show:
+        done = dm.memory.import_from(path, format, subject=subject, actor=actor(), progress=show)
+    if as_json:
+        expect_json()
+        print_json({"added": list(done.added), "known": done.known, "left": left_fields(done.left)})
+    else:
+        Screen().say(f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.left):,} left out.")
+        tell_left(done.left)
+    return not done.left
+
+
+def export_files(dm: Duramen, format: str, output: str, subject: str | None) -> None:
+    """Write memories in somebody's format to a folder."""
+    if output == "-":
+        raise InvalidInput("memories are exported to a folder", hint="name it with --output")
+    with shown() as show:
+        done = dm.memory.export_to(output, format, subject=subject, everyone=subject is None, progress=show)
+    Screen().say(
+        f"{done.memories:,} memories, {len(done.written):,} files new or changed in ", (visible(output), "cyan")
+    )

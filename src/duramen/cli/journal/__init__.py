@@ -1,0 +1,1 @@
+"""Commands about the journal: sessions, show, tail, verify, export."""

@@ -1,0 +1,130 @@
+"""The journal as JSON: one form for `--json` and `export`.
+
+Plain data is itself. What JSON cannot say is an object with a telling key: `{"$bytes": base64}`, or
+`{"$type": name, "value": …}`; registered classes carry their `version` too. A mapping that has such a key of its
+own, or keys other than text, is written as `{"$type": "dict", "value": [[key, value], …]}`, so nothing is ambiguous.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path, PurePath
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from ..errors import UnknownType
+from ..journal.codec import Unregistered
+from ..journal.events import Event
+from .terminal_text import visible
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TELLING = frozenset(["$type", "$bytes"])
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON that is safe to show: control and format characters inside texts are written as escapes."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+    return "\n".join(map(visible, text.split("\n"))) if indent is not None else visible(text)
+
+
+def event_fields(session: str, event: Event) -> dict[str, Any]:
+    """An event as a JSON object that stands by itself. `origin` is the session that recorded it: another one
+    than `session` where a fork shares its parent's events."""
+    return {
+        "session": session,
+        "origin": event.session,
+        "position": event.position,
+        "type": event.type,
+        "time": iso_time(event.time),
+        "actor": event.actor,
+        "cause": event.cause,
+        "key": event.key,
+        "subject": event.subject,
+        "data": plain(event.data),
+        "hash": event.hash.hex(),
+        "erased": event.erased,
+    }
+
+
+def iso_time(micros: int) -> str:
+    """Microseconds since 1970 as an ISO date and time in UTC."""
+    try:
+        at = _EPOCH + dt.timedelta(microseconds=micros)
+    except OverflowError:  # a clock that was set to nonsense must not hide the event
+        return f"{micros} microseconds"
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def plain(value: Any) -> Any:
+    """A journaled value as data that JSON can say."""
+    kind = type(value)
+    if value is None or kind is str or kind is bool:
+        return value
+    if kind is dict:
+        return _mapping(value)
+    if kind is list:
+        return [plain(item) for item in value]
+    if kind is int:
+        return value if value.bit_length() <= 64 else _typed("int", hex(value))
+    if kind is float:
+        return value if math.isfinite(value) else _typed("float", repr(value))
+    if kind is bytes:
+        return {"$bytes": base64.b64encode(value).decode()}
+    return _special(value, kind)
+
+
+def _typed(name: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"$type": name, **more, "value": value}
+
+
+def _mapping(value: dict[Any, Any]) -> dict[str, Any]:
+    if all(type(key) is str for key in value) and value.keys().isdisjoint(_TELLING):
+        return {key: plain(item) for key, item in value.items()}
+    return _typed("dict", [[plain(key), plain(item)] for key, item in value.items()])
+
+
+def _special(value: Any, kind: type) -> dict[str, Any]:
+    form = _FORMS.get(kind)
+    if form is not None:
+        return form(value)
+    if isinstance(value, Unregistered):
+        return _typed(value.name, plain(value.fields), version=value.version)
+    if isinstance(value, PurePath):
+        return _typed("Path" if isinstance(value, Path) else "PurePath", str(value))
+    raise UnknownType(kind.__qualname__, hint="the journal gave a value that has no JSON form: report this")
+
+
+def _sorted(name: str) -> Callable[[Any], dict[str, Any]]:
+    """A set in an order that does not change from one process to the next."""
+    return lambda items: _typed(name, sorted((plain(item) for item in items), key=json.dumps))
+
+
+def _datetime(value: dt.datetime) -> dict[str, Any]:
+    zone = {"zone": value.tzinfo.key} if isinstance(value.tzinfo, ZoneInfo) else {}
+    fold = {"fold": value.fold} if value.fold else {}
+    return _typed("datetime", value.isoformat(), **zone, **fold)
+
+
+def _timedelta(span: dt.timedelta) -> dict[str, Any]:
+    parts = {"days": span.days, "seconds": span.seconds, "microseconds": span.microseconds}
+    return _typed("timedelta", parts)
+
+
+_FORMS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    tuple: lambda items: _typed("tuple", [plain(item) for item in items]),
+    set: _sorted("set"),
+    frozenset: _sorted("frozenset"),
+    dt.datetime: _datetime,
+    dt.date: lambda value: _typed("date", value.isoformat()),
+    dt.time: lambda value: _typed("time", value.isoformat()),
+    dt.timedelta: _timedelta,
+    Decimal: lambda value: _typed("Decimal", str(value)),
+    uuid.UUID: lambda value: _typed("UUID", str(value)),
+    complex: lambda value: _typed("complex", [plain(value.real), plain(value.imag)]),
+}

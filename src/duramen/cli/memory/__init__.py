@@ -1,0 +1,1 @@
+"""Commands about memories, proposals and the embedding model."""

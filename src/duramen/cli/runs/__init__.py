@@ -1,0 +1,1 @@
+"""Commands about runs: list, show, act on, resume, replay, and the worker."""

@@ -1,0 +1,61 @@
+"""Text made harmless and short: what digests and summaries are built of."""
+
+from __future__ import annotations
+
+import re
+
+from ...ports.world import TokenCounter
+
+_ESCAPE_CODES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[@-~]"
+)
+_COMMANDING = re.compile("[\x00-\x20\x7f-\xa0\u2028-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]+")
+"""Control characters, line separators, bidirectional overrides and invisible tags, with the spaces around them."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_CHARACTERS_A_TOKEN = 24
+"""More than this many characters for one token are not hoped for."""
+ELLIPSIS = "…"
+
+
+def plain(text: str) -> str:
+    """The text on one line, without what a terminal would obey. Every word of it is a word of the text."""
+    if text.isprintable() and "  " not in text:
+        return text.strip(" ")
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPE_CODES.sub("", text)
+    text = _COMMANDING.sub(" ", text).strip()
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def frame_of(counter: TokenCounter) -> int:
+    """How many tokens fewer a text takes as one more line of a larger text than alone: counters that estimate add some
+    to every text. Less than zero where the line's end is all that counts."""
+    one, other = "called: one", "called: two"
+    return counter.count(one) + counter.count(other) - counter.count(f"{one}\n{other}")
+
+
+def cut(text: str, tokens: int, counter: TokenCounter) -> str:
+    """The text, if it takes at most `tokens`; otherwise about as much of its beginning as does, up to the end of a
+    word and marked with "…". Empty if not even that fits."""
+    longest = max(tokens, 0) * _CHARACTERS_A_TOKEN
+    if len(text) <= longest and counter.count(text) <= tokens:
+        return text
+    low, high, best = 0, min(len(text), longest), ""
+    while high - low > 1 + low // 32:
+        middle = (low + high) // 2
+        shorter = _beginning(text, middle)
+        if shorter and counter.count(shorter) > tokens:
+            high = middle
+        else:
+            low, best = middle, shorter or best
+    return best
+
+
+def _beginning(text: str, length: int) -> str:
+    head = text[:length]
+    if length < len(text) and text[length] != " ":
+        # A path or a language without spaces is cut anywhere: little of it would be left otherwise.
+        space = head.rfind(" ")
+        head = head[:space] if space > length * 2 // 3 else head
+    head = head.rstrip(" ,;:(-")
+    return head + ELLIPSIS if head else ""

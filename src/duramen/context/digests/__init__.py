@@ -1,0 +1,1 @@
+"""Short digests that replace long tool outputs. Start in digest.py."""

@@ -1,0 +1,149 @@
+"""Observation masking: a large tool output becomes a few lines that keep what matters, and a reference to the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...ports.world import TokenCounter
+from ..compaction.trim import plain
+from .binary import as_text, binary
+from .data_shapes import encoded_size, parsed, shape_of, shape_pieces
+from .documents import Form, document
+from .findings import bare, findings
+from .long_text import LongText, counted
+from .sketch import Piece, Place, Sketch, fit
+from .tables import table
+
+_SHORT = 80
+"""Characters above which a text inside data is read like an output of its own."""
+_EDGES = 20
+"""Lines at either end that a large limit may take."""
+_ENVELOPE = frozenset(
+    [
+        "type",
+        "role",
+        "content",
+        "is_error",
+        "isError",
+        "tool_use_id",
+        "tool_call_id",
+        "id",
+        "name",
+        "cache_control",
+        "_meta",
+    ]
+)
+"""Keys around the content of a tool's answer, in the forms of Anthropic, OpenAI and MCP."""
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+_READ_FIRST = ("stderr", "error", "output", "stdout", "text", "content", "body", "result")
+
+
+def digest(output: object, *, limit: int = 100, counter: TokenCounter, reference: str) -> str:
+    """What matters of a tool's output in at most `limit` tokens: its size and form, exit status, counts, the lines that
+    tell of errors, the shape of data and of tables, the first and the last lines. It ends with the reference.
+
+    `output` is text, bytes or plain data, or content blocks as models take them. Equal outputs give equal bytes in
+    every process. Apart from a few fixed words and numbers, everything in it was in the output, made harmless: no
+    control characters, each piece on one line. Below the `minimum` it is the reference alone, which may be more than
+    the limit then.
+    """
+    return fit(_sketch(output), limit=limit, counter=counter, reference=reference)
+
+
+def minimum(reference: str, counter: TokenCounter) -> int:
+    """The smallest limit that a digest with this reference can hold."""
+    return counter.count(reference)
+
+
+def _sketch(output: object) -> Sketch:
+    if isinstance(output, (bytes, bytearray, memoryview)):
+        body = bytes(output)
+        text = as_text(body)
+        return binary(body) if text is None else _of_text(text)
+    if isinstance(output, str):
+        return _of_text(output)
+    blocks = _content_blocks(output)
+    return _of_data(output) if blocks is None else _of_blocks(blocks)
+
+
+def _of_text(text: str) -> Sketch:
+    data = parsed(text)
+    whole = LongText(text)
+    if data is not None:
+        name, value = data
+        return Sketch(f"{name}, {whole.size}", [*shape_pieces(value), *_said_inside(value)])
+    form = document(whole) or table(whole)
+    if form is not None:
+        return Sketch(f"{form.name}, {whole.size}", _of_form(form, whole))
+    return Sketch(whole.size, _of_prose(whole))
+
+
+def _of_form(form: Form, whole: LongText) -> list[Piece]:
+    if not form.prose:
+        return form.pieces
+    found = findings(whole)
+    last = [Piece(Place.LAST, line, 0.2, "last: ") for line in whole.last[:1]]
+    return [*form.pieces, *last, *found.foremost, *found.further]
+
+
+def _of_prose(whole: LongText) -> list[Piece]:
+    """Status and the worst error first, then how the text ends and begins, then more of each."""
+    found = findings(whole)
+    first = [Piece(Place.FIRST, bare(line), 0.18, "first: ") for line in whole.first[:_EDGES]]
+    last = [Piece(Place.LAST, bare(line), 0.22, "last: ") for line in whole.last[:_EDGES]]
+    edges = [*last[:1], *first[:1]] if whole.lines > 1 else [*first[:1], *last[:1]]
+    return [*found.foremost, *edges, *found.further, *_differing(edges, [*last[1:], *first[1:]])]
+
+
+def _differing(told: list[Piece], more: list[Piece]) -> list[Piece]:
+    """Those of more lines that differ from each other and from what was told in more than digits."""
+    kinds = {piece.text.translate(_NO_DIGITS) for piece in told}
+    kept = []
+    for piece in more:
+        kind = piece.text.translate(_NO_DIGITS)
+        if kind not in kinds:
+            kinds.add(kind)
+            kept.append(piece)
+    return kept
+
+
+def _of_data(output: object) -> Sketch:
+    if not isinstance(output, (dict, list, tuple, set, frozenset)):
+        return Sketch("a value", [Piece(Place.SHAPE, plain(shape_of(output)), 0.6)])
+    size = encoded_size(output)
+    return Sketch("data" if size is None else f"data, {size:,} bytes", [*shape_pieces(output), *_said_inside(output)])
+
+
+def _said_inside(value: object) -> list[Piece]:
+    """What the long texts at the top of an object say, a program's output among them."""
+    if not isinstance(value, dict):
+        return []
+    texts = {key: item for key, item in value.items() if isinstance(item, str) and len(item) > _SHORT}
+    ordered = sorted(texts, key=lambda key: _READ_FIRST.index(key) if key in _READ_FIRST else len(_READ_FIRST))
+    return _of_prose(LongText("\n".join(texts[key] for key in ordered))) if texts else []
+
+
+def _content_blocks(output: object) -> list[dict[str, Any]] | None:
+    """The blocks, if this is content as the messages of a model hold it."""
+    if isinstance(output, dict) and "content" in output and output.keys() <= _ENVELOPE:
+        inner = output["content"]
+        blocks = _content_blocks([{"type": "text", "text": inner}] if isinstance(inner, str) else inner)
+        failed = output.get("is_error") or output.get("isError")
+        return [{"type": "error"}, *blocks] if blocks and failed else blocks
+    if isinstance(output, list) and output and all(isinstance(one, dict) for one in output):
+        blocks = [one for one in output if isinstance(one.get("type"), str)]
+        if len(blocks) == len(output) and any(isinstance(one.get("text"), str) for one in blocks):
+            return blocks
+    return None
+
+
+def _of_blocks(blocks: list[dict[str, Any]]) -> Sketch:
+    texts = [one["text"] for one in blocks if isinstance(one.get("text"), str)]
+    sketch = _of_text("\n".join(texts))
+    others = Counter(plain(one["type"][:40]) for one in blocks if not isinstance(one.get("text"), str))
+    if not others:
+        return sketch
+    named = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
+    beside = f"{counted(len(texts), 'text')}, {named}"
+    return sketch._replace(pieces=[Piece(Place.STATUS, beside, 0.3), *sketch.pieces])

@@ -1,0 +1,1 @@
+"""The progress record and its PROGRESS.md file. Start in record.py, then progress_log.py."""

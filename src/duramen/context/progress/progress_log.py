@@ -1,0 +1,236 @@
+"""Progress in the journal: each change is an event, the record itself a checkpoint; and a file that people may edit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from ...checkpoints.checkpoints import ANYTHING, Checkpoints, Saved
+from ...checkpoints.state import Shapes
+from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
+from ...file_lock import alone_in_folder
+from ...journal.journal import Journal
+from ...ports import Landmark, LandmarkQuery
+from ...runtime import aside
+from . import git_commit as commits
+from .parser import parse
+from .progress_file import read_file, render, write_file
+from .record import Change, Progress, apply, changes
+
+PROGRESS = "progress"
+HANDOFF = "handoff"
+CONTINUES = "session.continues"
+_FILE = "progress.file"
+_TEXT = "progress.text"
+_CHAIN = 20
+_OURS, _EDITED, _RESTORED = "ours", "edited", "restored"
+
+
+class Synced(NamedTuple):
+    """What came of bringing a file and the journal together. `edited` says whether people had changed the file, `notes`
+    what was read otherwise than it stood, `commit` is the new commit, if there is one."""
+
+    progress: Progress
+    edited: bool
+    notes: tuple[str, ...]
+    commit: str | None
+
+
+class ProgressLog:
+    """The progress of the sessions of one workspace."""
+
+    def __init__(self, journal: Journal, checkpoints: Checkpoints) -> None:
+        self._journal = journal
+        self._checkpoints = checkpoints
+        self._shapes = Shapes(journal.codec)
+
+    def clean(self, text: str) -> str:
+        """A text as it will be stored, without credentials: what is compared must be what is kept."""
+        settled: str = self._shapes.settled(text)
+        return settled
+
+    async def read(self, session: str, *, at: int | None = None) -> Progress:
+        """How far the session has come, at its end or at a position. One that goes on from another and has said nothing
+        of its own yet stands where that one stood."""
+        return (await self._newest(session, at))[0]
+
+    async def _newest(self, session: str, at: int | None) -> tuple[Progress, Any]:
+        """The record, and the id of the checkpoint that holds it."""
+        try:
+            saved = await self._checkpoints.load(session, PROGRESS, at=at)
+        except CheckpointDamaged:
+            return Progress(), ANYTHING  # nothing can be read: begin anew, whatever lies there
+        if saved is not None:
+            return self._record(saved), saved.id
+        found = await self._journal.landmarks.newest(session, HANDOFF, upto=at)
+        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        if not events or events[0].type != CONTINUES:
+            return Progress(), None
+        return await self.read(events[0].data["session"], at=events[0].data["position"]), None
+
+    def _record(self, saved: Saved) -> Progress:
+        values = {name: self._shapes.value(inner) for name, inner in (saved.fields or {}).items()}
+        return Progress(**{**values, "completed": tuple(values["completed"])})
+
+    async def change(self, session: str, change: Callable[[Progress], Progress], *, actor: str = "agent") -> Progress:
+        """Change it by a function from what it is to what it shall be, journaled; concurrent changes all count. Raises
+        what the function raises, and then nothing is changed."""
+        while True:
+            before, last = await self._newest(session, None)
+            after = self._settled(change(before))
+            differs = changes(before, after)
+            if not differs:
+                return before
+            text = Landmark(_TEXT, _digest(render(after)), 0, 0)
+            try:
+                await self._checkpoints.save(
+                    session,
+                    PROGRESS,
+                    self._form(after),
+                    {"changes": differs},
+                    type="progress.changed",
+                    after=last,
+                    actor=actor,
+                    also=(text,),
+                )
+            except CheckpointConflict:
+                continue
+            return after
+
+    def _settled(self, progress: Progress) -> Progress:
+        values = self._shapes.settled({**asdict(progress), "completed": list(progress.completed)})
+        return Progress(**{**values, "completed": tuple(values["completed"])})
+
+    def _form(self, progress: Progress) -> dict[str, Any]:
+        values = {**asdict(progress), "completed": list(progress.completed)}
+        return {name: self._shapes.form(value) for name, value in values.items()}
+
+    # -- the file
+
+    async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
+        """Bring a file and the journal together: what people changed in the file since it was last written is journaled
+        as theirs, then the file is written anew, and committed if `git` is wanted. A file that cannot be read as
+        progress is refused and left alone."""
+        async with alone_in_folder(path):
+            edited, notes, progress = await self._read_edits(session, path, git)
+            await aside(lambda: write_file(path, render(progress)))
+            await self._remember(session, path, progress)
+        words = message or ("Edited by hand" if edited else "Progress")
+        committed = await aside(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
+        return Synced(progress, edited, tuple(notes), committed)
+
+    async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
+        """Journal what people changed; says whether there was something, what to say about it, and the record."""
+        edited = False
+        notes: list[str] = []
+        while True:
+            text = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            origin = _OURS if text is None else await self._origin(session, path, text)
+            if text is not None and origin == _EDITED:
+                notes += await self._take_over(session, path, text)
+                edited = True
+            elif origin == _RESTORED:
+                notes.append("git put an earlier text back, which was not taken for an edit")
+            progress = await self.read(session)
+            fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
+            again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            if fresh or again == text:
+                return edited, notes, progress  # else somebody saved the file meanwhile: that is to be read too
+
+    async def _origin(self, session: str, path: str, text: str) -> str:
+        """Where the file's text comes from. One that duramen wrote itself is no edit, unless the file held a newer one
+        since: then somebody put it back, a person or git."""
+        place = await self._place(session, text)
+        if place is None:
+            return _OURS if text == render(Progress()) else _EDITED
+        base = await self._base(session, path)
+        if base is None or text == render(self._record(base)) or place > (base.session, base.position):
+            return _OURS
+        if place[0] != base.session:
+            return _OURS  # of a session before, or after
+        return _RESTORED if await aside(lambda: commits.committed_text(path)) == text else _EDITED
+
+    async def _place(self, session: str, text: str) -> tuple[str, int] | None:
+        """The session and position of the newest record that reads like this."""
+        for origin in await self.chain(session):
+            async for found in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
+                return found.session, found.landmark.position
+        return None
+
+    async def chain(self, session: str) -> list[str]:
+        """A session and those that it goes on from, the newest first."""
+        chain = [session]
+        while len(chain) < _CHAIN:
+            found = await self._journal.landmarks.newest(chain[-1], HANDOFF)
+            events = (
+                [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+            )
+            if not events or events[0].type != CONTINUES or events[0].data["session"] in chain:
+                break
+            chain.append(events[0].data["session"])
+        return chain
+
+    async def _take_over(self, session: str, path: str, text: str) -> list[str]:
+        """Journal what people changed. What does not go together with the journal is kept as words in the context."""
+        parsed = await aside(lambda: parse(text, path))
+        wanted = self._settled(parsed.progress)
+        base = await self._base(session, path)
+        edits = changes(Progress() if base is None else self._record(base), wanted)
+        refused: list[str] = []
+
+        def merged(current: Progress) -> Progress:
+            refused.clear()
+            return taken_over(current, edits, refused)
+
+        await self.change(session, merged, actor="human")
+        return [*parsed.notes, *refused]
+
+    async def _base(self, session: str, path: str) -> Saved | None:
+        """What the file held when it was last written, by this session or one that it goes on from."""
+        for origin in await self.chain(session):
+            try:
+                saved = await self._checkpoints.load(origin, _FILE, id=_digest(path))
+            except CheckpointDamaged:
+                return None
+            if saved is not None:
+                return saved
+        return None
+
+    async def _remember(self, session: str, path: str, progress: Progress) -> None:
+        base = await self._base(session, path)
+        if base is not None and base.session == session and self._record(base) == progress:
+            return
+        await self._checkpoints.save(
+            session,
+            _FILE,
+            self._form(progress),
+            {"path": path},
+            id=_digest(path),
+            type="progress.written",
+            like=PROGRESS,
+        )
+
+
+def taken_over(current: Progress, edits: list[Change], refused: list[str]) -> Progress:
+    """A record with a person's edits. Those that cannot be, because the agent went on meanwhile, are kept as words."""
+    try:
+        return apply(current, edits)
+    except InvalidInput:
+        pass
+    for edit in sorted(edits, key=lambda edit: edit["field"] != "context"):  # first, so that no note is lost to it
+        try:
+            current = apply(current, [edit])
+        except InvalidInput as why:
+            said = edit.get("value", edit.get("added"))
+            refused.append(f"{edit['field']} was not changed: {why.message}")
+            note = f"Edited by hand, and not taken over: {edit['field']}: {said}"
+            current = current.describe(f"{current.context}\n{note}".strip())
+    return current
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=15).hexdigest()

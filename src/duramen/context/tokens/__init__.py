@@ -1,0 +1,1 @@
+"""Token counters: an estimate without a tokenizer, tokenizers of models, providers' own counts."""

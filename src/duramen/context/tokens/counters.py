@@ -1,0 +1,264 @@
+"""Ways to count tokens: the estimate, the tokenizers of models, and what a provider says.
+
+A library is imported when its counter is made; nothing here needs one to be installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path, PurePath
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidInput
+from ...ports.world import TokenCounter
+from .estimate import Estimate
+
+IMAGE_TOKENS = 1600
+"""What an image counts for, whatever its size: about what is charged for one of 1.2 megapixels."""
+
+_TEXTS = frozenset(["text", "input_text", "output_text"])
+_IMAGES = frozenset(["image", "image_url", "input_image"])
+_MOST_SKIPPED = 1024
+_CHOICES = (
+    'give "estimate", "tiktoken:o200k_base", "tokenizers:/path/to/tokenizer.json", a function of a text that returns '
+    "a number, or an object with a name and count(text)"
+)
+
+Count = Callable[[str], int]
+
+
+class TiktokenCounter:
+    """Counts as OpenAI's models do, exactly. Takes the name of an encoding (`o200k_base`) or of a model (`gpt-4o`).
+    tiktoken fetches an encoding once and keeps it; without a network, put it into `TIKTOKEN_CACHE_DIR` beforehand."""
+
+    def __init__(self, encoding_or_model: str) -> None:
+        tiktoken = _library("tiktoken", "tiktoken")
+        try:
+            known = encoding_or_model in tiktoken.list_encoding_names()
+            find = tiktoken.get_encoding if known else tiktoken.encoding_for_model
+            self._encoding = find(encoding_or_model)
+        except KeyError as error:
+            raise InvalidInput(
+                f"tiktoken knows no encoding and no model {encoding_or_model!r}",
+                hint=f"it knows {', '.join(tiktoken.list_encoding_names())}, and names of OpenAI's models",
+            ) from error
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"tiktoken could not load {encoding_or_model!r}: {error}",
+                hint="it fetches each encoding once: do so with a network, or set TIKTOKEN_CACHE_DIR",
+            ) from error
+        self.name = f"tiktoken:{self._encoding.name}"
+
+    def count(self, text: str) -> int:
+        """How many tokens the text takes; what looks like a special token is counted as plain text."""
+        return len(self._encoding.encode_ordinary(text))
+
+
+class TokenizersCounter:
+    """Counts with a `tokenizer.json`, exactly, as most open models have one. Its name stands for the file's content,
+    so that it is the same wherever the file lies."""
+
+    def __init__(self, path: str | Path) -> None:
+        tokenizers = _library("tokenizers", "tokenizers")
+        try:
+            content = Path(path).read_bytes()
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
+        except OSError as error:
+            raise InvalidInput(f"cannot read {path}: {error.strerror}", hint="give the path of a file") from error
+        except ValueError as error:
+            raise InvalidInput(
+                f"{path} is no tokenizer: {error}", hint="give the tokenizer.json that lies beside a model's weights"
+            ) from error
+        # Some files ask to cut texts to a model's window or to fill them up to it: neither is what a text takes.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True
+        self.name = f"tokenizers:{blake2b(content, digest_size=6).hexdigest()}"
+
+    def count(self, text: str) -> int:
+        """How many tokens the text takes; what looks like a special token is counted as plain text."""
+        return len(self._tokenizer.encode(_sound(text), add_special_tokens=False))
+
+
+class ProviderCounter:
+    """Asks a function, such as a provider's count call, and remembers what it said about the last `remembered` texts.
+
+    When the call fails the text is estimated, so that a context can always be built: `failures` says how often that
+    was, `last_error` why. After a failure the next texts are estimated without asking (two, after another failure
+    four, and so on), so that a server that is gone does not hold up each of them. Estimates are not remembered. A
+    result that is no number of tokens raises `InvalidInput`. May be used by several threads.
+    """
+
+    def __init__(self, count: Count, *, name: str, remembered: int = 4096) -> None:
+        if not callable(count) or inspect.iscoroutinefunction(count):
+            raise InvalidInput(f"{count!r} cannot count", hint="give a function, not async, of a text to a number")
+        self.name = name
+        self.failures = 0
+        self.last_error: Exception | None = None
+        self._count = count
+        self._estimate = Estimate()
+        self._remembered = remembered
+        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._in_a_row = 0
+        self._skip = 0
+        self._lock = threading.Lock()
+
+    def count(self, text: str) -> int:
+        """What the function says about the text, or said before, or else the estimate. Nothing for no text."""
+        if not text:
+            return 0
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+            asking, self._skip = self._skip == 0, max(self._skip - 1, 0)
+        return self._ask(key, text) if asking else self._estimate.count(text)
+
+    def _ask(self, key: bytes, text: str) -> int:
+        try:
+            tokens = self._count(text)
+        except Exception as error:  # noqa: BLE001 - whatever it is, there is the estimate
+            with self._lock:
+                self.failures += 1
+                self.last_error = error
+                self._in_a_row += 1
+                self._skip = min(2**self._in_a_row, _MOST_SKIPPED)
+            return self._estimate.count(text)
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise InvalidInput(
+                f"{self.name} counted {tokens!r}, which is no number of tokens", hint="return a whole number, 0 or more"
+            )
+        with self._lock:
+            self._in_a_row = 0
+            self._known[key] = tokens
+            if len(self._known) > self._remembered:
+                self._known.popitem(last=False)
+        return tokens
+
+
+def anthropic_counter(client: Any, model: str, *, timeout: float = 5.0) -> ProviderCounter:
+    """Counts by Anthropic's count call, for which `client` is an `anthropic.Anthropic`; a call that takes longer than
+    `timeout` seconds has failed. Each text is counted as the message of a user, with the few tokens that frame one:
+    somewhat more than it takes inside a longer message."""
+    try:
+        call = client.with_options(timeout=timeout, max_retries=0).messages.count_tokens
+    except AttributeError:
+        call = None
+    if call is None or inspect.iscoroutinefunction(call):
+        raise InvalidInput(
+            f"{type(client).__name__} has no messages.count_tokens that can be called from here",
+            hint="give an anthropic.Anthropic(), not the async one",
+        )
+    estimate = Estimate()
+
+    def count(text: str) -> int:
+        if text.isspace():
+            return estimate.count(text)  # the provider refuses a message of nothing but space
+        return int(call(model=model, messages=[{"role": "user", "content": _sound(text)}]).input_tokens)
+
+    return ProviderCounter(count, name=f"anthropic:{model}")
+
+
+def counter_for(counter: str | TokenCounter | Count | None = None) -> TokenCounter:
+    """The counter that somebody means: none is the estimate; `"estimate"`, `"tiktoken:o200k_base"` and
+    `"tokenizers:/path/to/tokenizer.json"` name one; a function of a text is called; a counter is taken as it is."""
+    if counter is None or counter == "estimate":
+        return Estimate()
+    if isinstance(counter, str):
+        kind, _, which = counter.partition(":")
+        if kind == "tiktoken" and which:
+            return TiktokenCounter(which)
+        if kind == "tokenizers" and which:
+            return TokenizersCounter(which)
+    elif not isinstance(counter, type):
+        if callable(getattr(counter, "count", None)) and isinstance(getattr(counter, "name", None), str):
+            return counter  # type: ignore[return-value]
+        if callable(counter):
+            return ProviderCounter(counter, name=getattr(counter, "__qualname__", type(counter).__qualname__))
+    raise InvalidInput(f"{counter!r} is no way to count tokens", hint=_CHOICES)
+
+
+def count_value(counter: TokenCounter, value: Any) -> int:
+    """How many tokens a message's content takes: a text, a content block, or a list of them.
+
+    Blocks of text count as their text, images as `IMAGE_TOKENS` whatever their size, wherever they lie. Everything
+    else counts as its compact JSON, in order. None and an empty list count as nothing. Raises `InvalidInput` for what
+    cannot be written as JSON.
+    """
+    if isinstance(value, str):
+        return counter.count(value)
+    if value is None:
+        return 0
+    blocks = isinstance(value, list | tuple) and all(_type_of(one) is not None for one in value)
+    tokens, rest = 0, []
+    for one in value if blocks else [value]:
+        if _type_of(one) in _TEXTS and isinstance(one.get("text"), str):
+            tokens += counter.count(one["text"])
+        else:
+            rest.append(one)
+    return tokens + _count_json(counter, rest if blocks else rest[0]) if rest else tokens
+
+
+def _count_json(counter: TokenCounter, value: Any) -> int:
+    text = _json(value)
+    if not any(f'"type":"{kind}"' in text for kind in _IMAGES):
+        return counter.count(text)
+    images: list[Any] = []
+    return counter.count(_json(_without_images(value, images))) + len(images) * IMAGE_TOKENS
+
+
+def _without_images(value: Any, images: list[Any]) -> Any:
+    if _type_of(value) in _IMAGES:
+        images.append(value)
+        return None
+    if isinstance(value, dict):
+        return {key: _without_images(one, images) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_images(one, images) for one in value]
+    return value
+
+
+def _type_of(value: Any) -> str | None:
+    found = value.get("type") if isinstance(value, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"cannot count the tokens of this: {error}", hint="give text, or plain data") from error
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for, in the form that it would be sent in."""
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=_json)  # their own order is another one in every process
+    if isinstance(value, PurePath):
+        return str(value)
+    return msgspec.to_builtins(value, order="deterministic")
+
+
+def _sound(text: str) -> str:
+    """The text as libraries take it: what is not Unicode, lone surrogates, becomes the replacement character."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _library(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InvalidInput(
+            f"this counter needs {package}, which is not installed", hint=f"pip install {package}"
+        ) from error

@@ -1,0 +1,234 @@
+"""A context: what the model sees next, why each entry is in or out, and the forms that providers take."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...errors import InvalidInput
+from .content_blocks import as_json, image_url, plain_value, sendable, text_of
+from .entries import Said
+
+AFTER_A_SUMMARY = "[Summarised above; it goes on here.]"
+BEFORE_ANYTHING = "[It begins here.]"
+"""What stands first where a provider wants the user to speak first, and the window begins otherwise."""
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Shown(enum.StrEnum):
+    """What became of an entry."""
+
+    WHOLE = "whole"
+    """It is in the context as it was said."""
+    MASKED = "masked"
+    """Something long in it is replaced by a digest and a reference."""
+    SUMMARISED = "summarised"
+    """It is part of a summary."""
+    LEFT_OUT = "left out"
+    """There was no room."""
+
+
+class Trace(NamedTuple):
+    """Why an entry, or a stretch of them, is in the context or not, and what it costs there."""
+
+    first: int
+    last: int
+    kind: str
+    shown: Shown
+    reason: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the model sees next. `position` is the last event that it depends on: `session.context(at=position)` gives
+    the same again. `memory` is what duramen adds to the conversation: hand-off, progress, summaries."""
+
+    session: str
+    position: int
+    system: str
+    memory: str
+    said: tuple[Said, ...]
+    tokens: int
+    budget: int
+    counter: str
+    trace: tuple[Trace, ...]
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Messages as plain data, with what belongs to the system first."""
+        head = "\n\n".join(part for part in (self.system, self.memory) if part)
+        before = [{"role": "system", "content": head}] if head else []
+        return before + [one.plain() for one in self.said]
+
+    def json(self) -> bytes:
+        """The plain form as bytes: equal contexts have equal bytes."""
+        return as_json(self.plain()).encode("utf-8", "surrogatepass")
+
+    def anthropic(self, *, memory_in: str = "system") -> dict[str, Any]:
+        """`system` and `messages` for Anthropic's Messages API. The memory goes into the system prompt, or before the
+        first user message (`memory_in="user"`)."""
+        messages: list[dict[str, Any]] = []
+        names = _Names()
+        for one in self._with_memory(memory_in):
+            role, blocks = _anthropic_blocks(one, names)
+            if messages and messages[-1]["role"] == role:
+                messages[-1]["content"] += blocks
+            else:
+                messages.append({"role": role, "content": list(blocks)})
+        if messages and messages[0]["role"] != "user":
+            before = AFTER_A_SUMMARY if self.memory else BEFORE_ANYTHING
+            messages.insert(0, {"role": "user", "content": [{"type": "text", "text": before}]})
+        system = self._system(memory_in)
+        request = {"messages": messages} if not system else {"system": system, "messages": messages}
+        return sendable(request)  # type: ignore[no-any-return]
+
+    def openai(self, *, memory_in: str = "system") -> dict[str, Any]:
+        """`messages` for OpenAI's chat completions and servers that speak like it."""
+        system = self._system(memory_in)
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        names = _Names()
+        messages += [_openai_message(one, names) for one in self._with_memory(memory_in)]
+        return sendable({"messages": messages})  # type: ignore[no-any-return]
+
+    def _system(self, memory_in: str) -> str:
+        if memory_in not in ("system", "user"):
+            raise InvalidInput(f"the memory cannot go into {memory_in!r}", hint='say "system" or "user"')
+        parts = (self.system, self.memory) if memory_in == "system" else (self.system,)
+        return "\n\n".join(part for part in parts if part)
+
+    def _with_memory(self, memory_in: str) -> list[Said]:
+        said = list(self.said)
+        if memory_in == "user" and self.memory:
+            said.insert(0, Said("user", self.memory))
+        return said
+
+
+class _Names:
+    """Ids and names as providers take them: of few characters, and an id for one call."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+        self._current: dict[str, str] = {}
+
+    def call(self, id: str) -> str:
+        """The id of a call; another one if it was used before."""
+        short = self.name(id)
+        chosen, number = short, 2
+        while chosen in self._given:
+            chosen = f"{short[:58]}-{number}"
+            number += 1
+        self._given.add(chosen)
+        self._current[id] = chosen
+        return chosen
+
+    def result(self, id: str) -> str:
+        """The id of the call that a result belongs to, which came just before."""
+        return self._current.get(id) or self.call(id)
+
+    @staticmethod
+    def name(text: str) -> str:
+        """A name of few characters."""
+        return _ODD.sub("_", text)[:64]
+
+
+def _anthropic_blocks(said: Said, names: _Names) -> tuple[str, list[dict[str, Any]]]:
+    if said.call is not None:
+        arguments = said.call["arguments"]
+        given = _named(arguments)
+        id, name = names.call(said.call["id"]), names.name(said.call["tool"])
+        return "assistant", [{"type": "tool_use", "id": id, "name": name, "input": given}]
+    if said.result is not None:
+        content = said.result["content"]
+        shown = content if isinstance(content, str) else [_anthropic_block(block) for block in content]
+        block: dict[str, Any] = {
+            "type": "tool_result",
+            "tool_use_id": names.result(said.result["id"]),
+            "content": shown,
+        }
+        return "user", [{**block, "is_error": True} if said.result["error"] else block]
+    role = "assistant" if said.role == "assistant" else "user"
+    prefix = f"{said.name}: " if said.name else ""
+    if isinstance(said.content, str):
+        return role, [{"type": "text", "text": prefix + said.content}]
+    named = [{"type": "text", "text": prefix.strip()}] if prefix else []
+    if role == "assistant":  # which can say nothing but text
+        return role, [*named, {"type": "text", "text": _openai_text(said.content)}]
+    return role, named + [_anthropic_block(block) for block in said.content]
+
+
+def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
+    """A content block in Anthropic's form; images of OpenAI's form are turned, what is unknown becomes text."""
+    if block["type"] == "image_url":
+        url = image_url(block)
+        if url.startswith("data:") and ";base64," in url:
+            kind, body = url[5:].split(";base64,", 1)
+            return _image(kind.split(";")[0], body)
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    if block["type"] == "image" and block["source"].get("type") == "base64":
+        return _image(str(block["source"].get("media_type")), str(block["source"].get("data")))
+    if block["type"] == "text" or _is_known_source(block):
+        return plain_value(block)  # type: ignore[no-any-return]
+    return {"type": "text", "text": text_of(block)}
+
+
+def _is_known_source(block: dict[str, Any]) -> bool:
+    """Whether the provider takes an image or document from there."""
+    source = block.get("source")
+    if block["type"] not in ("image", "document") or not isinstance(source, dict):
+        return False
+    wanted = {"base64": "application/pdf", "text": "text/plain"}.get(str(source.get("type")))
+    return source.get("type") == "url" or (block["type"] == "document" and source.get("media_type") == wanted)
+
+
+_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
+def _image(kind: str, body: str) -> dict[str, Any]:
+    if kind not in _IMAGES:
+        return {"type": "text", "text": f"[an image of type {kind}]"}
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": body}}
+
+
+def _named(arguments: Any) -> dict[str, Any]:
+    """Arguments as both providers want them: by name."""
+    return arguments if isinstance(arguments, dict) else {"input": arguments}
+
+
+def _openai_message(said: Said, names: _Names) -> dict[str, Any]:
+    if said.call is not None:
+        arguments = as_json(sendable(_named(said.call["arguments"])))
+        function = {"name": names.name(said.call["tool"]), "arguments": arguments}
+        call = {"id": names.call(said.call["id"]), "type": "function", "function": function}
+        return {"role": "assistant", "tool_calls": [call]}
+    if said.result is not None:
+        id, content = names.result(said.result["id"]), said.result["content"]
+        return {"role": "tool", "tool_call_id": id, "content": _openai_text(content)}
+    named = {} if said.name is None else {"name": names.name(said.name)}
+    if isinstance(said.content, str):
+        return {"role": said.role, "content": said.content, **named}
+    if said.role != "user":
+        return {"role": said.role, "content": _openai_text(said.content), **named}
+    return {"role": said.role, "content": [_openai_block(block) for block in said.content], **named}
+
+
+def _openai_text(content: Any) -> str:
+    """Where only text may stand: the texts of the blocks, and what the others are."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] if block["type"] == "text" else f"[{block['type']}]" for block in content)
+
+
+def _openai_block(block: dict[str, Any]) -> dict[str, Any]:
+    if block["type"] == "image":
+        source = block["source"]
+        inline = f"data:{source.get('media_type')};base64,{source.get('data')}"
+        return {"type": "image_url", "image_url": {"url": source["url"] if source.get("type") == "url" else inline}}
+    if block["type"] == "image_url":
+        detail = block["image_url"].get("detail") if isinstance(block["image_url"], dict) else None
+        extra = {} if detail is None else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": image_url(block), **extra}}
+    if block["type"] in ("file", "input_audio"):
+        return plain_value(block)  # type: ignore[no-any-return]
+    return {"type": "text", "text": block["text"] if block["type"] == "text" else text_of(block)}

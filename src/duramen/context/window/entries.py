@@ -1,0 +1,141 @@
+"""Entries: units of a conversation in the form in which a model may see them, whole or masked, with what they cost."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from ...ports import TokenCounter
+from ..digests.digest import digest
+from ..tokens.counters import count_value
+from .content_blocks import are_blocks, plain_value, text_of
+from .conversation import Kind, Unit, reference
+
+MESSAGE_TOKENS = 4
+"""What a message costs beside its text: role and separators."""
+CALL_TOKENS = 12
+"""What a tool call or its result costs beside its texts: names of fields, separators."""
+_CACHED = 1024
+_BEGINNING = 8
+"""Characters for each token of a limit that are looked at first."""
+_LARGE = 4_000
+"""Tokens above which an entry is not remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A part of a context in plain form. One of: a message (role and content), a tool's call, a tool's result."""
+
+    role: str
+    content: Any = None
+    name: str | None = None
+    call: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data."""
+        if self.call is not None:
+            return {"role": "assistant", "tool_call": self.call}
+        if self.result is not None:
+            return {"role": "tool", **self.result}
+        named = {} if self.name is None else {"name": self.name}
+        return {"role": self.role, "content": self.content, **named}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A unit as it would be shown, and its tokens; not the unit itself, which may hold an output of megabytes."""
+
+    position: int
+    last: int
+    kind: Kind
+    is_prompt: bool
+    said: tuple[Said, ...]
+    tokens: int
+    masked: bool
+
+
+class Entries:
+    """Makes entries of units. What it computes depends on the unit and the settings alone, and is remembered."""
+
+    def __init__(self, counter: TokenCounter, mask_to: int) -> None:
+        self._counter = counter
+        self._mask_to = mask_to
+        self._made: OrderedDict[tuple[str, tuple[int, ...], int | None], Entry] = OrderedDict()
+
+    def make(self, session: str, unit: Unit, mask: int | None) -> Entry:
+        """A unit whole, or with what is longer than `mask` tokens replaced by a digest."""
+        place = (session, unit.places, mask)
+        found = self._made.get(place)
+        if found is None:
+            said, masked = self._said(unit, mask)
+            tokens = sum(map(self._cost, said))
+            found = Entry(unit.position, unit.last, unit.kind, unit.is_prompt, said, tokens, masked)
+            if tokens <= _LARGE:
+                self._made[place] = found
+            while len(self._made) > _CACHED:
+                self._made.popitem(last=False)
+        return found
+
+    def _said(self, unit: Unit, mask: int | None) -> tuple[tuple[Said, ...], bool]:
+        data, answer = unit.data, unit.answer
+        if unit.kind is Kind.MESSAGE:
+            content, masked = self._shown(data["content"], mask, unit.position, "message")
+            return (Said(data["role"], content, data.get("name")),), masked
+        if unit.kind is Kind.CALL and answer is not None:
+            asked = {"id": data["id"], "tool": data["tool"], "arguments": plain_value(data["arguments"])}
+            output, masked = self._shown(answer["output"], mask, unit.last, "tool output")
+            given = {"id": data["id"], "content": output, "error": bool(answer.get("error"))}
+            return (Said("assistant", call=asked), Said("tool", result=given)), masked
+        if unit.kind is Kind.CALL:
+            text = f"[called {data['tool']}({text_of(data['arguments'])}): no result yet]"
+            return (Said("assistant", text),), False
+        if unit.kind is Kind.RESULT:
+            output, masked = self._shown(data["output"], mask, unit.position, "tool output")
+            return (Said("user", f"[result of an earlier call {data['id']}] {text_of(output)}"),), masked
+        if unit.kind is Kind.OBSERVATION:
+            seen, masked = self._shown(data["observed"], mask, unit.position, "observation")
+            return (Said("user", f"[observed by {data['source']}] {text_of(seen)}"),), masked
+        return (Said("assistant", _statement(unit)),), False
+
+    def _shown(self, value: Any, mask: int | None, position: int, what: str) -> tuple[Any, bool]:
+        """A value as text or content blocks, whole or masked. Bytes are always masked."""
+        binary = isinstance(value, (bytes, bytearray))
+        if not binary:
+            value = plain_value(value) if are_blocks(value) else text_of(value)
+            if mask is None or not self._is_longer(value, mask):
+                return value, False
+        short = digest(value, limit=self._mask_to, counter=self._counter, reference=f'fetch("{reference(position)}")')
+        return short.replace("[tool output", f"[{what}", 1), True
+
+    def _is_longer(self, value: Any, mask: int) -> bool:
+        """Whether a value takes more tokens than that. The beginning of a long text tells, and costs the same however
+        long it is."""
+        if isinstance(value, str) and len(value) > _BEGINNING * (mask + 8):
+            beginning = value[: _BEGINNING * (mask + 8)]
+            if self._counter.count(beginning) > mask + 8:
+                return True
+        return self._tokens(value) > mask
+
+    def _tokens(self, content: Any) -> int:
+        return count_value(self._counter, content)
+
+    def _cost(self, said: Said) -> int:
+        if said.call is not None:
+            texts = (said.call["id"], said.call["tool"], text_of(said.call["arguments"]))
+            return sum(map(self._counter.count, texts)) + CALL_TOKENS
+        if said.result is not None:
+            return self._tokens(said.result["content"]) + self._counter.count(said.result["id"]) + CALL_TOKENS
+        named = 0 if said.name is None else self._counter.count(said.name) + 1
+        return self._tokens(said.content) + named + MESSAGE_TOKENS
+
+
+def _statement(unit: Unit) -> str:
+    data = unit.data
+    if unit.kind is Kind.DECISION:
+        return f"Decision: {data['decision']}\nReason: {data['reason']}"
+    if unit.kind is Kind.RESOLUTION:
+        return f"Resolution of an earlier error: {data['resolution']}"
+    said = f"Error: {data['error']}"
+    return said if unit.answer is None else f"{said}\nResolution: {unit.answer['resolution']}"

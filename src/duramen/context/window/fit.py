@@ -1,0 +1,255 @@
+"""What fits: entries whole, masked or left out, the least important first, so that the budget holds whatever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...errors import InvalidInput
+from ...ports import TokenCounter
+from .context import AFTER_A_SUMMARY, BEFORE_ANYTHING, Shown, Trace
+from .conversation import Kind, Priority, Unit
+from .entries import MESSAGE_TOKENS, Entries, Entry, Said
+from .settings import Window
+
+EARLIER = "## Earlier in this conversation"
+
+
+class Section(NamedTuple):
+    """A part of the memory that duramen adds: its kind, its text, and the events that it stands for."""
+
+    kind: str
+    heading: str
+    text: str
+    first: int
+    last: int
+
+
+class Rank(NamedTuple):
+    """What goes first: the lowest, and of those the oldest."""
+
+    worth: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What is in a context."""
+
+    system: str
+    memory: str
+    said: tuple[Said, ...]
+    tokens: int
+    trace: tuple[Trace, ...]
+
+
+class Counting:
+    """Counts texts, and remembers what it counted."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self._known: dict[str, int] = {}
+
+    def text(self, text: str) -> int:
+        """The tokens of a text."""
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) > 2048:
+                self._known.clear()
+            found = self._known[text] = self.counter.count(text)
+        return found
+
+
+class Fitting:
+    """Fits a conversation into a window."""
+
+    def __init__(self, session: str, window: Window, entries: Entries, count: Counting) -> None:
+        self._session = session
+        self._window = window
+        self._entries = entries
+        self._count = count
+
+    def fit(self, system: str, sections: Sequence[Section], units: Sequence[Unit]) -> Fitted:
+        """Choose. `units` come by when they were news; the first prompt of the system is always there."""
+        first = next((unit for unit in units if unit.is_prompt and unit.priority is Priority.ALWAYS), None)
+        prompt = _joined([system, "" if first is None else _prompt_text(first)])
+        fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
+        if fixed > self._window.budget:
+            raise InvalidInput(
+                f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
+                hint="give a larger budget, or a shorter prompt",
+            )
+        spoken = [unit for unit in units if unit is not first]
+        chosen = _Choice(self._window.budget - fixed)
+        for section in sections:
+            if section.text:
+                chosen.sections[section] = self._count.text(section.heading) + self._count.text(section.text) + 2
+        recent = len(spoken) - self._window.keep_last
+        for index, unit in enumerate(spoken):
+            chosen.entries[unit.position] = self._entry(unit, index >= recent)
+        self._mask_more(chosen, spoken)
+        ranks = self._ranks(sections, spoken, recent)
+        left_out = chosen.leave_out(ranks)
+        kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+        if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
+            opening = self._count.text(AFTER_A_SUMMARY if chosen.sections else BEFORE_ANYTHING) + MESSAGE_TOKENS
+            before = dict(chosen.sections), dict(chosen.entries)
+            chosen.room -= opening
+            more = chosen.leave_out(ranks)
+            if chosen.entries:
+                fixed, left_out = fixed + opening, left_out + more
+                kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+            else:  # too small a window for both: what was said counts more
+                chosen.sections, chosen.entries = before
+        return _fitted(prompt, first, fixed, chosen, kept, left_out)
+
+    def _entry(self, unit: Unit, recent: bool) -> Entry:
+        if unit.kind not in (Kind.CALL, Kind.RESULT):
+            return self._entries.make(self._session, unit, None)
+        masked_from = self._window.masked_from
+        return self._entries.make(
+            self._session, unit, masked_from if recent else min(self._window.mask_to, masked_from)
+        )
+
+    def _mask_more(self, chosen: _Choice, spoken: Sequence[Unit]) -> None:
+        """Mask the largest entries until it fits, or nothing is left to mask; the newest comes last."""
+        total = chosen.total()
+        newest = spoken[-1].position if spoken else 0
+        by_place = {unit.position: unit for unit in spoken}
+        order = sorted(chosen.entries.values(), key=lambda one: (one.position == newest, -one.tokens))
+        for entry in order:
+            if total <= chosen.room:
+                return
+            shorter = self._entries.make(self._session, by_place[entry.position], self._window.mask_to)
+            if shorter.tokens < entry.tokens:
+                chosen.entries[entry.position] = shorter
+                total -= entry.tokens - shorter.tokens
+
+    def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
+        ranks: list[tuple[Rank, object]] = []
+        for section in sections:
+            ranks.append((Rank(25 if section.kind == "summary" else 50, section.first), section))
+        newest = len(spoken) - 1
+        for index, unit in enumerate(spoken):
+            worth = unit.priority * 10
+            if index == newest:
+                worth = 80
+            elif unit.priority is Priority.ALWAYS:
+                worth = 70
+            elif index >= recent:
+                worth = max(worth, 40)
+            ranks.append((Rank(worth, unit.last), unit))
+        return sorted(ranks, key=lambda one: one[0])
+
+
+class _Choice:
+    """What is in so far."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.sections: dict[Section, int] = {}
+        self.entries: dict[int, Entry] = {}
+
+    def total(self) -> int:
+        sections = sum(self.sections.values()) + (MESSAGE_TOKENS if self.sections else 0)
+        return sections + sum(entry.tokens for entry in self.entries.values())
+
+    def leave_out(self, ranks: Iterable[tuple[Rank, object]]) -> list[Trace]:
+        """Leave out the least important until the rest fits."""
+        traces = []
+        total = self.total()
+        for rank, one in ranks:
+            if total <= self.room:
+                break
+            if isinstance(one, Section) and one in self.sections:
+                tokens = self.sections.pop(one)
+                traces.append(Trace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+            elif isinstance(one, Unit) and one.position in self.entries:
+                tokens = self.entries.pop(one.position).tokens
+                traces.append(Trace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+            else:
+                continue
+            total -= tokens
+        return traces
+
+
+def _fitted(
+    prompt: str, first: Unit | None, fixed: int, chosen: _Choice, kept: Sequence[Entry], left_out: Sequence[Trace]
+) -> Fitted:
+    later = [entry for entry in kept if _is_later_prompt(entry)]
+    system = _joined([prompt, *(_text_of(entry.said[0].content) for entry in later)])
+    said = tuple(one for entry in kept if not _is_later_prompt(entry) for one in entry.said)
+    trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
+    if first is not None:
+        trace.append(Trace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed))
+    ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
+    return Fitted(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
+
+
+def _is_spoken_by_user(kept: Sequence[Entry]) -> bool:
+    """Whether what is said first is said by the user."""
+    spoken = [entry for entry in kept if not _is_later_prompt(entry)]
+    return not spoken or spoken[0].said[0].role == "user"
+
+
+def _is_later_prompt(entry: Entry) -> bool:
+    """Whether an entry goes into the system prompt: what the system said later."""
+    return entry.is_prompt
+
+
+def _prompt_text(unit: Unit) -> str:
+    return _text_of(unit.data["content"])
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text", f"[{block['type']}]")) for block in content)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _no_room(rank: Rank, tokens: int) -> str:
+    return f"no room for its {tokens} tokens, and everything that stayed is worth at least {rank.worth}"
+
+
+def _memory(sections: Iterable[Section]) -> str:
+    parts: list[str] = []
+    heading = None
+    for section in sections:
+        if section.heading != heading:
+            heading = section.heading
+            parts.append(heading)
+        parts.append(section.text)
+    return "\n".join(parts)
+
+
+def _section_traces(sections: dict[Section, int]) -> list[Trace]:
+    return [
+        Trace(
+            section.first,
+            section.last,
+            section.kind,
+            Shown.SUMMARISED if section.kind == "summary" else Shown.WHOLE,
+            "older than the newest entries" if section.kind == "summary" else "what the session stands on",
+            tokens,
+        )
+        for section, tokens in sections.items()
+    ]
+
+
+def _entry_traces(entries: Iterable[Entry]) -> list[Trace]:
+    return [
+        Trace(
+            entry.position,
+            entry.last,
+            entry.kind,
+            Shown.MASKED if entry.masked else Shown.WHOLE,
+            "long: a digest, with a reference to the whole" if entry.masked else "there is room",
+            entry.tokens,
+        )
+        for entry in entries
+    ]

@@ -1,0 +1,1 @@
+"""Starting, claiming and executing runs. Start in engine.py, then execution.py."""

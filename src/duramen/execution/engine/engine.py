@@ -1,0 +1,284 @@
+"""Starting, claiming and executing runs, and everything that others may do to them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager, aclosing
+from typing import Any, NamedTuple
+
+from ...checkpoints.state import States
+from ...crash_points import reach
+from ...errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun
+from ...journal.events import Draft, Event, check_name
+from ...journal.journal import Journal
+from ...journal.reader import PAGE
+from ...ports import LeaseRow, Limits, Record, RunRow
+from ...runtime import Runtime
+from ..steps.definitions import Task, known_task
+from ..steps.faults import from_data
+from .control_flow import Suspend
+from .execution import Execution, Finished, invoke
+from .heartbeat import Keeper
+from .history import History
+from .owner import is_dead, new_owner
+from .run_context import RunContext
+from .run_info import created
+
+
+class Engine:
+    """Executes the runs of one workspace, for one handle."""
+
+    def __init__(self, journal: Journal, runtime: Runtime, states: States) -> None:
+        self.journal = journal
+        self.states = states
+        self.lease_seconds = 30.0
+        self.patience = 5.0
+        """Seconds that a run may wait in place, holding its thread, before it is unwound."""
+        self._runtime = runtime
+        self._owner = new_owner()
+        self._claims = itertools.count(1)
+        self._keeper = Keeper(self)
+
+    def now(self) -> int:
+        return self.journal.clock.now()
+
+    def close(self) -> None:
+        """Stop looking after runs."""
+        self._keeper.close()
+
+    # -- starting
+
+    async def start(
+        self,
+        task: Task[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        *,
+        run: str,
+        session: str | None = None,
+        parent: str | None = None,
+        subject: str | None = None,
+        queue: str | None = None,
+        queue_key: str | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        cause: str | None = None,
+        fresh: bool = False,
+    ) -> Started:
+        """Journal that the run begins; a run of that id that is there already is left as it is. `fresh`: the id is so
+        new that there can be none."""
+        if not isinstance(task, Task):
+            raise InvalidInput(f"{task!r} is no task", hint="decorate the function with @duramen.task")
+        check_name("run", run)
+        known = None if fresh else await self.journal.store.run(self.journal.workspace, run)
+        if known is None:
+            row, draft = self._opening(task, args, kwargs, run, session, parent, queue, queue_key, priority, delay)
+            draft = Draft(draft.type, draft.data, cause=cause)
+            owner = await self.journal.owner(subject)
+            prepared = self.journal.prepare(draft, owner)
+            done = await self.journal.append_prepared(
+                row.session, [prepared], owner, key=f"run.started:{run}", changes=[created(row)]
+            )
+            reach("run.started")
+            if not done.repeated:
+                return Started(row, _beginning(row.session, done.records[0], owner.name, prepared.data))
+            known = await self.journal.store.run(self.journal.workspace, run)
+        if known is None:
+            raise UnknownRun(run)
+        if known.task != task.name:
+            raise InvalidInput(
+                f"run {run!r} is of task {known.task!r}, not {task.name!r}", hint="choose another id for the new run"
+            )
+        return Started(known, None)
+
+    def _opening(
+        self,
+        task: Task[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        run: str,
+        session: str | None,
+        parent: str | None,
+        queue: str | None,
+        queue_key: str | None,
+        priority: int,
+        delay: float,
+    ) -> tuple[RunRow, Draft]:
+        now = self.now()
+        wake = now + int(delay * 1e6)
+        data: dict[str, Any] = {"run": run, "task": task.name, "code": task.code, "args": list(args), "kwargs": kwargs}
+        extra = {"version": task.version, "parent": parent, "queue": queue, "queue_key": queue_key}
+        data |= {name: value for name, value in extra.items() if value is not None}
+        if task.deadline is not None:
+            data["deadline"] = wake + int(task.deadline * 1e6)
+        row = RunRow(
+            run, session or run, task.name, task.version, "open", None, wake, now, None, now, None, parent, queue,
+            queue_key, priority, 0, 0,
+        )  # fmt: skip
+        if check_name("session", row.session).startswith(("state:", "schedule:")):
+            raise InvalidInput(f"{row.session!r} cannot be a run", hint="state: and schedule: are duramen's own")
+        return row, Draft("run.started", data)
+
+    # -- taking up
+
+    async def claim(self, run: str, limits: Limits | None = None, only_due: bool = False) -> LeaseRow | None:
+        """The lease of a run, if it can be had: an owner that is known to be dead need not be waited for."""
+        store, workspace = self.journal.store, self.journal.workspace
+        for _ in range(2):
+            now, owner = self.now(), f"{self._owner}.{next(self._claims)}"
+            expires = now + int(self.lease_seconds * 1e6)
+            lease = await store.claim(workspace, run, owner, now, expires, limits, only_due)
+            if lease is not None:
+                reach("run.claimed")
+                return lease
+            row = await store.run(workspace, run)
+            held = await store.lease(workspace, row.session) if row is not None and row.status == "open" else None
+            if row is None or held is None or held.expires <= now or not is_dead(held.owner):
+                return None
+            await store.release(workspace, row.session, held.fence)
+        return None
+
+    async def attempt(
+        self, run: str, task: Task[..., Any] | None, started: Started | None = None
+    ) -> Suspend | Finished | None:
+        """Execute a run as far as it goes, if nobody else does. Says what it gave or why it stopped, unless it has
+        ended otherwise; raises what it failed with, or what kept it from being executed."""
+        row, history = started or (await self.row(run), None)
+        lease = await self.claim(run)
+        if lease is None:
+            row = await self.row(run)
+            return Suspend(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
+        if lease.fence > 1 and history is not None:
+            row, history = await self.row(run), None  # somebody else may have executed it in between
+        return await Execution(self, row, lease, task or known_task(row.task, row.version), history).go()
+
+    def keep(self, run: RunContext) -> AbstractContextManager[None]:
+        """Look after a run's lease while it is executed."""
+        return self._keeper.keeping(run)
+
+    def invoking(self, run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        """The call of a run's task: in place, on a thread beside the loop, or on a loop of its own."""
+        return invoke(self._runtime, run, args, kwargs)
+
+    async def row(self, run: str) -> RunRow:
+        """A run's row."""
+        row = await self.journal.store.run(self.journal.workspace, run)
+        if row is None:
+            raise UnknownRun(run)
+        return row
+
+    async def history(self, row: RunRow, at: int | None = None) -> History:
+        """What a run's events say, up to a position."""
+        history, start = History(), await self.origin(row)
+        async with aclosing(self.journal.reading.pages(row.session, start, at, None, PAGE)) as pages:
+            async for page in pages:
+                for event in page:
+                    history.add(event)
+                    if history.ended is event and row.ended is not None and event.session == row.session:
+                        return history
+        return history
+
+    async def origin(self, row: RunRow) -> int:
+        """The position of the event that a run began with."""
+        find = self.journal.store.find
+        start = row.origin or await find(self.journal.workspace, row.session, f"run.started:{row.run}")
+        if start is None:
+            raise RunError(f"run {row.run!r} has no beginning in session {row.session!r}", hint="run verify")
+        return start
+
+    async def subject_of(self, run: str) -> str | None:
+        """The person whom a run is about."""
+        row = await self.journal.store.run(self.journal.workspace, run)
+        return None if row is None else (await self.opening(row)).subject
+
+    async def opening(self, row: RunRow) -> Event:
+        """The event that a run began with."""
+        start = await self.origin(row)
+        return (await self.journal.reading.events(row.session, start, start, None))[0]
+
+    # -- outcomes
+
+    async def outcome(self, run: str) -> Event | None:
+        """The event that ended a run; None while it is open."""
+        row = await self.row(run)
+        if row.status == "open":
+            return None
+        position = await self.journal.store.find(self.journal.workspace, row.session, f"run.ended:{run}")
+        async with aclosing(self.journal.reading.pages(row.session, position or 1, None, ENDINGS, PAGE)) as pages:
+            async for page in pages:
+                if page:
+                    return page[0]
+        raise RunError(f"the end of run {run!r} is missing in session {row.session!r}", hint="run verify")
+
+    async def result(self, run: str, task: Task[..., Any] | None, started: Started | None = None) -> Any:
+        """A run's result: execute it if nobody does, wait if somebody else does or it is asleep. Raises what it failed
+        with, or `RunParked` if it needs somebody."""
+        while True:
+            mark = await self.journal.store.mark(runs=True)
+            if started is None or started.history is None:
+                ended = await self.outcome(run)
+                if ended is not None:
+                    return result_of(run, ended)
+            found = await self.attempt(run, task, started)
+            started = None
+            if isinstance(found, Finished):
+                return found.value
+            if found is not None:
+                if found.outside:
+                    raise RunParked(run, found.waiting)
+                await self._until_due(run, mark)
+
+    async def _until_due(self, run: str, mark: Any) -> None:
+        """Wait until a run may be taken up, or has ended; at least for a change or a second."""
+        while True:
+            row = await self.row(run)
+            await self._wait(mark, row.wake, None, run)
+            mark = await self.journal.store.mark(runs=True)
+            row = await self.row(run)
+            if row.status != "open" or (row.wake is not None and row.wake <= self.now()):
+                return
+
+    async def waited(self, run: str, timeout: float | None) -> Any:
+        """A run's result, executed by somebody else."""
+        until = None if timeout is None else self.now() + int(timeout * 1e6)
+        while True:
+            mark = await self.journal.store.mark(runs=True)
+            ended = await self.outcome(run)
+            if ended is not None:
+                return result_of(run, ended)
+            await self._wait(mark, None, until, run)
+
+    async def _wait(self, mark: Any, due: int | None, until: int | None, run: str) -> None:
+        now = self.now()
+        if until is not None and now >= until:
+            raise TimeoutError(f"run {run!r} has not ended in time")
+        ends = [end - now for end in (due, until) if end is not None]
+        await self.journal.store.changed(mark, max(0.0, min(1.0, *(end / 1e6 for end in ends), 1.0)))
+
+
+class Started(NamedTuple):
+    """A run that was started; with its history, if it was started here and now."""
+
+    row: RunRow
+    history: History | None
+
+
+def _beginning(session: str, record: Record, subject: str | None, data: Any) -> History:
+    position, kind, time, actor, cause, key, _, _, _, stored = record
+    return History.of([Event(session, position, kind, time, actor, cause, key, subject, data, stored)])
+
+
+ENDINGS = frozenset({"run.finished", "run.failed", "run.cancelled"})
+
+
+def result_of(run: str, ended: Event) -> Any:
+    """What a run's last event says: its result, or raise what it failed with."""
+    if ended.erased:
+        raise RunError(f"the result of run {run!r} was erased with its subject")
+    if ended.type == "run.finished":
+        return ended.data.get("value")
+    if ended.type == "run.cancelled":
+        raise RunCancelled(run, ended.data.get("reason"))
+    error = from_data(ended.data["error"])
+    raise RunFailed(run, error.kind, ended.data["error"]["message"]) if isinstance(error, StepFailed) else error

@@ -1,0 +1,250 @@
+"""What a run's events say: which steps are done, failed, waiting or in doubt. Pure: events in, facts out.
+
+Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … (`name#3.1` on the third line
+beside the task's own) or `name:key`; sleeps, questions, signals, children and patches have names that begin with @. One
+set of events serves them all:
+
+    step.started    the intent; with `due` for what has a time, `attempt` from the second one on
+    step.done       the outcome
+    step.failed     the outcome; with `due` if it will be tried again, `limited` if that does not count as an attempt
+    step.settled    what was found out about a step in doubt: by its check, by a person, by its declaration
+    step.skipped    it was about to begin when the run was stopped
+    step.progress   what a long step reported; step.output what it streamed
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...journal.events import Event
+from ..steps.branches import branch_of
+
+
+class State(enum.StrEnum):
+    """Where a step stands."""
+
+    STARTED = "started"
+    """It may have happened."""
+    RETRYING = "retrying"
+    """The last attempt failed; there will be another."""
+    CLEARED = "cleared"
+    """It was in doubt, and may be run again."""
+    PARKED = "parked"
+    """It is in doubt, and a person has to say."""
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class StepRecord:
+    """One step of a run, as journaled."""
+
+    step: str
+    state: State
+    position: int
+    """Of its newest intent."""
+    began: int
+    ended: int | None = None
+    finished_at: int | None = None
+    attempt: int = 1
+    """The number of the last attempt, or of the next one while it is being retried."""
+    due: int | None = None
+    value: Any = None
+    error: dict[str, Any] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    progress: Any = None
+    outputs: int = 0
+    verdict: str | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in (State.DONE, State.FAILED)
+
+
+@dataclass(slots=True)
+class Signal:
+    """Something sent to the run from outside."""
+
+    position: int
+    name: str
+    payload: Any
+    taken: bool = False
+
+
+class History:
+    """The state of a run, folded from its events one by one. `overlapped` are the branches whose steps were under way
+    at the same time, so that their order means nothing."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, StepRecord] = {}
+        self.signals: dict[int, Signal] = {}
+        self._waiting: dict[str, deque[Signal]] = {}
+        self.root = ""
+        self.subject: str | None = None
+        self.input: dict[str, Any] = {}
+        self.began = 0
+        self.ended: Event | None = None
+        self.cancelling: str | None = None
+        self.failing: dict[str, Any] | None = None
+        self.aborted: str | None = None
+        self.executions = 0
+        self.overlapped: set[str | None] = set()
+        self.position = 0
+        self.erased = False
+        self._open: Counter[str | None] = Counter()
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> History:
+        """The history of these events."""
+        history = cls()
+        for event in events:
+            history.add(event)
+        return history
+
+    def add(self, event: Event) -> None:
+        """Take the next event in."""
+        self.position = event.position
+        if event.erased:
+            self.erased = self.erased or event.type.startswith(("run.", "step."))
+            return
+        fold = _FOLDS.get(event.type)
+        if fold is not None and isinstance(event.data, dict):
+            with suppress(KeyError, TypeError, AttributeError):  # of such a type, but not one of ours: somebody else's
+                fold(self, event, event.data)
+
+    def in_doubt(self) -> list[StepRecord]:
+        """Steps with an intent and no outcome, if nobody executes the run."""
+        doubtful = (State.STARTED, State.PARKED)
+        return [one for one in self.steps.values() if one.state in doubtful and not one.step.startswith("@")]
+
+    def next_signal(self, name: str) -> Signal | None:
+        """The first signal of that name which nobody took."""
+        waiting = self._waiting.get(name, deque())
+        while waiting and waiting[0].taken:
+            waiting.popleft()
+        return waiting[0] if waiting else None
+
+    def open_asks(self) -> list[StepRecord]:
+        """The questions that wait for an answer, and for which none is on its way."""
+        answered = {one.name for one in self.signals.values()}
+        return [
+            one
+            for one in self.steps.values()
+            if one.step.startswith("@ask") and not one.finished and one.step not in answered
+        ]
+
+    # -- one function for each event
+
+    def _run_started(self, event: Event, data: dict[str, Any]) -> None:
+        self.input, self.began, self.root, self.subject = data, event.time, event.hash.hex(), event.subject
+
+    def _run_forked(self, event: Event, data: dict[str, Any]) -> None:
+        # What the original began is its own affair: the fork begins it anew, under keys of its own.
+        self.steps = {name: one for name, one in self.steps.items() if one.finished}
+        self.root, self.ended, self.cancelling, self.failing = event.hash.hex(), None, None, None
+        self.executions = 0
+
+    def _run_resumed(self, event: Event, data: dict[str, Any]) -> None:
+        self.executions += 1
+        self._open.clear()
+
+    def _run_cancelling(self, event: Event, data: dict[str, Any]) -> None:
+        self.cancelling = data.get("reason") or ""
+
+    def _run_failing(self, event: Event, data: dict[str, Any]) -> None:
+        self.failing = data["error"]
+
+    def _run_ended(self, event: Event, data: dict[str, Any]) -> None:
+        self.ended = event
+
+    def _signal_sent(self, event: Event, data: dict[str, Any]) -> None:
+        signal = self.signals[event.position] = Signal(event.position, data["name"], data.get("payload"))
+        self._waiting.setdefault(signal.name, deque()).append(signal)
+
+    def _step_started(self, event: Event, data: dict[str, Any]) -> None:
+        name = data["step"]
+        known = self.steps.get(name)
+        if known is None:
+            known = self.steps[name] = StepRecord(name, State.STARTED, event.position, event.time)
+            known.details = {key: value for key, value in data.items() if key not in ("step", "due", "attempt")}
+            branch = branch_of(name)
+            self._open[branch] += 1
+            if self._open[branch] > 1:
+                self.overlapped.add(branch)
+        known.state, known.position = State.STARTED, event.position
+        known.attempt, known.due = data.get("attempt", known.attempt), data.get("due")
+
+    def _finish(self, event: Event, name: str, state: State) -> StepRecord:
+        known = self.steps.get(name)
+        if known is None:
+            known = self.steps[name] = StepRecord(name, state, event.position, event.time)
+        else:
+            self._open[branch_of(name)] -= not known.finished
+        known.state, known.ended, known.finished_at = state, event.time, event.position
+        return known
+
+    def _step_done(self, event: Event, data: dict[str, Any]) -> None:
+        self._finish(event, data["step"], State.DONE).value = data.get("value")
+        taken = self.signals.get(data.get("signal", 0))
+        if taken is not None:
+            taken.taken = True
+
+    def _step_failed(self, event: Event, data: dict[str, Any]) -> None:
+        if data.get("due") is None:
+            self._finish(event, data["step"], State.FAILED).error = data["error"]
+            return
+        known = self.steps.get(data["step"])
+        if known is not None:
+            known.state, known.due, known.error = State.RETRYING, data["due"], data["error"]
+            known.attempt = data.get("attempt", 1) + (not data.get("limited"))
+
+    def _step_settled(self, event: Event, data: dict[str, Any]) -> None:
+        known = self.steps.get(data["step"])
+        if known is None or known.finished:
+            return
+        known.verdict = data["verdict"]
+        if data["verdict"] == "happened":
+            self._finish(event, data["step"], State.DONE).value = data.get("value")
+        elif data["verdict"] == "abort":
+            self.aborted = data["step"]
+        elif data["verdict"] == "cannot tell":
+            known.state = State.PARKED
+        else:
+            known.state = State.CLEARED
+
+    def _step_skipped(self, event: Event, data: dict[str, Any]) -> None:
+        if self.steps.pop(data["step"], None) is not None:
+            self._open[branch_of(data["step"])] -= 1
+
+    def _step_progress(self, event: Event, data: dict[str, Any]) -> None:
+        if data["step"] in self.steps:
+            self.steps[data["step"]].progress = data.get("value")
+
+    def _step_output(self, event: Event, data: dict[str, Any]) -> None:
+        if data["step"] in self.steps:
+            self.steps[data["step"]].outputs = data["index"] + 1
+
+
+_FOLDS = {
+    "run.started": History._run_started,
+    "run.forked": History._run_forked,
+    "run.resumed": History._run_resumed,
+    "run.cancelling": History._run_cancelling,
+    "run.failing": History._run_failing,
+    "run.finished": History._run_ended,
+    "run.failed": History._run_ended,
+    "run.cancelled": History._run_ended,
+    "signal.sent": History._signal_sent,
+    "step.started": History._step_started,
+    "step.done": History._step_done,
+    "step.failed": History._step_failed,
+    "step.settled": History._step_settled,
+    "step.skipped": History._step_skipped,
+    "step.progress": History._step_progress,
+    "step.output": History._step_output,
+}

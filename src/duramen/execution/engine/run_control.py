@@ -1,0 +1,171 @@
+"""What others do to a run: signal, answer, settle, cancel, fork, replay, look."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ...errors import InvalidInput, RunError, SessionExists, UnknownTask
+from ...journal.events import Draft, check_name
+from ...ports import LeaseRow, RunQuery, RunRow
+from ..steps.definitions import Task, known_task
+from .control_flow import Stop, Suspend
+from .engine import Engine
+from .history import StepRecord
+from .owner import is_held
+from .run_context import RunContext
+from .run_info import RunInfo, created, ended, info_of, nudged
+
+Verdict = Literal["done", "retry", "abort"]
+
+
+class Outside:
+    """Acts on runs that somebody else may be executing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._journal = engine.journal
+
+    async def _tell(
+        self, row: RunRow, kind: str, data: dict[str, Any], actor: str | None, key: str | None = None
+    ) -> None:
+        """An event in the run's session, and a nudge to whoever takes it up."""
+        journal = self._journal
+        owner = await journal.owner((await self._engine.opening(row)).subject)
+        prepared = journal.prepare(Draft(kind, data, actor), owner)
+        changes = [nudged(row.run, self._engine.now())]
+        await journal.append_prepared(row.session, [prepared], owner, key=key, changes=changes)
+
+    async def _open(self, run: str) -> RunRow:
+        row = await self._engine.row(run)
+        if row.status != "open":
+            raise RunError(f"run {run!r} has ended ({row.status})", hint="only an open run can be reached")
+        return row
+
+    async def signal(self, run: str, name: str, payload: Any, actor: str | None, key: str | None) -> None:
+        """Send a signal. With a key, sending it again changes nothing."""
+        check_name("signal", name)
+        row = await self._open(run)
+        data = {"name": name} if payload is None else {"name": name, "payload": payload}
+        await self._tell(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
+
+    async def answer(self, run: str, value: Any, question: str | None, actor: str | None) -> None:
+        """Answer the question that a run has asked: the first open one, or the one with that text or name."""
+        row = await self._open(run)
+        asked = (await self._engine.history(row)).open_asks()
+        found = [one for one in asked if question in (None, one.step, one.details.get("question"))]
+        if not found:
+            raise RunError(f"run {run!r} has no such open question", hint="look at it with dm.run_info(id)")
+        data = {"name": found[0].step, "payload": value}
+        await self._tell(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
+
+    async def settle(self, run: str, verdict: Verdict, value: Any, step: str | None, actor: str | None) -> None:
+        """A person's word on a step in doubt."""
+        if verdict not in ("done", "retry", "abort"):
+            raise InvalidInput(f"{verdict!r} is no verdict", hint='"done" (with a value), "retry" or "abort"')
+        row = await self._open(run)
+        record = await self._doubtful(row, step)
+        said = {"done": "happened", "retry": "retry", "abort": "abort"}[verdict]
+        data = {"step": record.step, "by": "person", "verdict": said}
+        if verdict == "done" and value is not None:
+            data["value"] = value
+        await self._tell(row, "step.settled", data, actor)
+
+    async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
+        lease = await self._journal.store.lease(self._journal.workspace, row.session)
+        if is_held(lease, self._engine.now()):
+            raise RunError(f"run {row.run!r} is being executed now", hint="only a run that nobody executes has doubt")
+        doubt = (await self._engine.history(row)).in_doubt()
+        found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
+        if len(found) != 1:
+            names = ", ".join(one.step for one in doubt) or "none"
+            raise RunError(f"run {row.run!r} has these steps in doubt: {names}", hint="name the step to settle")
+        return found[0]
+
+    async def cancel(self, run: str, reason: str | None, actor: str | None) -> None:
+        """Ask a run to stop at its next step and to undo what it declared. Without anything to undo, a run that nobody
+        executes ends at once."""
+        row = await self._engine.row(run)
+        if row.status != "open":
+            return
+        await self._tell(row, "run.cancelling", {"reason": reason} if reason else {}, actor, f"run.cancelling:{run}")
+        lease = await self._journal.acquire(row.session, f"cancelling {run}", 5.0)
+        if lease is not None and not await self._end_cancelled(row, lease, reason):
+            await self._journal.store.release(self._journal.workspace, row.session, lease.fence)
+
+    async def _end_cancelled(self, row: RunRow, lease: LeaseRow, reason: str | None) -> bool:
+        """End the run here, unless its task has to know, because there may be something to undo."""
+        journal, now = self._journal, self._engine.now()
+        history = await self._engine.history(row)
+        waits = ("@sleep", "@ask", "@signal")
+        if history.ended is not None or any(not name.startswith(waits) for name in history.steps):
+            return False
+        owner = await journal.owner(history.subject)
+        prepared = journal.prepare(Draft("run.cancelled", {"reason": reason} if reason else {}), owner)
+        changes = [ended(row.run, "cancelled", now)]
+        if row.parent is not None:
+            changes.append(nudged(row.parent, now))
+        await journal.append_prepared(
+            row.session, [prepared], owner, key=f"run.ended:{row.run}", fence=lease.fence, changes=changes, release=True
+        )
+        return True
+
+    # -- looking
+
+    async def runs(self, query: RunQuery) -> list[RunInfo]:
+        """Runs, newest first."""
+        now = self._engine.now()
+        rows = await self._journal.store.runs(self._journal.workspace, query)
+        return [info_of(row, lease, now) for row, lease in rows]
+
+    async def info(self, run: str, at: int | None = None) -> RunInfo:
+        """A run with its steps; as it stood at a position, if one is given."""
+        row = await self._engine.row(run)
+        lease = await self._journal.store.lease(self._journal.workspace, row.session)
+        history = await self._engine.history(row, at)
+        return info_of(row, lease, self._engine.now(), history)
+
+    # -- the time machine
+
+    async def fork(self, run: str, new: str, at: int | None) -> RunRow:
+        """A new run that shares another's events up to a position and goes on from there; the other is untouched."""
+        row = await self._engine.row(check_name("run", run))
+        check_name("run", new)
+        start = await self._engine.origin(row)
+        at = await self._last_step(row) if at is None else at
+        if at < start:
+            raise InvalidInput(f"run {run!r} begins at position {start}, after {at}", hint="fork it at a later event")
+        try:
+            await self._journal.fork(row.session, new, at)
+        except SessionExists:
+            if await self._journal.store.run(self._journal.workspace, new) is not None:
+                raise
+        now = self._engine.now()
+        forked = row._replace(
+            run=new, session=new, status="open", waiting=None, wake=now, created=now, started=None, updated=now,
+            ended=None, parent=None, nudges=0, origin=start,
+        )  # fmt: skip
+        owner = await self._journal.owner((await self._engine.opening(row)).subject)
+        prepared = self._journal.prepare(Draft("run.forked", {"of": run, "at": at}), owner)
+        await self._journal.append_prepared(new, [prepared], owner, key=f"run.started:{new}", changes=[created(forked)])
+        return forked
+
+    async def _last_step(self, row: RunRow) -> int:
+        """The position before the run's end: a fork of a run that failed tries its last part again."""
+        history = await self._engine.history(row)
+        return history.position if history.ended is None else history.ended.position - 1
+
+    async def replay(self, run: str, task: Task[..., Any] | None, at: int | None) -> Any:
+        """Call the task again with every outcome from the journal and nothing else: no step acts, nothing is written.
+        Its result; raises what it failed with, or `StepsChanged` where the code comes to something new."""
+        row = await self._engine.row(run)
+        history = await self._engine.history(row, at)
+        chosen = task or known_task(row.task, row.version)
+        if chosen is None or chosen.name != row.task or chosen.version != row.version:
+            raise UnknownTask(run, row.task, row.version)
+        context = RunContext(self._engine, row, history, chosen, None, await self._journal.owner(None))
+        given = history.input
+        try:
+            return await self._engine.invoking(context, given.get("args", ()), given.get("kwargs", {}))
+        except (Suspend, Stop) as stopped:
+            why = f"waits for {stopped}" if isinstance(stopped, Suspend) else "was cancelled"
+            raise RunError(f"run {run!r} has no result: it {why}", hint="it has not ended") from None

@@ -1,0 +1,87 @@
+"""Lines of a task's code that run beside each other, so that steps are known again however quickly each of them is."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextvars import copy_context
+from typing import Any
+
+from ...errors import InvalidInput
+from ..waits.current_run import BRANCH, RUN, STEP
+
+
+class Branch:
+    """One line of a task's code: the task itself, or a coroutine that it runs beside. Steps are counted along it, so
+    that they are known again however quickly the others are."""
+
+    __slots__ = ("branches", "counts", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self.counts: dict[str, int] = {}
+        self.branches = 0
+
+    def number(self, name: str) -> str:
+        """The number of the next call of a step."""
+        count = self.counts[name] = self.counts.get(name, 0) + 1
+        return f"{self.path}{count}"
+
+    def fork(self) -> Branch:
+        """A new line beside this one."""
+        self.branches += 1
+        return Branch(f"{self.path}{self.branches}.")
+
+
+def branch_of(identity: str) -> str | None:
+    """The path of the line that a step was called on; None if it has a key of its own."""
+    if ":" in identity.partition("#")[0] and not identity.startswith("@"):
+        return None  # name:key; the key may look like anything
+    _, counted, number = identity.rpartition("#")
+    return number.rpartition(".")[0] if counted else None
+
+
+def count_branches(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every coroutine that a run's code starts beside itself have a branch of its own, numbered in the order in
+    which they are started. Other tasks of the loop are made as before."""
+    before = loop.get_task_factory()
+    if getattr(before, "counts_branches", False):
+        return
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        run = RUN.get()
+        beside = run is not None and run.loop is loop and STEP.get() is None
+        branch = None
+        if beside and run is not None:
+            _refuse_sets()
+            branch = run.branch.fork()
+            if options.get("context") is None:
+                # For a task that begins before it is made. A context that was given may be shared with other tasks.
+                options["context"] = copy_context()
+                options["context"].run(BRANCH.set, branch)
+        task = asyncio.Task(work, loop=loop, **options) if before is None else before(loop, work, **options)
+        if branch is not None and run is not None and isinstance(task, asyncio.Task):
+            run.branches[task] = branch
+            run.tasks.add(task)
+            task.add_done_callback(run.tasks.discard)
+        return task
+
+    make.counts_branches = True  # type: ignore[attr-defined]
+    loop.set_task_factory(make)
+
+
+def _refuse_sets() -> None:
+    """`asyncio.as_completed` starts coroutines in the order of a set, which is another one each time."""
+    frame = sys._getframe(2)
+    for _ in range(6):
+        if frame.f_code.co_name in _UNORDERED and frame.f_globals.get("__name__") == "asyncio.tasks":
+            raise InvalidInput(
+                "asyncio.as_completed would start the branches of a run in no order",
+                hint="start them yourself: as_completed([asyncio.create_task(one) for one in coroutines])",
+            )
+        if frame.f_back is None:
+            return
+        frame = frame.f_back
+
+
+_UNORDERED = ("as_completed", "_AsCompletedIterator")

@@ -1,0 +1,90 @@
+"""Errors as plain data, and back: a step that failed before a restart fails in the same way after it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from typing import Any
+
+from ...errors import DuramenError, InvalidInput, StepFailed
+from ...journal.codec import Codec
+
+_PLAIN = Codec()
+_MOST_TEXT = 4000
+
+
+def to_data(error: BaseException) -> dict[str, Any]:
+    """What is stored of an error: its class, its message, and its arguments and attributes if they are plain data."""
+    kind = type(error)
+    data: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": str(error)[:_MOST_TEXT]}
+    if _is_storable(error.args):
+        data["args"] = list(error.args)
+        facts = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        if facts and _is_storable(facts):
+            data["facts"] = facts
+    return data
+
+
+def _is_storable(value: Any) -> bool:
+    try:
+        return len(_PLAIN.encode(value, lambda body: body)[0]) < 16 * _MOST_TEXT
+    except (DuramenError, RecursionError):
+        return False
+
+
+def from_data(data: dict[str, Any]) -> Exception:
+    """The error again. Nothing is imported and no constructor runs: the class must be there already."""
+    kind: Any = sys.modules.get(data["module"])
+    for part in data["type"].split("."):
+        kind = getattr(kind, part, None)
+    if not isinstance(kind, type) or not issubclass(kind, Exception) or "args" not in data:
+        return StepFailed(data["type"], data["message"])
+    try:
+        error: Exception = kind.__new__(kind, *data["args"])
+        error.args = tuple(data["args"])
+        error.__dict__.update(data.get("facts", {}))
+        str(error)
+    except Exception:  # noqa: BLE001 - a class with its own mind: stand in for it
+        return StepFailed(data["type"], data["message"])
+    return error
+
+
+def retry_after(error: BaseException, now: int) -> float | None:
+    """Seconds that the far side asked to be left alone: of `RateLimited`, of an attribute `retry_after`, or of the
+    response that HTTP clients and the SDKs built on them put on their errors (429 or 503 with Retry-After)."""
+    given = getattr(error, "retry_after", None)
+    if isinstance(given, (int, float)) and not isinstance(given, bool) and given >= 0:
+        return float(given)
+    response = getattr(error, "response", None)
+    status: Any = (
+        getattr(response, "status_code", None) or getattr(error, "status", None) or getattr(error, "code", None)
+    )
+    if status not in (429, 503):
+        return None
+    headers: Any = getattr(response, "headers", None) or getattr(error, "headers", None)
+    text = headers.get("retry-after") or headers.get("Retry-After") if hasattr(headers, "get") else None
+    return None if text is None else _seconds(str(text), now)
+
+
+def _seconds(text: str, now: int) -> float | None:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        pass
+    from email.utils import parsedate_to_datetime  # some 30 ms that most processes never need
+
+    try:
+        when = parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=dt.UTC)
+    return max(0.0, when.timestamp() - now / 1e6)
+
+
+def refuse_bool(answer: Any, step: str) -> None:
+    """A check that only says yes or no cannot give the result."""
+    if isinstance(answer, bool):
+        raise InvalidInput(
+            f"the check of {step!r} returned {answer}",
+            hint="return None if it did not happen, and the result (or duramen.Happened(result)) if it did",
+        )

@@ -1,0 +1,153 @@
+"""Runs inside runs: executed in place, or started for workers. Each resumes on its own; its result comes once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from ...errors import RunFailed, StepsChanged
+from ...journal.events import Event
+from ..engine.control_flow import Suspend
+from ..engine.run_context import RunContext
+from ..steps.definitions import Task
+from ..steps.faults import from_data, to_data
+
+if TYPE_CHECKING:
+    from ..engine.engine import Started
+
+
+_LONG = 200
+"""Characters of a child's id; what is longer is cut, and told apart by a hash."""
+
+
+async def call_child(
+    run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """The result of a child run that is executed in place."""
+    record = await run.visit(identity)
+    if record is not None and record.finished:
+        return run.replayed(record)
+    _expect_writable(run, identity)
+    child = _child_id(run, identity)
+    run.children.append(child)
+    with run.working():
+        if record is None:
+            await run.gate()
+            run.note("step.started", {"step": identity, "child": child})
+            await run.flush()
+        started: Started | None = await _start(run, child, task, args, kwargs)
+        while (outcome := await run.engine.outcome(child)) is None:
+            await run.gate()
+            suspension = await _attempt(run, child, task, started)
+            started = None
+            if await run.engine.outcome(child) is None:
+                await _wait(run, child, suspension)
+        return await _settled(run, identity, child, outcome)
+
+
+async def _start(
+    run: RunContext, child: str, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Started:
+    """A child is about whom its parent is about, and says which event of its parent led to it."""
+    cause = f"{run.row.session}#{run.position}" if run.position else None
+    return await run.engine.start(
+        task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name or None, cause=cause
+    )
+
+
+async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> Suspend | None:
+    """Execute the child. What it fails with is in its outcome; what kept it from going on keeps the parent as well."""
+    try:
+        found = await run.engine.attempt(child, task, started)
+        return found if isinstance(found, Suspend) else None
+    except Exception as error:
+        if await run.engine.outcome(child) is None:
+            run.broken = run.broken or error
+            raise
+    return None
+
+
+async def _wait(run: RunContext, child: str, suspension: Suspend | None) -> None:
+    if suspension is not None and suspension.outside:
+        waiting = f"the run {child!r}, which waits for {suspension.waiting}"
+        await run.wait_for(suspension.due, waiting, outside=True)
+        return
+    await run.wait_for(suspension.due if suspension is not None else None, f"the run {child!r}", outside=False)
+
+
+async def start_child(
+    run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
+) -> ChildHandle:
+    """Start a child run for workers to take up."""
+    child = _child_id(run, identity)
+    if await run.visit(identity) is None:
+        _expect_writable(run, identity)
+        with run.working():
+            await run.gate()
+            await _start(run, child, task, args, kwargs)
+            run.note("step.done", {"step": identity, "value": child})
+    run.children.append(child)
+    return ChildHandle(run, child)
+
+
+class ChildHandle:
+    """A child run that was started beside its parent."""
+
+    def __init__(self, run: RunContext, child: str) -> None:
+        self._run = run
+        self.id = child
+
+    def result(self) -> Any:
+        """Its result, once it has ended. Await it in an async task."""
+        return self._run.deliver(self._result(self._run.identify(f"@result {self.id}")))
+
+    async def _result(self, identity: str) -> Any:
+        run = self._run
+        record = await run.visit(identity)
+        if record is not None and record.finished:
+            return run.replayed(record)
+        _expect_writable(run, identity)
+        with run.working():
+            if record is None:
+                await run.gate()
+                run.note("step.started", {"step": identity, "child": self.id})
+                await run.flush()
+            while True:
+                outcome = await run.engine.outcome(self.id)
+                if outcome is not None:
+                    return await _settled(run, identity, self.id, outcome)
+                await _wait(run, self.id, None)
+
+
+async def _settled(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
+    value = _delivered(run, identity, child, outcome)
+    if run.work is not None:
+        await run.work.after_child(run)
+    return value
+
+
+def _delivered(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
+    """The child's outcome as the parent's own: what failed there fails here."""
+    if outcome.type == "run.finished":
+        return run.note("step.done", {"step": identity, "value": outcome.data.get("value")}).data.get("value")
+    if outcome.type == "run.failed":
+        error: Exception = from_data(outcome.data["error"])
+    else:
+        error = RunFailed(child, "RunCancelled", outcome.data.get("reason") or "it was cancelled")
+    run.note("step.failed", {"step": identity, "error": to_data(error)})
+    raise error
+
+
+def _child_id(run: RunContext, identity: str) -> str:
+    """A name that is the same after a restart, and another in a fork."""
+    verb, _, what = identity.partition(" ")
+    child = f"{run.row.run}/{what.replace('#', '-')}{'s' if verb == '@start' else ''}-{run.history.root[:6]}"
+    if len(child) <= _LONG:
+        return child
+    return f"{child[:_LONG]}-{blake2b(child.encode(), digest_size=8).hexdigest()}"
+
+
+def _expect_writable(run: RunContext, identity: str) -> None:
+    if run.readonly:
+        raise StepsChanged(run.row.run, identity, ["its end"])

@@ -1,0 +1,244 @@
+"""What a task can wait for, and what a step can say while it acts: the functions of `duramen` that mean "this run"."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, Unpack
+
+from ...context.tokens.counters import counter_for
+from ...context.window.content_blocks import as_json
+from ...errors import InvalidInput, NoAnswer
+from ...journal.events import Draft, check_name
+from ...memory.catalog.memory_event import MemoryDetails, pool_of, remembered
+from ...runtime import drive
+from ..engine.control_flow import Stop
+from ..engine.history import State, StepRecord
+from ..engine.run_context import RunContext
+from ..steps.definitions import Kind
+from ..steps.faults import to_data
+from ..steps.step_scope import StepScope
+from .current_run import RUN, STEP, current
+
+_NOTHING: Any = object()
+
+
+def _run(what: str) -> RunContext:
+    run = current()
+    if run is None:
+        inside = STEP.get() is not None
+        raise InvalidInput(
+            f"duramen.{what} was called {'inside a step' if inside else 'outside a run'}",
+            hint="call it in a task's own code, and the task with dm.run(…)",
+        )
+    return run
+
+
+def _step(what: str) -> StepScope:
+    scope = STEP.get()
+    if scope is None or RUN.get() is None:
+        raise InvalidInput(f"duramen.{what} was called outside a step", hint="call it in a step, inside a run")
+    scope.expect_open()
+    return scope
+
+
+def sleep(seconds: float) -> Any:
+    """Wait, over restarts too. A long sleep holds no thread: the task is unwound and comes back here. Await it in an
+    async task."""
+    run = _run("sleep()")
+    if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e10:
+        raise InvalidInput(f"{seconds!r} cannot be slept", hint="give seconds from 0")
+    return run.deliver(_sleep(run, run.identify("@sleep"), lambda: run.now() + int(seconds * 1e6)))
+
+
+def sleep_until(when: dt.datetime) -> Any:
+    """`sleep` until a time, which must have a time zone."""
+    run = _run("sleep_until()")
+    if not isinstance(when, dt.datetime) or when.tzinfo is None:
+        raise InvalidInput(f"{when!r} is no time with a zone", hint="give a datetime with tzinfo")
+    due = int(when.timestamp() * 1e6)
+    return run.deliver(_sleep(run, run.identify("@sleep"), lambda: due))
+
+
+async def _sleep(run: RunContext, identity: str, due_at: Any) -> None:
+    record = await run.visit(identity)
+    if record is not None and record.finished:
+        return
+    due = record.due if record is not None and record.due is not None else due_at()
+    with run.working():
+        await run.gate()
+        if record is None:
+            run.note("step.started", {"step": identity, "due": due})
+        await run.pause_until(due, "asleep")
+        await run.gate()
+        run.note("step.done", {"step": identity})
+
+
+def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
+    """The payload of the next signal of that name, sent with `dm.signal`; one that came before is not lost. After
+    `timeout` seconds the `default`, or `NoAnswer`. Await it in an async task."""
+    run = _run("receive()")
+    check_name("signal", signal)
+    identity = run.identify(f"@signal {signal}")
+    return run.deliver(_receive(run, identity, signal, {}, timeout, default, f"signal {signal!r}"))
+
+
+def ask(question: str, payload: Any = None, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
+    """Ask a person and wait for what `dm.answer` says, over restarts. After `timeout` seconds the `default`, or
+    `NoAnswer`. Await it in an async task."""
+    run = _run("ask()")
+    check_name("question", question)
+    identity = run.identify("@ask")
+    details = {"question": question} if payload is None else {"question": question, "payload": payload}
+    return run.deliver(_receive(run, identity, identity, details, timeout, default, f"an answer to {question!r}"))
+
+
+async def _receive(
+    run: RunContext,
+    identity: str,
+    signal: str,
+    details: dict[str, Any],
+    timeout: float | None,
+    default: Any,
+    waiting: str,
+) -> Any:
+    record = await run.visit(identity)
+    if record is not None and record.finished:
+        return run.replayed(record)
+    due = record.due if record is not None else None
+    with run.working():
+        await run.gate()
+        if record is None:
+            data: dict[str, Any] = {"step": identity, **details}
+            if timeout is not None:
+                due = data["due"] = run.now() + int(timeout * 1e6)
+            run.note("step.started", data)
+            await run.flush()
+        while (found := run.history.next_signal(signal)) is None:
+            if due is not None and due <= run.now():
+                return _too_late(run, identity, default, waiting)
+            await run.wait_for(due, waiting, outside=True)
+        found.taken = True
+        data = {"step": identity, "signal": found.position, "value": found.payload}
+        return run.note("step.done", data).data["value"]
+
+
+def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
+    if default is not _NOTHING:
+        return run.note("step.done", {"step": identity, "value": default, "late": True}).data["value"]
+    error = NoAnswer(f"{waiting} did not come in time", hint="give a default, or a longer timeout")
+    run.note("step.failed", {"step": identity, "error": to_data(error)})
+    raise error
+
+
+def brief(*steps: str, budget: int = 2000) -> Any:
+    """What a child needs to know: the outcomes of this run's steps (of these names only, if some are given), each with
+    the event that it comes from, as much as fits into `budget` tokens of JSON. The newest ones come first into it; what
+    did not fit is counted. Journaled, so that it is the same after a restart. Await it in an async task."""
+    run = _run("brief()")
+    if not isinstance(budget, int) or budget < 0:
+        raise InvalidInput(f"{budget!r} cannot be `budget`", hint="give a number of tokens")
+    return run.deliver(_brief(run, run.identify("@brief"), frozenset(steps), budget))
+
+
+async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: int) -> Any:
+    record = await run.visit(identity)
+    if record is not None and record.finished:
+        return run.replayed(record)
+    with run.working():
+        await run.gate()
+        await run.flush()
+        history = await run.engine.history(run.row)
+        done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
+        wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
+        items: list[dict[str, Any]] = []
+        counter = counter_for(None)
+        for one in sorted(wanted, key=lambda one: -(one.finished_at or 0)):
+            item = {"from": f"{run.row.session}#{one.finished_at}", "step": one.step, "outcome": one.value}
+            size = counter.count(as_json(item))
+            if size <= budget:
+                budget -= size
+                items.insert(0, item)
+        value = {"items": items, "left_out": len(wanted) - len(items)}
+        return run.note("step.done", {"step": identity, "value": value}).data["value"]
+
+
+def patched(name: str) -> bool:
+    """Whether this run takes the new way: True for runs that come here for the first time, False for those that went by
+    before the code was changed. The answer is journaled."""
+    run = _run("patched()")
+    identity = f"@patch {check_name('patch', name)}"
+    record: StepRecord | None = run.history.steps.get(identity)
+    if record is not None:
+        return True
+    if run.replaying:
+        return False
+    run.note("step.done", {"step": identity})
+    run.history.steps[identity] = StepRecord(identity, State.DONE, 0, 0)
+    return True
+
+
+def report(value: Any) -> Any:
+    """Inside a long step: how far it is, durably. After a kill, `reported()` gives it to the next attempt. Await it in
+    an async step."""
+    scope = _step("report()")
+    scope.progress = value
+    if scope.transaction is not None:
+        raise InvalidInput("a step with a transaction cannot report", hint="its rows are all or nothing: report before")
+    return _awaited(scope, _report(scope, value))
+
+
+async def _report(scope: StepScope, value: Any) -> None:
+    scope.run.note("step.progress", {"step": scope.identity, "value": value})
+    await scope.run.flush()
+
+
+def _awaited(scope: StepScope, work: Any) -> Any:
+    return work if scope.step.kind is Kind.ASYNC else drive(work)
+
+
+def reported(default: Any = None) -> Any:
+    """Inside a step: what an earlier attempt reported last."""
+    scope = _step("reported()")
+    return default if scope.progress is None else scope.progress
+
+
+def emit(value: Any) -> None:
+    """Inside a step: stream a piece of output. It is journaled within moments as `step.output`; when the step is tried
+    again, pieces that were streamed before are not streamed again."""
+    scope = _step("emit()")
+    index, scope.emitted = scope.emitted, scope.emitted + 1
+    if index >= scope.outputs:
+        scope.run.note("step.output", {"step": scope.identity, "index": index, "value": value})
+
+
+def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetails]) -> None:
+    """Keep something beyond this run, for `dm.memory.recall`. Inside a step it is stored with the step's outcome:
+    exactly once, if and only if the step is done. What a run about a person remembers is about that person."""
+    scope = STEP.get()
+    if scope is not None:
+        scope.expect_open()
+        data = remembered(content, kind, details, scope.run.now())
+        _check_scope(data, scope.run)
+        scope.attached += (Draft("memory.added", data, cause=scope.run.position or None),)
+        return
+    run = _run("remember()")
+    data = remembered(content, kind, details, run.now())
+    _check_scope(data, run)
+    identity = run.identify("@remember")
+    record, stopped = run.look(identity)
+    if stopped:
+        raise Stop
+    if record is None:
+        run.note("memory.added", data)
+        run.note("step.done", {"step": identity})
+
+
+def _check_scope(data: dict[str, Any], run: RunContext) -> None:
+    """Refuse now what could not be stored with the outcome: the run could never go on."""
+    pool_of(data.get("scope") or "workspace", None if run.owner.name is None else run.owner.ref, "")
+
+
+def transaction() -> Any:
+    """Inside a plain step: the store's own connection (apsw or psycopg), in a transaction that ends with the step. What
+    is written through it and the step's outcome are stored together or not at all."""
+    return _step("transaction()").begin()

@@ -1,0 +1,1 @@
+"""Workers, queues and schedules. Start in worker.py."""

@@ -1,0 +1,85 @@
+"""What a run that succeeded teaches: which steps led there, in their order."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from ...errors import RunError
+from ..engine.engine import Engine
+from ..engine.history import State, StepRecord
+from ..steps.definitions import known_task
+
+_SHOWN = 80
+"""Characters of an argument or a question that are told."""
+
+
+class Lesson(NamedTuple):
+    """A run as others can follow it. `ended` is where its last event lies, as ``"session#position"``."""
+
+    run: str
+    task: str
+    title: str
+    call: str
+    subject: str | None
+    steps: tuple[str, ...]
+    ended: str
+
+
+async def lesson(engine: Engine, run: str) -> Lesson:
+    """What a run did. Raises `RunError` if it did not succeed, or if nothing of it is left."""
+    row = await engine.row(run)
+    if row.status != "done":
+        raise RunError(f"run {run!r} has not succeeded: it is {row.status}", hint="distill a run whose status is done")
+    history = await engine.history(row)
+    if history.erased or history.ended is None:
+        raise RunError(f"what run {run!r} did was erased", hint="distill another run of the task")
+    steps = told_steps(history.steps.values())
+    if not steps:
+        raise RunError(f"run {run!r} has no steps to follow", hint="decorate what it does with @duramen.step")
+    task = known_task(row.task, row.version)
+    said = (inspect.getdoc(task.function) or "") if task is not None else ""
+    title = said.splitlines()[0].strip().rstrip(".")[:200] if said.strip() else _words(row.task)
+    ended = f"{history.ended.session}#{history.ended.position}"
+    return Lesson(run, row.task, title, _call(row.task, history.input), history.subject, steps, ended)
+
+
+def told_steps(steps: Iterable[StepRecord]) -> tuple[str, ...]:
+    """The steps that were done, in the order in which they began; the same several times in a row are one."""
+    told = [text for one in steps if one.state is State.DONE and (text := _told(one)) is not None]
+    counted = [(text, len(list(same))) for text, same in groupby(told)]
+    return tuple(text if count == 1 else f"{text} \u00d7{count}" for text, count in counted)
+
+
+def _told(step: StepRecord) -> str | None:
+    """A step in words; None for what is of no use to somebody else."""
+    if not step.step.startswith("@"):
+        return _words(re.split("[#:]", step.step, maxsplit=1)[0])
+    kind, _, what = step.step[1:].rpartition("#")[0].partition(" ")
+    if kind == "ask":
+        return f"ask: {_clipped(str(step.details.get('question', '')))}"
+    if kind in ("run", "start"):
+        return f"{kind} {_words(what)}"
+    return {"sleep": "wait", "signal": f"wait for {what}"}.get(kind)
+
+
+def _words(name: str) -> str:
+    return " ".join(name.replace("_", " ").split()) or name
+
+
+def _call(task: str, given: Mapping[str, Any]) -> str:
+    """The call of a task with its plain arguments; others are only hinted at."""
+    args = [_argument(value) for value in given.get("args") or ()]
+    named = [f"{name}={_argument(value)}" for name, value in (given.get("kwargs") or {}).items()]
+    return f"{task}({_clipped(', '.join([*args, *named]), 4 * _SHOWN)})"
+
+
+def _argument(value: Any) -> str:
+    return _clipped(repr(value)) if value is None or isinstance(value, (str, int, float, bool)) else "…"
+
+
+def _clipped(text: str, most: int = _SHOWN) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

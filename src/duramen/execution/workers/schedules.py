@@ -1,0 +1,130 @@
+"""Recurring work: each tick starts a run that is named after it, so that no tick is doubled; the journal remembers the
+last one, so that none is missed."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from ...errors import InvalidInput
+from ...journal.events import Draft, check_name
+from ..engine.engine import Engine
+from ..steps.definitions import Task
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_WINDOWS = (3600, 24 * 3600, 31 * 24 * 3600, 366 * 24 * 3600)
+_MOST = 1000
+"""Missed ticks that are looked at in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A task to run at the times of a `cron` expression (in the time zone `tz`), or `every` so many seconds.
+
+    What happens to ticks that passed while nobody served: `missed="one"` runs the last of them, "all" runs each,
+    "skip" none that is more than `grace` seconds old.
+    """
+
+    name: str
+    task: Task[..., Any]
+    cron: str | None = None
+    every: float | None = None
+    args: Sequence[Any] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    missed: Literal["one", "all", "skip"] = "one"
+    grace: float = 60.0
+    tz: str = "UTC"
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name("schedule", self.name)
+        if (self.cron is None) == (self.every is None):
+            raise InvalidInput(f"schedule {self.name!r} needs either cron= or every=", hint='say cron="0 3 * * *"')
+        if self.every is not None and not self.every >= 0.001:
+            raise InvalidInput(f"{self.every!r} cannot be `every`", hint="give seconds, a millisecond at least")
+        if self.missed not in ("one", "all", "skip"):
+            raise InvalidInput(f"{self.missed!r} cannot be `missed`", hint='"one", "all" or "skip"')
+        try:
+            ZoneInfo(self.tz)
+            if self.cron is not None:
+                CronSim(self.cron, _EPOCH)
+        except CronSimError as error:
+            raise InvalidInput(f"{self.cron!r} is no cron expression: {error}", hint="such as */5 * * * *") from error
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidInput(f"{self.tz!r} is no time zone", hint="such as Europe/Berlin") from error
+
+    def nearly(self, tick: int, now: int) -> int:
+        """A time not before `tick` after which there is at least one tick up to now, if there is any, and not many."""
+        if self.every is not None:
+            period = int(self.every * 1e6)
+            return max(tick, tick + ((now - tick) // period - 1) * period)
+        for window in _WINDOWS:
+            start = now - window * 1_000_000
+            if start <= tick:
+                return tick
+            if next(self.after(start)) <= now:
+                return start
+        return tick
+
+    def after(self, tick: int) -> Iterator[int]:
+        """The ticks after one, in microseconds."""
+        if self.every is not None:
+            period = int(self.every * 1e6)
+            while True:
+                tick += period
+                yield tick
+        assert self.cron is not None
+        start = (_EPOCH + dt.timedelta(microseconds=tick)).astimezone(ZoneInfo(self.tz))
+        for when in CronSim(self.cron, start):
+            yield int(when.timestamp() * 1e6)
+
+
+async def tick(engine: Engine, schedule: Schedule) -> int:
+    """Start what is due, and say when the next tick comes."""
+    session, now = f"schedule:{schedule.name}", engine.now()
+    last = await _last_tick(engine, session)
+    if last is None:
+        await _note(engine, session, "schedule.declared", now, "declared")
+        last = await _last_tick(engine, session) or now
+    due: list[int] = []
+    following = last
+    for following in schedule.after(last if schedule.missed == "all" else schedule.nearly(last, now)):
+        if following > now or len(due) >= _MOST:
+            break
+        due.append(following)
+    for chosen in _chosen(schedule, due, now):
+        run = f"{schedule.name}@{_text(chosen)}"
+        await engine.start(schedule.task, schedule.args, schedule.kwargs, run=run, queue=schedule.queue)
+    if due:
+        await _note(engine, session, "schedule.ticked", due[-1], f"tick:{due[-1]}")
+    return following
+
+
+def _chosen(schedule: Schedule, due: list[int], now: int) -> list[int]:
+    if schedule.missed == "all":
+        return due
+    if schedule.missed == "one":
+        return due[-1:]
+    return [one for one in due[-1:] if now - one <= schedule.grace * 1e6]
+
+
+async def _last_tick(engine: Engine, session: str) -> int | None:
+    head = await engine.journal.reading.head(session)
+    if not head.position:
+        return None
+    event = (await engine.journal.reading.events(session, head.position, head.position, None))[0]
+    return int(event.data["tick"])
+
+
+async def _note(engine: Engine, session: str, kind: str, when: int, key: str) -> None:
+    await engine.journal.append(session, [Draft(kind, {"tick": when})], key=key)
+
+
+def _text(micros: int) -> str:
+    when = _EPOCH + dt.timedelta(microseconds=micros)
+    return when.strftime("%Y-%m-%dT%H:%M:%S") + (f".{when.microsecond:06d}" if when.microsecond else "") + "Z"

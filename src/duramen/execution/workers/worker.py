@@ -1,0 +1,212 @@
+"""A worker: takes up runs that are due, several at a time, until it is told to stop.
+
+It waits for the store to say that something about runs has changed, or for the next time to come; once a second it
+looks by itself, for the case that nobody said anything: an owner on another machine whose lease has run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DuramenError, InvalidInput
+from ...journal.events import check_name
+from ...ports import LeaseRow, Limits, RunQuery, RunRow
+from ...runtime import drive, is_driven
+from ..engine.engine import Engine
+from ..engine.execution import Execution
+from ..engine.owner import is_dead
+from ..steps.definitions import Task
+from .schedules import Schedule, tick
+
+log = logging.getLogger("duramen")
+_PAGE = 100
+_NET = 1.0
+_FULL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What a queue allows, over all processes that serve it: `concurrency` runs at a time and `rate` starts in a
+    period, as (count, seconds); with `per_key`, each of its keys (such as a customer) has these limits for itself."""
+
+    name: str
+    concurrency: int | None = None
+    rate: tuple[int, float] | None = None
+    per_key: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("queue", self.name)
+        if self.concurrency is not None and self.concurrency < 1:
+            raise InvalidInput(f"{self.concurrency!r} cannot be `concurrency`", hint="give a whole number from 1")
+        if self.rate is not None and (len(self.rate) != 2 or self.rate[0] < 1 or not self.rate[1] > 0):
+            raise InvalidInput(f"{self.rate!r} cannot be `rate`", hint="give (count, seconds)")
+
+    @property
+    def limits(self) -> Limits:
+        """The same as the store takes it."""
+        rate = None if self.rate is None else (self.rate[0], int(self.rate[1] * 1e6))
+        return (
+            Limits(None, self.concurrency, None, rate) if self.per_key else Limits(self.concurrency, None, rate, None)
+        )
+
+
+class Worker:
+    """Serves tasks. `stop` ends it: what it executes is finished, or parked, first."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tasks: Iterable[Task[..., Any]],
+        *,
+        concurrency: int,
+        queues: Iterable[Queue],
+        schedules: Iterable[Schedule],
+        until_idle: bool,
+    ) -> None:
+        self._engine = engine
+        self._schedules = list(schedules)
+        served = [*tasks, *(one.task for one in self._schedules)]
+        for task in served:
+            if not isinstance(task, Task):
+                raise InvalidInput(f"{task!r} is no task", hint="decorate the function with @duramen.task")
+        self._tasks = {(task.name, task.version): task for task in served}
+        self._queues = {queue.name: queue for queue in queues}
+        self._concurrency = concurrency
+        self._until_idle = until_idle
+        self._busy = 0
+        self._mutex = threading.Lock()
+        self._stopping = threading.Event()
+        self._looked = 0.0
+        self._troubles: dict[str, tuple[int, float]] = {}
+        self._executed = 0
+
+    def stop(self) -> None:
+        """Take up nothing more; `serve` returns when what is under way has ended."""
+        self._stopping.set()
+
+    async def serve(self) -> int:
+        """Take up runs until stopped; says how many executions there were."""
+        store, workspace = self._engine.journal.store, self._engine.journal.workspace
+        while not self._stopping.is_set():
+            mark = await store.mark(runs=True)
+            await self._bury_the_dead()
+            wakes = [await tick(self._engine, schedule) for schedule in self._schedules]
+            taken, refused = await self._take_up()
+            if taken and self._busy < self._concurrency:
+                continue
+            if self._until_idle and not taken and not self._busy:
+                break
+            now = self._engine.now()
+            following = await store.next_wake(workspace, now)
+            wakes += [] if following is None else [following]
+            pause = min([_NET, *(max(0.0, (wake - now) / 1e6) for wake in wakes)])
+            if self._busy >= self._concurrency or (self._until_idle and self._busy):
+                pause = min(pause, _FULL)
+            elif refused:
+                pause = min(pause, 0.1)
+            await store.changed(mark, pause)
+        while self._busy:
+            await self._nap()
+        return self._executed
+
+    async def _nap(self) -> None:
+        if is_driven():
+            time.sleep(0.01)
+        else:
+            await asyncio.sleep(0.01)
+
+    async def _bury_the_dead(self) -> None:
+        """Free the runs of owners on this machine that are known to be dead, at once and then every second."""
+        if time.monotonic() - self._looked < _NET:
+            return
+        self._looked = time.monotonic()
+        journal, now = self._engine.journal, self._engine.now()
+        before: tuple[int, str] | None = None
+        while True:
+            found = await journal.store.runs(
+                journal.workspace, RunQuery(status=("open",), before=before, limit=_PAGE * 5)
+            )
+            for row, lease in found:
+                if lease is not None and lease.expires > now and is_dead(lease.owner):
+                    await journal.store.release(journal.workspace, row.session, lease.fence)
+            last = (found[-1][0].created, found[-1][0].run) if found else (0, "")
+            if len(found) < _PAGE * 5 or (before is not None and last >= before):
+                return
+            before = last
+
+    async def _take_up(self) -> tuple[int, bool]:
+        """Claim what is due and begin it. Says how many, and whether a queue's limits kept something back."""
+        journal, taken, skip = self._engine.journal, 0, 0
+        refused: set[tuple[str | None, str | None, bool]] = set()
+        while self._busy < self._concurrency and not self._stopping.is_set():
+            rows = await journal.store.due(journal.workspace, self._engine.now(), _PAGE, skip)
+            for row in rows:
+                task = self._tasks.get((row.task, row.version))
+                if time.monotonic() < self._troubles.get(row.run, (0, 0.0))[1]:
+                    continue
+                if task is None or (row.queue is not None and row.queue not in self._queues):
+                    continue
+                which = (row.queue, row.queue_key, row.started is None)  # a rate counts starts only
+                if which in refused or self._busy >= self._concurrency:
+                    continue
+                limits = self._queues[row.queue].limits if row.queue is not None else None
+                lease = await self._engine.claim(row.run, limits, only_due=True)
+                if lease is not None:
+                    taken += 1
+                    self._begin(row, lease, task)
+                elif limits is not None:
+                    refused.add(which)
+            if len(rows) < _PAGE or taken:
+                break
+            skip += len(rows)
+        return taken, bool(refused)
+
+    def _begin(self, row: RunRow, lease: LeaseRow, task: Task[..., Any]) -> None:
+        with self._mutex:
+            self._busy += 1
+            self._executed += 1
+        execution = Execution(self._engine, row, lease, task)
+        _beside(lambda: self._execute(row, execution))
+
+    async def _execute(self, row: RunRow, execution: Execution) -> None:
+        try:
+            await execution.go()
+            self._troubles.pop(row.run, None)
+        except (DuramenError, KeyboardInterrupt) as error:
+            log.warning("run %s cannot go on: %s", row.run, error)
+            self._put_off(row.run)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker goes on
+            log.info("run %s failed: %s", row.run, error)
+        except asyncio.CancelledError:
+            self._put_off(row.run)
+            raise
+        except BaseException:  # the task's own idea of an end: the run is as open as after a kill
+            log.exception("run %s was interrupted", row.run)
+            self._put_off(row.run)
+        finally:
+            with self._mutex:
+                self._busy -= 1
+
+    def _put_off(self, run: str) -> None:
+        """Try again later, and later each time: what is wrong with it may need somebody."""
+        count = self._troubles.get(run, (0, 0.0))[0]
+        self._troubles[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
+
+
+_running: set[asyncio.Task[None]] = set()
+
+
+def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Begin work that goes on by itself: on a thread, or as a task of the loop."""
+    if is_driven():
+        threading.Thread(target=lambda: drive(work()), name="duramen-run", daemon=True).start()
+        return
+    begun = asyncio.create_task(work())
+    _running.add(begun)
+    begun.add_done_callback(_running.discard)

@@ -1,0 +1,117 @@
+"""What is in the folder: one look at each folder of the layout, and one at each file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...errors import BoundaryRefused
+from .names import fold, folder_name
+from .paths import KNOWLEDGE_FOLDERS, Area, place
+
+LEAVES = (Area.KNOWLEDGE, Area.PREFERENCE, Area.IDENTITY)
+"""Where memories lie."""
+
+
+class Signature(NamedTuple):
+    """What tells one state of a file from another without reading it.
+
+    Clocks tick: of two edits within a few milliseconds that keep the length, the second may leave the same signature
+    on some systems, unless the editor replaces the file as most do.
+    """
+
+    size: int
+    mtime: int
+    inode: int
+    ctime: int
+
+
+class Refusal(NamedTuple):
+    """Something that is left alone, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """The files that are there, and what is there but is refused. `touched` are those that may have changed since the
+    last look; None: any."""
+
+    files: Mapping[str, Signature]
+    refused: tuple[Refusal, ...]
+    touched: frozenset[str] | None = None
+
+
+def signature_of(found: os.stat_result) -> Signature:
+    """The signature of a file that was looked at."""
+    return Signature(found.st_size, found.st_mtime_ns, found.st_ino, found.st_ctime_ns)
+
+
+def walk(root: int, workspace: str) -> Walked:
+    """Look through the folders of the layout under an open root."""
+    own = f"workspace/{folder_name(workspace)}"
+    folders = ["", "preference", "identity", "memory", own, f"{own}/runtime"]
+    folders += [f"{own}/knowledge/{name}" for name in KNOWLEDGE_FOLDERS]
+    files: dict[str, Signature] = {}
+    refused: dict[str, str] = {}
+    for folder in folders:
+        taken: dict[str, str] = {}
+        for path, entry in _entries(root, folder, refused):
+            reason = _trouble(path, entry, workspace, taken)
+            if reason is None:
+                continue
+            if reason:
+                refused[path] = reason
+            else:
+                files[path] = signature_of(entry.stat(follow_symlinks=False))
+    return Walked(files, tuple(Refusal(path, reason) for path, reason in sorted(refused.items())))
+
+
+def _entries(root: int, folder: str, refused: dict[str, str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    handle = os.dup(root)
+    try:
+        way = ""
+        for name in folder.split("/") if folder else ():
+            way = f"{way}/{name}".lstrip("/")
+            try:
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+            except FileNotFoundError:
+                return
+            except OSError:
+                refused[way] = "a symbolic link, or something else than a folder, is in the way"
+                return
+            os.close(handle)
+            handle = below
+        with os.scandir(handle) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                yield f"{folder}/{entry.name}" if folder else entry.name, entry
+    finally:
+        os.close(handle)
+
+
+def _trouble(path: str, entry: os.DirEntry[str], workspace: str, taken: dict[str, str]) -> str | None:
+    """Why this is refused; nothing if it is not; None for what the layout does not know."""
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return None
+        try:
+            place(path, workspace)
+        except BoundaryRefused as error:
+            known = "/" in path and path.endswith(".md") and not entry.name.startswith(".")
+            return error.reason if known else None
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:  # gone since
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISREG(found.st_mode):
+        return "it is not a file"
+    if found.st_nlink > 1:
+        return "it is a hard link: the same file has another name"
+    other = taken.setdefault(fold(entry.name), entry.name)
+    return "" if other == entry.name else f"{other!r} is there, and some systems do not tell the two apart"

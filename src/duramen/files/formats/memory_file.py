@@ -1,0 +1,251 @@
+r"""A leaf: one memory as one markdown file, for people first.
+
+    ---
+    id: 01J9ZK
+    kind: procedure
+    tags: [ferry, travel]
+    policy: check before use
+    observed: 2026-03-02T08:15:00Z
+    ---
+    # Book the ferry
+
+    The first paragraph is the summary, unless the front matter has another.
+
+    ## Steps
+
+    1. Open the site
+    2. Choose 8:00
+
+    ## Evidence
+
+    - trip-456#12: booked
+
+`parse` gives back what was rendered, exactly. A backslash comes before a line that would be read as something else, and
+only there: a blank line at either end of the content, a line that looks like one of the two headings, like a title
+where there is none, or like a conflict left by git. Everything is optional to people: a text alone is a leaf.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...errors import FileMalformed, InvalidInput
+from . import list_items as items
+from .frontmatter import Node, Scalar, Verbatim, joined, split
+
+_HEADING = re.compile(r"## +(steps|evidence)[ \t:]*\r?", re.IGNORECASE | re.ASCII)
+_OTHER_HEADING = re.compile(r"#{1,2} +\S")
+_CONFLICT = re.compile(r"(<{7}|>{7})( |$)")
+_TITLE = re.compile(r"# +(\S(?:.*\S)?)[ \t\r]*")
+_TEXTS = ("id", "kind", "title", "summary", "policy", "source", "key", "subject", "scope")
+_TIMES = ("observed", "verified")
+_ORDER = ("id", "kind", "title", "summary", "tags", "policy", *_TIMES, "source", "key", "subject", "scope")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One memory as it stands in a file. What is not known is None.
+
+    Where `summary` is None, the content's first paragraph says it. `extra` are front-matter fields that we do not know;
+    they are kept.
+    """
+
+    content: str
+    title: str | None = None
+    summary: str | None = None
+    steps: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    id: str | None = None
+    kind: str | None = None
+    tags: tuple[str, ...] = ()
+    policy: str | None = None
+    observed: dt.datetime | None = None
+    verified: dt.datetime | None = None
+    source: str | None = None
+    key: str | None = None
+    subject: str | None = None
+    scope: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if taken := sorted(KNOWN & set(self.extra)):
+            raise InvalidInput(f"{taken[0]!r} is a leaf's own field", hint="give it by its name, not in extra")
+        for name in _TIMES:
+            time = getattr(self, name)
+            if time is not None and time.tzinfo is None:
+                raise InvalidInput(f"{name} has no time zone", hint="use datetimes in UTC")
+            if time is not None:
+                object.__setattr__(self, name, _in_utc(time))
+
+    @property
+    def gist(self) -> str:
+        """The summary, or else the content's first paragraph."""
+        return first_paragraph(self.content) if self.summary is None else self.summary
+
+
+KNOWN = frozenset(each.name for each in fields(Leaf)) - {"extra", "content", "steps", "evidence"}
+"""The fields of the front matter that have a meaning."""
+
+
+def first_paragraph(text: str) -> str:
+    """The lines up to the first blank one, without blanks around them."""
+    lines = text.strip().split("\n")
+    end = next((number for number, line in enumerate(lines) if not line.strip()), len(lines))
+    return "\n".join(lines[:end]).strip()
+
+
+# -- writing
+
+
+def render(leaf: Leaf) -> str:
+    """The file's text. `parse` gives the same leaf back."""
+    found = _TITLE.fullmatch(f"# {leaf.title}") if leaf.title else None
+    headed = found is not None and found[1] == leaf.title
+    parts = [f"# {leaf.title}"] if headed else []
+    if leaf.content:
+        parts.append(_escaped(leaf.content, untitled=leaf.title is None))
+    if leaf.steps:
+        parts += ["## Steps", items.listed(leaf.steps, numbered=True)]
+    if leaf.evidence:
+        parts += ["## Evidence", items.listed(leaf.evidence, numbered=False)]
+    body = "\n\n".join(parts) + "\n" if parts else ""
+    return joined(_front(leaf, headed), body, fenced="\r" in body or body.startswith(("---", "\ufeff")))
+
+
+def _front(leaf: Leaf, headed: bool) -> dict[str, Any]:
+    front: dict[str, Any] = {}
+    for name in _ORDER:
+        value = getattr(leaf, name)
+        if value is None or value == () or (name == "title" and headed):
+            continue
+        front[name] = Verbatim(_time(value)) if isinstance(value, dt.datetime) else value
+    return front | dict(leaf.extra)
+
+
+def _time(value: dt.datetime) -> str:
+    return value.replace(tzinfo=None).isoformat() + "Z"
+
+
+def _in_utc(value: dt.datetime) -> dt.datetime:
+    try:
+        return value.astimezone(dt.UTC)
+    except OverflowError as error:
+        raise InvalidInput(f"{value} cannot be told in UTC", hint="use times within years 2 to 9998") from error
+
+
+def _escaped(content: str, *, untitled: bool) -> str:
+    lines = content.split("\n")
+    special = _special(lines, untitled)
+    return "\n".join(f"\\{line}" if at in special else line for at, line in enumerate(lines))
+
+
+def _special(lines: list[str], untitled: bool) -> set[int]:
+    """The lines that are something else without a backslash before them, whether they have one yet or not."""
+    bare = [line.lstrip("\\") for line in lines]
+    found = {at for at in (0, len(lines) - 1) if not bare[at].strip()}
+    found |= {at for at, line in enumerate(bare) if _HEADING.fullmatch(line) or _CONFLICT.match(line)}
+    return found | {0} if untitled and _TITLE.fullmatch(bare[0]) else found
+
+
+# -- reading
+
+
+def parse(text: str, path: str) -> Leaf:
+    """The leaf that a file holds, written by us or by a person. Raises `FileMalformed` with the line."""
+    text = text.removeprefix("\ufeff")
+    if "\r\n" in text and text.count("\n") == text.count("\r\n"):  # an editor that ends every line so
+        text = text.replace("\r\n", "\n")
+    front, body, first = split(text, path)
+    lines = body.split("\n")
+    for number, line in enumerate(lines, first):
+        if _CONFLICT.match(line):
+            raise FileMalformed(path, number, "git left a conflict here", hint="choose one side, and remove the marks")
+    known = _fields(front, path)
+    title = _taken_title(lines) if "title" not in front else None
+    content, steps, evidence = _sections(lines)
+    if title is not None:
+        known["title"] = title
+    return Leaf(
+        content=_unescaped(content, untitled=known.get("title") is None),
+        steps=items.read(steps),
+        evidence=items.read(evidence),
+        extra={name: node.value for name, node in front.items() if name not in KNOWN},
+        **known,
+    )
+
+
+def _fields(front: dict[str, Node], path: str) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    for name in _TEXTS:
+        if name in front:
+            known[name] = _text(name, front[name], path)
+    for name in _TIMES:
+        if name in front:
+            known[name] = _moment(name, front[name], path)
+    if "tags" in front:
+        known["tags"] = tags_of(front["tags"], path)
+    return known
+
+
+def _text(name: str, node: Node, path: str) -> str | None:
+    if isinstance(node, Scalar):
+        return None if node.plain and node.value is None else node.text
+    raise FileMalformed(path, node.line, f"{name} is a text", hint=f"write `{name}: …` in one line")
+
+
+def _moment(name: str, node: Node, path: str) -> dt.datetime | None:
+    text = _text(name, node, path)
+    if text is None:
+        return None
+    try:
+        time = dt.datetime.fromisoformat(text)
+        return time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    except (ValueError, OverflowError) as error:
+        raise FileMalformed(path, node.line, f"{name} is a time", hint="such as 2026-03-02T08:15:00Z") from error
+
+
+def tags_of(node: Node, path: str) -> tuple[str, ...]:
+    """Tags from a list, or from a text with commas."""
+    if isinstance(node, Scalar):
+        whole = _text("tags", node, path)
+        return tuple(filter(None, map(str.strip, whole.split(",")))) if whole else ()
+    if isinstance(node.items, tuple) and all(isinstance(item, Scalar) for item in node.items):
+        return tuple(item.text for item in node.items if isinstance(item, Scalar) and (item.text or not item.plain))
+    raise FileMalformed(path, node.line, "tags are a list of texts", hint="such as tags: [ferry, travel]")
+
+
+def _taken_title(lines: list[str]) -> str | None:
+    """Take the title away from the top of the lines, if there is one."""
+    at = next((number for number, line in enumerate(lines) if line.strip()), None)
+    found = None if at is None else _TITLE.fullmatch(lines[at])
+    if at is None or found is None:
+        return None
+    del lines[: at + 1]
+    return found[1]
+
+
+def _sections(lines: list[str]) -> tuple[list[str], list[str], list[str]]:
+    parts: dict[str, list[str]] = {"": [], "steps": [], "evidence": []}
+    current = ""
+    for line in lines:
+        heading = _HEADING.fullmatch(line)
+        if heading:
+            current = heading[1].lower()
+            continue
+        if current and _OTHER_HEADING.match(line):
+            current = ""
+        parts[current].append(line)
+    return parts[""], parts["steps"], parts["evidence"]
+
+
+def _unescaped(lines: list[str], *, untitled: bool) -> str:
+    while lines and not lines[0].strip():
+        del lines[0]
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    special = _special(lines, untitled) if lines else ()
+    return "\n".join(line.removeprefix("\\") if at in special else line for at, line in enumerate(lines))

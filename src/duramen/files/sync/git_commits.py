@@ -1,0 +1,79 @@
+"""Changes of files as commits to git: one for each memory, and one for what follows from them.
+
+What is to be committed is in the manifest before git is asked: a kill, a hook that refuses or a missing git puts it off
+to the next sync.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from ...errors import DuramenError
+from ...runtime import aside
+from ..folder import git
+from .known_memories import Knowing
+from .memory_mapping import Known
+from .report import Left, Taken
+from .sync_manifest import Commit, Manifest
+
+_EACH = 100
+"""So many changes get a commit of their own; more of them at once share one."""
+_VOLATILE = "/runtime/"
+
+
+async def planned(
+    written: Sequence[str],
+    removed: Sequence[str],
+    told: Mapping[str, Known],
+    taken: Sequence[Taken],
+    knowing: Knowing,
+) -> list[Commit]:
+    """The commits for what a sync did."""
+    by_path = {one.path: one for one in taken}
+    deleted = [one.path for one in taken if one.what == "deleted"]
+    paths = [path for path in dict.fromkeys((*written, *removed, *deleted)) if _VOLATILE not in path]
+    leaves = [path for path in paths if path in told or path in by_path or (path in removed and _is_leaf(path))]
+    if len(leaves) > _EACH:
+        commits = [Commit(leaves, f"{len(leaves)} memories")]
+    else:
+        actors = await knowing.actors(told[path] for path in leaves if path in told)
+        commits = [Commit([path], _message(path, told.get(path), by_path.get(path), actors)) for path in leaves]
+    rest = [path for path in paths if path not in set(leaves)]
+    return [*commits, Commit(rest, "Indexes and logs")] if rest else commits
+
+
+def _is_leaf(path: str) -> bool:
+    return not path.startswith("memory/") and "/" in path
+
+
+def _message(path: str, known: Known | None, taken: Taken | None, actors: Mapping[int, str]) -> str:
+    """Kind, actor and event of a change."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    if known is not None:
+        row = known.row
+        who = actors.get(row.number, "duramen")
+        return f"{row.kind}: {name} ({who})\n\nEvent: {row.session}#{row.position}\nMemory: {row.id}\nActor: {who}"
+    kind = path.split("/")[-2].removesuffix("s") if "/" in path else "soul"
+    if taken is None:
+        return f"{kind}: {name} is gone (duramen)\n\nActor: duramen"
+    about = [f"Event: {taken.event}"] if taken.event else []
+    about += [f"Memory: {taken.memory}"] if taken.memory else []
+    return "\n".join([f"{kind}: {name} {taken.what} (human)", "", *about, "Actor: human"])
+
+
+async def commit(root: str, manifest: Manifest, left: list[Left]) -> list[str]:
+    """Make the commits that are due, in order. What git refuses is said; the files stay, and the next sync tries
+    again."""
+    made: list[str] = []
+    while manifest.commits:
+        due = manifest.commits[0]
+        try:
+            done = await aside(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
+        except (DuramenError, OSError) as error:
+            left.append(Left(due.paths[0], f"not committed, the next sync tries again: {error}"))
+            break
+        manifest.commits.pop(0)
+        if done is not None:
+            made.append(done)
+    return made

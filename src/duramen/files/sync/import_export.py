@@ -1,0 +1,276 @@
+"""Other people's memory files into the store, and memories out to their formats.
+
+A note becomes a memory, with the place that it came from in its metadata; the same text from several places is one
+memory with several of them. What has no text of its own, such as an index of links, is kept as an event of a session:
+the files can be written again as they were, and it is never recalled.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from ...errors import InvalidInput
+from ...journal.events import Draft, check_name
+from ...journal.journal import Journal
+from ...memory.catalog.catalog import HOME
+from ...memory.catalog.memory_event import memory_row, remembered
+from ...memory.catalog.records import Memory
+from ...memory.memory_service import Mind
+from ...runtime import aside
+from ..formats import Note, format_named
+from ..formats.note import Role
+from ..formats.note_folder import export_folder, import_folder
+from .journal_edit import Saying
+from .memory_mapping import SUMMARY, TAGS, Said
+from .report import Left
+
+SESSION = "@imports"
+"""The session of what was imported and is no memory."""
+KEPT = "import.kept"
+PLACES = "imported"
+"""Where in a memory's metadata the places are that it came from."""
+_KINDS = {Role.DAILY: "episode"}
+_pack = msgspec.msgpack.encode
+Shown = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesImported:
+    """What an import did: the ids of the memories that are new or have a new place, how many notes were known as they
+    are, and which files or lines were left out, and why."""
+
+    added: tuple[str, ...] = ()
+    known: int = 0
+    left: tuple[Left, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoriesExported:
+    """What an export did: how many memories there were, and which files are new or changed."""
+
+    memories: int
+    written: tuple[str, ...]
+
+
+class Exchange:
+    """Imports and exports the memories of a workspace."""
+
+    def __init__(self, journal: Journal, mind: Mind) -> None:
+        self._journal = journal
+        self._mind = mind
+
+    async def import_from(
+        self, root: str, format: str, subject: str | None, actor: str | None, shown: Shown | None
+    ) -> MemoriesImported:
+        """Remember what stands in a folder, or in a file. Doing it again changes nothing."""
+        read = await aside(lambda: import_folder(format_named(format), root))
+        saying = Saying(self._mind, actor or "import", f"imported from {format}")
+        added: list[str] = []
+        known, left = 0, [Left(one.path, one.reason, one.line) for one in read.problems]
+        for number, note in enumerate(read.notes):
+            if shown is not None:
+                shown("Importing", number, len(read.notes))
+            try:
+                memory = await self._take(note, format, subject, saying)
+            except InvalidInput as error:
+                left.append(Left(note.origin, error.message))
+                continue
+            known += memory is None
+            added += [memory] if memory is not None else []
+        if shown is not None and read.notes:
+            shown("Importing", len(read.notes), len(read.notes))
+        return MemoriesImported(tuple(added), known, tuple(left))
+
+    async def _take(self, note: Note, format: str, subject: str | None, saying: Saying) -> str | None:
+        """Remember a note; None if that is no news."""
+        fields = note.metadata.get("fields")
+        if subject is None and format == "jsonl" and isinstance(fields, Mapping):
+            said_of = fields.get("subject")
+            subject = said_of if isinstance(said_of, str) and said_of else None
+        if note.role is Role.HEADING or (note.role is Role.INDEX and note.metadata.get("only_links")):
+            await self._keep(note, subject)
+            return None
+        said = _said(note, subject, self._journal.clock.now())
+        owner = await self._journal.owner(subject)
+        row = memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner)
+        before = await self._mind.catalog.current(row.id, row.pool)
+        place = _place(note, said)
+        if before is not None:
+            places = _places(before.metadata)
+            if place in places:
+                return None
+            said.details["metadata"] = {**said.details["metadata"], **before.metadata, PLACES: [*places, place]}
+        return await saying.say(said)
+
+    async def _keep(self, note: Note, subject: str | None) -> None:
+        """Keep what is no memory, once."""
+        data = _plain(note)
+        key = blake2b(_pack((data, subject or "")), digest_size=16).hexdigest()
+        await self._journal.append(SESSION, [Draft(KEPT, data, "import")], key=key, subject=subject)
+
+    # -- out
+
+    async def export_to(
+        self,
+        root: str,
+        format: str,
+        memories: AsyncIterator[Memory],
+        whose: Callable[[str | None], bool],
+        shown: Shown | None,
+    ) -> MemoriesExported:
+        """Write memories to a folder in somebody's format. Those that came from files of this format go where they
+        were."""
+        chosen, notes, count = format_named(format), [], 0
+        show = shown or (lambda what, done, total: None)
+        async for memory in memories:
+            count += 1
+            show("Reading", count, count)
+            notes += list(_notes(memory, format))
+        notes += [note async for note in self._kept(format, whose)]
+        notes.sort(key=lambda note: (note.origin, note.metadata.get("order", 0)) if note.origin else ("\U0010ffff", 0))
+        told = partial(show, "Writing")
+        return MemoriesExported(count, await aside(lambda: export_folder(chosen, notes, root, told)))
+
+    async def _kept(self, format: str, whose: Callable[[str | None], bool]) -> AsyncGenerator[Note, None]:
+        found: dict[tuple[str, int], Note] = {}
+        async with aclosing(self._journal.reading.pages(SESSION, 1, None, frozenset({KEPT}), 500)) as pages:
+            async for page in pages:
+                for event in page:
+                    if not event.erased and event.data["metadata"].get("format") == format and whose(event.subject):
+                        note = _restored(event.data)
+                        found[note.origin, note.metadata.get("order", 0)] = note  # the newest of a place
+        for note in found.values():
+            yield note
+
+
+def _said(note: Note, subject: str | None, now: int) -> Said:
+    """A note as what is to be remembered."""
+    metadata: dict[str, Any] = {}
+    if note.tags:
+        metadata[TAGS] = list(note.tags)
+    if note.summary:
+        metadata[SUMMARY] = note.summary
+    kind = note.kind or _KINDS.get(note.role, "fact")
+    content = note.text if note.text.strip() else note.title or note.summary or note.origin
+    details: dict[str, Any] = {"title": _name(note.title), "key": _name(note.key), "metadata": metadata}
+    if note.created is not None and note.created.timestamp() * 1e6 <= now and note.created.year >= 1970:
+        details["valid_from"] = note.created
+    details["lasting"] = True  # "today" in a note of last year ended long ago, and is kept all the same
+    said = Said(content, kind, subject, details, (), None)
+    metadata[PLACES] = [_place(note, said)]
+    return said
+
+
+def _name(text: str | None) -> str | None:
+    """A text, if it can be a title or a key; its place keeps it in any case."""
+    try:
+        return check_name("title", text) if text else None
+    except InvalidInput:
+        return None
+
+
+def _place(note: Note, said: Said) -> dict[str, Any]:
+    """All that is needed to write a note where it was."""
+    place = _plain(note)
+    if said.content == note.text:
+        del place["text"]
+    return place
+
+
+def _plain(note: Note) -> dict[str, Any]:
+    times = {name: _iso(getattr(note, name)) for name in ("created", "updated")}
+    names = ("text", "title", "summary", "kind", "key", "origin")
+    plain = {name: getattr(note, name) for name in names} | times
+    return {**plain, "role": note.role.value, "tags": list(note.tags), "metadata": dict(note.metadata)}
+
+
+def _restored(plain: Mapping[str, Any]) -> Note:
+    return Note(
+        text=plain["text"],
+        title=plain["title"],
+        summary=plain["summary"],
+        kind=plain["kind"],
+        tags=tuple(plain["tags"]),
+        key=plain["key"],
+        created=_time(plain["created"]),
+        updated=_time(plain["updated"]),
+        role=Role(plain["role"]),
+        origin=plain["origin"],
+        metadata=plain["metadata"],
+    )
+
+
+def _iso(time: dt.datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    return None if text is None else dt.datetime.fromisoformat(text)
+
+
+def _places(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = metadata.get(PLACES)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _notes(memory: Memory, format: str) -> list[Note]:
+    """A memory as notes: one for each place that it came from, or one of its own."""
+    places = _places(memory.metadata)
+    own = [place for place in places if place.get("metadata", {}).get("format") == format]
+    if own or places:
+        return [_placed(memory, place) for place in own or places[:1]]
+    fields = {"id": memory.id, "subject": memory.subject, "source": memory.source}
+    said = {name: value for name, value in fields.items() if value is not None}
+    return [
+        Note(
+            memory.content,
+            title=memory.title,
+            summary=memory.metadata.get(SUMMARY),
+            kind=memory.kind,
+            tags=_tags(memory),
+            key=memory.key,
+            created=memory.recorded,
+            updated=memory.confirmed,
+            metadata={"format": "jsonl", "fields": said} if format == "jsonl" else {},
+        )
+    ]
+
+
+def _placed(memory: Memory, place: Mapping[str, Any]) -> Note:
+    """A memory where it came from, with what changed since."""
+    note = _restored({"text": memory.content, **place})
+    stored = _said(note, memory.subject, 0)
+    # The same text may stand in several places under other headings: one of those is no new title.
+    titles = {stored.details["title"], *(_name(one.get("title")) for one in _places(memory.metadata))}
+    now = {
+        "text": note.text if memory.content == stored.content else memory.content,
+        "title": note.title if memory.title in titles else memory.title,
+        "summary": memory.metadata.get(SUMMARY) or (note.summary and None),
+        "kind": note.kind if memory.kind == stored.kind else memory.kind,
+        "key": note.key if memory.key == stored.details["key"] else memory.key,
+        "tags": list(_tags(memory)),
+    }
+    if note.summary == "":
+        now["summary"] = ""
+    return _restored({**_plain(note), **now})
+
+
+def _tags(memory: Memory) -> tuple[str, ...]:
+    tags = memory.metadata.get(TAGS) or ()
+    return tuple(map(str, tags)) if isinstance(tags, (list, tuple)) else (str(tags),)
+
+
+def checked_path(path: object) -> str:
+    """The path of a folder or a file. Raises `InvalidInput` for what is none."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise InvalidInput(f"{path!r} is no path", hint="give the path of a folder")
+    return os.fspath(path)

@@ -1,0 +1,117 @@
+"""Indexes and daily logs: written from what the manifest knows, with the lines that people added left where they were.
+
+A line that looks like ours is ours, so that nothing of what was forgotten stays in a log; any other is somebody's, and
+goes to the end of the page.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...errors import BoundaryRefused, FileChanged, FileMalformed
+from ...journal.events import moment
+from ...ports import MemoryRow
+from ..folder.boundary import Folder
+from ..folder.walk import Walked
+from ..formats.index_file import Entry, brief, line, read_line
+from ..formats.memory_file import first_paragraph
+from .memory_mapping import Known
+from .report import Left
+from .sync_manifest import Day, Manifest, Page, seen
+
+ROOT = "MEMORY.md"
+_LOGGED = re.compile(r"- [0-9]{2}:[0-9]{2} (~~)?\[")
+
+
+class Pages:
+    """Writes the indexes and the logs of a folder."""
+
+    def __init__(self, folder: Folder, manifest: Manifest, walked: Walked) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._walked = walked
+        self.looked_at: list[str] = []
+        self.written: list[str] = []
+        self.removed: list[str] = []
+        self.left: list[Left] = []
+
+    def write_indexes(self, scopes: set[bool]) -> None:
+        """The indexes whose scope changed, and those that are not there."""
+        own, name = f"workspace/{self._folder.own}/MEMORY.md", self._folder.workspace
+        for shared, path, heading in ((False, own, f"Memory of workspace {name}"), (True, ROOT, "Memory")):
+            if shared not in scopes and path in self._walked.files:
+                continue
+            lines = self._manifest.lines(shared)
+            if shared:
+                lines.insert(0, line(Entry(f"Workspace {name}", own)))
+            self._write(path, heading, lines)
+
+    def write_days(self, days: set[str]) -> None:
+        """The logs of these days, and those that are not there."""
+        missing = {day for day in self._manifest.days if f"memory/{day}.md" not in self._walked.files}
+        for day in sorted(days | missing):
+            self._write(f"memory/{day}.md", day, self._manifest.logged(day))
+
+    def _write(self, path: str, heading: str, lines: list[str]) -> None:
+        before = self._walked.files.get(path)
+        self.looked_at.append(path)
+        try:
+            added = self._added(path, heading)
+            if not lines and not added and path.startswith("memory/"):
+                self._manifest.page(path, None)
+                if self._folder.remove(path):
+                    self.removed.append(path)
+                return
+            text = "\n".join([f"# {heading}", "", *lines, *(["", *added] if added else []), ""])
+            if self._folder.write(path, text, seen=before):
+                self.written.append(path)
+            signature = self._folder.signature(path)
+        except FileChanged:
+            self.left.append(Left(path, "edited just now: the next sync takes it up"))
+        except FileMalformed as error:
+            self.left.append(Left(path, error.reason, error.line))
+        except BoundaryRefused as error:
+            self.left.append(Left(path, error.reason))
+        else:
+            if signature is not None:
+                self._manifest.page(path, Page(seen(signature), added))
+
+    def _added(self, path: str, heading: str) -> list[str]:
+        """The lines of a page that people wrote."""
+        signature, page = self._walked.files.get(path), self._manifest.pages.get(path)
+        if signature is None:
+            return []
+        if page is not None and page.seen == signature:
+            return page.added
+        text = self._folder.read(path) or ""
+        lines = [one.rstrip("\r") for one in text.removeprefix("\ufeff").split("\n")]
+        found = [one for one in lines if one.rstrip() != f"# {heading}" and not _is_ours(one)]
+        return "\n".join(found).strip("\n").split("\n") if any(map(str.strip, found)) else []
+
+
+def _is_ours(text: str) -> bool:
+    if _LOGGED.match(text):
+        return True
+    entry = read_line(text.strip())
+    return entry is not None and entry.path.endswith(".md") and ("/" in entry.path)
+
+
+# -- the lines of a log
+
+
+def note_day(manifest: Manifest, days: set[str], row: MemoryRow, told: Known | None) -> None:
+    """The lines of a memory in the daily logs: when it was said, and when it ended. None for what was forgotten."""
+    if told is None:
+        days |= manifest.unlog(f"{row.number}") | manifest.unlog(f"{row.number}-")
+        return
+    said = f"[{row.kind}] {brief(first_paragraph(told.data['content']))}"
+    _put(manifest, days, f"{row.number}", row.recorded, said)
+    if row.closed is not None and row.closed != row.recorded:
+        _put(manifest, days, f"{row.number}-", row.closed, f"~~{said}~~")
+
+
+def _put(manifest: Manifest, days: set[str], number: str, time: int, text: str) -> None:
+    when = moment(time)
+    day = f"{when:%Y-%m-%d}"
+    if manifest.log(day, number, Day(time, f"- {when:%H:%M} {text}")):
+        days.add(day)

@@ -1,0 +1,89 @@
+"""What the store knows of the memories that have files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...journal.journal import Journal
+from ...memory.catalog.catalog import HOME
+from ...memory.catalog.memory_event import memory_row, remembered
+from ...memory.memory_service import Mind
+from ...ports import MemoryQuery, MemoryRow
+from .memory_mapping import FILE, Known, Said, path_of
+
+
+class Knowing:
+    """Looks memories up, with their texts and owners."""
+
+    def __init__(self, journal: Journal, mind: Mind) -> None:
+        self._journal = journal
+        self._mind = mind
+
+    async def of(self, rows: Sequence[MemoryRow]) -> list[Known]:
+        """Rows with their texts; without those of sessions, and what was forgotten, erased or damaged."""
+        rows = [row for row in rows if row.intact and row.pool[:1] != b"t"]
+        texts: Mapping[int, Mapping[str, Any]] = await self._mind.texts.of(rows)
+        found = []
+        for row in rows:
+            owner = await self._journal.landmarks.owner_of(row.owner)
+            if row.number in texts and owner is not None:
+                found.append(Known(row, texts[row.number], owner.name))
+        return found
+
+    async def versions(self, id: str) -> list[Known]:
+        """Every version of a memory that is told to more than one session."""
+        if not id or "\0" in id or not id.isascii():
+            return []
+        return await self.of(await self._rows(MemoryQuery(id=id, history=True)))
+
+    async def numbered(self, numbers: Iterable[int]) -> list[Known]:
+        """The memories of these numbers that hold."""
+        wanted = tuple(sorted(numbers))
+        if not wanted:
+            return []
+        rows = await self._rows(MemoryQuery(numbers=wanted, limit=len(wanted)))
+        return [one for one in await self.of(rows) if one.row.closed is None]
+
+    async def source(self, id: str | None) -> str | None:
+        """The event that a memory came from."""
+        found = [one.row for one in await self.versions(id or "") if one.row.closed is None]
+        return f"{found[-1].session}#{found[-1].position}" if found else None
+
+    async def actors(self, known: Iterable[Known]) -> dict[int, str]:
+        """Who said each memory, by number."""
+        by_session: dict[str, list[MemoryRow]] = {}
+        for one in known:
+            by_session.setdefault(one.row.session, []).append(one.row)
+        found: dict[int, str] = {}
+        for session, rows in by_session.items():
+            events = await self._journal.landmarks.events(session, sorted({row.position for row in rows}))
+            said = {event.position: event.actor for event in events}
+            found |= {row.number: said.get(row.position) or "duramen" for row in rows}
+        return found
+
+    async def identity(self, said: Said) -> str | None:
+        """The id of a memory that says this; None for a procedure, which is known by its name."""
+        if (said.steps and said.name) or not said.content.strip():
+            return None
+        owner = await self._journal.owner(said.subject)
+        return memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner).id
+
+    async def filed_at(self, path: str, said: Said) -> str | None:
+        """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""
+        id = await self.identity(said)
+        if said.steps and said.name:
+            found = await self._mind.procedures.get(said.name, subject=said.subject)
+            id = found.memory.id if found is not None and found.steps == said.steps else None
+        for one in await self.versions(id or ""):
+            named = one.metadata.get(FILE) == path.rpartition("/")[2]
+            if one.row.closed is None and named and path_of(one, self._journal.workspace) == path:
+                return one.row.id
+        return None
+
+    async def has_owner(self, ref: str) -> bool:
+        """Whether there still is somebody of this reference."""
+        return await self._journal.landmarks.owner_of(bytes.fromhex(ref)) is not None
+
+    async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
+        return await self._journal.store.memories(self._journal.workspace, query)

@@ -1,0 +1,160 @@
+"""Where the manifest of a folder is stored: whole, and after that what changed, line by line.
+
+`manifest` is replaced as a whole; `manifest-changes` grows by a line for each sync that changed a little, and names the
+manifest that it goes on from. A torn last line, of a process that was killed, is passed over.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import msgspec
+
+from ...errors import FileError, InvalidInput
+from ...file_lock import alone_with_file
+from ..folder.names import folder_name
+from .sync_manifest import FORM, Manifest, State
+
+FOLDER = ".duramen"
+_NAME = "manifest"
+_LITTLE = 500
+"""Changes up to which a line is added; more, and all is written anew."""
+_MOST = 256 * 1024
+"""Bytes of changes after which all is written anew."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(State).decode
+
+
+@asynccontextmanager
+async def alone_in(root: str) -> AsyncGenerator[None, None]:
+    """Inside, no other sync works on the folder."""
+    folder = os.path.join(root, FOLDER)
+    with _trouble(folder, "use"):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if os.path.islink(folder):
+            raise FileError(f"{folder} is a symbolic link", hint="put a real folder there")
+        lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    async with alone_with_file(lock):
+        yield
+
+
+class Kept:
+    """The manifest of a folder, remembered as long as nobody else writes it."""
+
+    def __init__(self, root: str, workspace: str) -> None:
+        self._root = root
+        self._workspace = workspace
+        self._path = os.path.join(root, FOLDER, _NAME)
+        self._changes = f"{self._path}-changes"
+        self._manifest: Manifest | None = None
+        self._base = ""
+        self._seen: tuple[int, ...] = ()
+
+    def load(self) -> Manifest:
+        """The manifest; an empty one if there is none, or none that can be read. It is the caller's until it is saved.
+        Raises `InvalidInput` if the folder is another workspace's."""
+        manifest, self._manifest = self._manifest, None
+        if manifest is not None and self._signature() == self._seen:
+            return manifest
+        manifest, self._base = Manifest(self._workspace), ""
+        try:
+            state = _decode(_content(self._path))
+        except (OSError, msgspec.DecodeError, ValueError):
+            _expect_own(self._root, self._workspace)
+            return manifest
+        if state.workspace != self._workspace:
+            raise _another(self._root, repr(state.workspace))
+        if state.form == FORM:
+            manifest.apply(state)
+            for line in self._lines(state.base):
+                manifest.apply(line)
+            manifest.settle()
+            self._base = state.base
+        return manifest
+
+    def _lines(self, base: str) -> Iterator[State]:
+        with suppress(OSError, msgspec.DecodeError, ValueError):
+            for line in _content(self._changes).split(b"\n")[:-1]:
+                state = _decode(line)
+                if state.base != base or state.form != FORM:
+                    return
+                yield state
+
+    def save(self, manifest: Manifest) -> None:
+        """Store what changed, durably."""
+        if not self._base or manifest.lost or manifest.size > _LITTLE or self._is_long():
+            self._save_whole(manifest)
+        elif manifest.size:
+            line = _encode(manifest.changes(self._base)) + b"\n"
+            with _trouble(self._changes, "write"):
+                self._write(self._changes, os.O_APPEND, line)
+        manifest.settle()
+        self._manifest, self._seen = manifest, self._signature()
+
+    def _save_whole(self, manifest: Manifest) -> None:
+        base = secrets.token_hex(8)
+        draft = f"{self._path}.new"  # under the lock there is one writer
+        with _trouble(draft, "write"):
+            self._write(draft, os.O_TRUNC, _encode(manifest.whole(base)))
+            os.replace(draft, self._path)
+            with suppress(FileNotFoundError):  # it goes on from the one before, and is passed over
+                os.unlink(self._changes)
+        self._base = base
+
+    def _write(self, path: str, how: int, data: bytes) -> None:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+
+    def _is_long(self) -> bool:
+        try:
+            return os.stat(self._changes).st_size > _MOST
+        except OSError:
+            return False
+
+    def _signature(self) -> tuple[int, ...]:
+        found: list[int] = []
+        for path in (self._path, self._changes):
+            with suppress(OSError):
+                one = os.stat(path, follow_symlinks=False)
+                found += (one.st_size, one.st_mtime_ns, one.st_ino, one.st_ctime_ns)
+        return tuple(found)
+
+
+def _expect_own(root: str, workspace: str) -> None:
+    """Without a manifest the folders say whose files these are."""
+    try:
+        others = sorted(set(os.listdir(os.path.join(root, "workspace"))) - {folder_name(workspace)})
+    except OSError:
+        return
+    if others and not others[0].startswith("."):
+        raise _another(root, repr(others[0]))
+
+
+def _another(root: str, workspace: str) -> InvalidInput:
+    return InvalidInput(
+        f"{root} holds the files of workspace {workspace}",
+        hint="give each workspace a folder of its own: tenants do not share one",
+    )
+
+
+@contextmanager
+def _trouble(path: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"cannot {what} {path}: {error.strerror}", hint="look at its rights and the disk") from error
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb", opener=_careful) as file:
+        return file.read()
+
+
+def _careful(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

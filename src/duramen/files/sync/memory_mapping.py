@@ -1,0 +1,238 @@
+"""A memory as a leaf, where its file lies, and what a leaf says as a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...errors import BoundaryRefused, InvalidInput
+from ...journal.events import moment
+from ...memory.extraction.expiry import holds_until
+from ...memory.knowledge.policies import Policies
+from ...memory.knowledge.procedures import noted
+from ...ports import MemoryRow
+from ..folder.names import folder_name, leaf_name
+from ..folder.paths import KNOWLEDGE_FOLDERS, place
+from ..formats.index_file import Entry, brief
+from ..formats.memory_file import KNOWN, Leaf, first_paragraph
+
+_FOLDERS = {kind: folder for folder, kind in KNOWLEDGE_FOLDERS.items()}
+_OWN = ("preference", "identity")
+_PREFIX = "procedure:"
+_POLICIES = {"none": "none", "check": "check before use", "reconfirm": "must be reconfirmed"}
+_WEIGHTS = {"importance": 0.5, "confidence": 1.0}
+_PROCEDURE = ("procedure", "version")
+_TITLE = 70
+FILE, TAGS, EVIDENCE, FRONT, SUMMARY = "file", "tags", "evidence", "front", "summary"
+"""What of a memory's metadata is told in its leaf: its file's name, tags, evidence, fields of the front matter that
+people added, and a summary of somebody's own."""
+
+
+class Known(NamedTuple):
+    """A memory as it is stored: its row, the data of its event, and whose it is."""
+
+    row: MemoryRow
+    data: Mapping[str, Any]
+    subject: str | None
+
+    @property
+    def procedure(self) -> Mapping[str, Any] | None:
+        """Its steps and its name, if it was saved as a procedure."""
+        found = self.data.get("procedure")
+        return found if isinstance(found, Mapping) else None
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return self.data.get("metadata") or {}
+
+
+def leaf_of(known: Known, policies: Policies) -> Leaf:
+    """The leaf of a memory."""
+    row, metadata, own = known.row, known.metadata, known.procedure
+    content, steps = known.data["content"], ()
+    if own is not None:
+        steps, content = tuple(own["steps"]), noted(known.data)
+    return Leaf(
+        content=content,
+        title=title_of(known),
+        summary=_summary(known, content, steps),
+        steps=steps,
+        evidence=_texts(metadata.get(EVIDENCE)),
+        id=row.id,
+        kind=row.kind,
+        tags=_texts(metadata.get(TAGS)),
+        policy=_POLICIES[policies.of(row.kind).check],
+        observed=moment(row.recorded),
+        verified=moment(row.confirmed),
+        source=f"{row.session}#{row.position}",
+        key=None if own is not None else row.key,
+        subject=known.subject,
+        scope="workspace" if known.subject is not None and not row.pool else None,
+        extra=_extra(known),
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """Tags and evidence are what an application made of them: one text, or several."""
+    if not value:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+
+
+def _summary(known: Known, content: str, steps: tuple[str, ...]) -> str:
+    own = known.metadata.get(SUMMARY)
+    return str(own) if own else _derived(content, steps)
+
+
+def _derived(content: str, steps: tuple[str, ...]) -> str:
+    """The summary where nobody wrote one."""
+    return brief(first_paragraph(content) or "; ".join(steps))
+
+
+def title_of(known: Known) -> str:
+    """What stands over a memory: its own title, or its first words."""
+    title = known.data.get("title")
+    if title:
+        return " ".join(str(title).split())
+    if known.procedure is not None:
+        return " ".join(str(known.procedure["name"]).split())
+    return brief(first_paragraph(known.data["content"]), _TITLE)
+
+
+def _extra(known: Known) -> dict[str, Any]:
+    front = known.metadata.get(FRONT)
+    extra: dict[str, Any] = {}
+    if isinstance(front, Mapping):
+        extra = {str(name): value for name, value in front.items() if name not in KNOWN}
+    for name, usual in _WEIGHTS.items():
+        value = known.data.get(name, usual)
+        if value != usual:
+            extra[name] = value
+    if known.procedure is not None:
+        extra |= {name: known.procedure[key] for name, key in zip(_PROCEDURE, ("name", "version"), strict=True)}
+    return extra
+
+
+def path_of(known: Known, workspace: str) -> str:
+    """Where the file of a memory lies. It depends on nothing but the memory: a rebuild gives the same."""
+    folder = folder_of(known.row.kind, workspace)
+    chosen = known.metadata.get(FILE)
+    if isinstance(chosen, str) and _is_place(f"{folder}/{chosen}", workspace):
+        return f"{folder}/{chosen}"
+    if known.row.key is not None:
+        about = known.row.key.removeprefix(_PREFIX) if known.procedure is not None else known.row.key
+        return f"{folder}/{leaf_name(about, f'{known.row.pool.hex()} {known.row.key}')}"
+    return other_path(known, workspace)
+
+
+def other_path(known: Known, workspace: str) -> str:
+    """Where it lies if that place is taken."""
+    name = leaf_name(title_of(known), f"{known.row.pool.hex()} {known.row.id}")
+    return f"{folder_of(known.row.kind, workspace)}/{name}"
+
+
+def folder_of(kind: str, workspace: str) -> str:
+    """The folder of a kind. Kinds of an application's own lie with the facts."""
+    if kind in _OWN:
+        return kind
+    return f"workspace/{folder_name(workspace)}/knowledge/{_FOLDERS.get(kind, 'facts')}"
+
+
+def _is_place(path: str, workspace: str) -> bool:
+    try:
+        place(path, workspace)
+    except BoundaryRefused:
+        return False
+    return True
+
+
+def entry_of(leaf: Leaf, path: str) -> Entry:
+    """The line of a leaf in an index that lies at the root."""
+    return Entry(
+        title=leaf.title or brief(leaf.gist, _TITLE),
+        path=path,
+        kind=leaf.kind,
+        policy=leaf.policy,
+        tags=leaf.tags,
+        summary=brief(leaf.gist),
+    )
+
+
+# -- back
+
+
+class Said(NamedTuple):
+    """What a leaf says as a memory."""
+
+    content: str
+    kind: str
+    subject: str | None
+    details: dict[str, Any]
+    steps: tuple[str, ...]
+    name: str | None
+
+
+def said_in(leaf: Leaf, kind: str, name: str, before: Known | None) -> Said:
+    """What a person wrote, on top of what was there before. A title that only repeats the first words is none."""
+    if leaf.scope == "session":
+        raise InvalidInput("a session's own memory has no file", hint="leave `scope` out")
+    title = leaf.title
+    if title is not None and (title == brief(first_paragraph(leaf.content), _TITLE) or _is_untouched(title, before)):
+        title = None if before is None else before.data.get("title")
+    content = leaf.content or ("" if leaf.steps else leaf.title or "")
+    details: dict[str, Any] = {"title": title, "key": leaf.key, "metadata": _metadata(leaf, name, before)}
+    details |= {} if leaf.scope is None else {"scope": leaf.scope}
+    details |= {} if before is None else _still(before, content)
+    details |= {weight: leaf.extra[weight] for weight in _WEIGHTS if weight in leaf.extra}
+    procedure = leaf.extra.get("procedure")
+    named = str(procedure) if procedure else leaf.title or name.removesuffix(".md")
+    return Said(content, kind, leaf.subject, details, leaf.steps, named if leaf.steps else None)
+
+
+def _metadata(leaf: Leaf, name: str, before: Known | None) -> dict[str, Any]:
+    told = (TAGS, EVIDENCE, FRONT, SUMMARY, *_PROCEDURE, "standing")
+    metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k not in told}
+    extra = {key: value for key, value in leaf.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
+    values = {TAGS: list(leaf.tags), EVIDENCE: list(leaf.evidence), FRONT: extra, SUMMARY: _own_summary(leaf, before)}
+    return metadata | {key: value for key, value in values.items() if value} | {FILE: name}
+
+
+def _own_summary(leaf: Leaf, before: Known | None) -> str | None:
+    """A summary that somebody wrote; None for one that only followed from the text as it was, or as it is."""
+    derived = {_derived(leaf.content, leaf.steps)}
+    if before is not None:
+        text, own = before.data["content"], before.procedure
+        if before.metadata.get(SUMMARY):
+            return leaf.summary
+        derived.add(_summary(before, noted(before.data) if own else text, tuple(own["steps"]) if own else ()))
+    return None if leaf.summary in derived else leaf.summary
+
+
+def _still(before: Known, content: str) -> dict[str, Any]:
+    """What held of a memory holds of it in other words, too. When it ends by its old words, the new ones say."""
+    data, kept = before.data, {}
+    if data.get("speaker"):
+        kept["speaker"] = data["speaker"]
+    if "valid_from" in data:
+        kept["valid_from"] = moment(data["valid_from"])
+    if "ttl" in data:
+        kept["ttl"] = data["ttl"] / 1e6
+    ends = data.get("valid_to")
+    if ends is not None and (content == data["content"] or holds_until(data["content"], before.row.begins) != ends):
+        kept["valid_to"] = moment(ends)
+    return kept
+
+
+def _is_untouched(title: str, before: Known | None) -> bool:
+    return before is not None and title == title_of(before)
+
+
+def is_same(leaf: Leaf, other: Leaf) -> bool:
+    """Whether two leaves say the same: what is told by the store alone does not count."""
+    return _meant(leaf) == _meant(other)
+
+
+def _meant(leaf: Leaf) -> tuple[Any, ...]:
+    extra = {name: value for name, value in leaf.extra.items() if name != "version"}
+    said = (leaf.content, leaf.title, leaf.summary or _derived(leaf.content, leaf.steps), leaf.steps, leaf.evidence)
+    return *said, leaf.tags, leaf.kind, leaf.key, leaf.subject, leaf.scope, extra

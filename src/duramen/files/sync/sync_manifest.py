@@ -1,0 +1,268 @@
+"""What the last sync left: which file holds which memory, how each looked, and how far the store was read.
+
+It makes the next sync look only at what changed. It is no truth: without it everything is compared anew, and only
+deleted files are not known as such.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Any
+
+import msgspec
+
+from ..folder.walk import Signature
+
+FORM = 2
+
+
+class Filed(msgspec.Struct, array_like=True):
+    """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, by
+    reference whose it is, and in which folder it lies."""
+
+    number: int
+    id: str
+    line: str
+    seen: tuple[int, int, int, int]
+    expires: int | None = None
+    owner: str = ""
+    beside: int = 0
+
+
+class Day(msgspec.Struct, array_like=True):
+    """A line of a daily log: when, and what."""
+
+    time: int
+    line: str
+
+
+class Page(msgspec.Struct, array_like=True):
+    """An index or a log, which we write: how it looked, and the lines in it that people added."""
+
+    seen: tuple[int, int, int, int]
+    added: list[str] = []
+
+
+class Commit(msgspec.Struct, array_like=True):
+    """What is to be committed to git: which files, and what to say."""
+
+    paths: list[str]
+    message: str
+
+
+class State(msgspec.Struct, kw_only=True):
+    """A manifest as it is stored, or what changed in one: None stands for what went."""
+
+    base: str
+    workspace: str
+    form: int = FORM
+    pools: dict[str, int] = {}
+    files: dict[str, Filed | None] = {}
+    days: dict[str, dict[str, Day | None]] = {}
+    pages: dict[str, Page | None] = {}
+    soul: str = ""
+    owed: list[int] = []
+    commits: list[Commit] = []
+
+
+class Manifest:
+    """What the last sync left. `owed` are memories whose files could not be written, `commits` what is not in git yet:
+    the next sync tries again. It notes what changes in it, and keeps what is asked for at each sync in order: with many
+    thousand files one change must not cost a walk through all of them."""
+
+    def __init__(self, workspace: str) -> None:
+        self.workspace = workspace
+        self.files: dict[str, Filed] = {}
+        self.numbers: dict[int, str] = {}
+        """The files, by the numbers of the memories in them."""
+        self.expiring: dict[str, int] = {}
+        self.days: dict[str, dict[str, Day]] = {}
+        self.pools: dict[str, int] = {}
+        self.pages: dict[str, Page] = {}
+        self.soul = ""
+        self.owed: list[int] = []
+        self.commits: list[Commit] = []
+        self._listed: dict[bool, list[str]] = {False: [], True: []}
+        self._ordered: dict[str, list[tuple[int, str, str]]] = {}
+        self._news = Changes()
+        self.anew = False
+        """Whether all of it must be stored anew."""
+
+    def put(self, path: str, filed: Filed) -> None:
+        """A file holds a memory."""
+        self._unlist(path)
+        self.files[path] = filed
+        self.numbers[filed.number] = path
+        if filed.expires is not None:
+            self.expiring[path] = filed.expires
+        insort(self._listed[is_shared(path)], filed.line)
+        self._news.files.add(path)
+
+    def drop(self, path: str) -> Filed | None:
+        """A file holds a memory no longer."""
+        filed = self._unlist(path)
+        if filed is not None:
+            del self.files[path]
+            self._news.files.add(path)
+        return filed
+
+    def _unlist(self, path: str) -> Filed | None:
+        filed = self.files.get(path)
+        if filed is not None:
+            if self.numbers.get(filed.number) == path:
+                del self.numbers[filed.number]
+            self.expiring.pop(path, None)
+            _remove(self._listed[is_shared(path)], filed.line)
+        return filed
+
+    def clear(self) -> None:
+        """There are no files; what is owed, stays."""
+        fresh = Manifest(self.workspace)
+        fresh.soul, fresh.owed, fresh.commits = self.soul, self.owed, self.commits
+        self.__dict__ = fresh.__dict__
+        self.anew = True
+
+    def lines(self, shared: bool) -> list[str]:
+        """The lines of an index, in order: the root's, or the workspace's."""
+        return list(self._listed[shared])
+
+    def log(self, day: str, number: str, entry: Day) -> bool:
+        """Put a line into the log of a day; False if it is there."""
+        lines = self.days.setdefault(day, {})
+        before = lines.get(number)
+        if before == entry:
+            return False
+        ordered = self._ordered.setdefault(day, [])
+        if before is not None:
+            _remove(ordered, (before.time, number, before.line))
+        lines[number] = entry
+        insort(ordered, (entry.time, number, entry.line))
+        self._news.days.add((day, number))
+        return True
+
+    def unlog(self, number: str) -> set[str]:
+        """Take a line out of the logs; gives the days that had it."""
+        found = {day for day, lines in self.days.items() if number in lines}
+        for day in found:
+            entry = self.days[day].pop(number)
+            _remove(self._ordered[day], (entry.time, number, entry.line))
+            if not self.days[day]:
+                del self.days[day], self._ordered[day]
+            self._news.days.add((day, number))
+        return found
+
+    def logged(self, day: str) -> list[str]:
+        """The lines of a day's log, in order."""
+        return [line for _, _, line in self._ordered.get(day, ())]
+
+    def count(self, pool: str, changes: int) -> None:
+        """A pool was read up to here."""
+        self.pools[pool] = changes
+        self._news.pools.add(pool)
+
+    def page(self, path: str, page: Page | None) -> None:
+        """How an index or a log looks; None: it is gone."""
+        if self.pages.get(path) != page:
+            self._news.pages.add(path)
+        if page is None:
+            self.pages.pop(path, None)
+        else:
+            self.pages[path] = page
+
+    # -- storing
+
+    def whole(self, base: str) -> State:
+        """All of it."""
+        return State(
+            base=base,
+            workspace=self.workspace,
+            pools=self.pools,
+            files=dict(self.files),
+            days={day: dict(lines) for day, lines in self.days.items()},
+            pages=dict(self.pages),
+            **self._small(),
+        )
+
+    def changes(self, base: str) -> State:
+        """What changed since it was last stored."""
+        days: dict[str, dict[str, Day | None]] = {}
+        for day, number in sorted(self._news.days):
+            days.setdefault(day, {})[number] = self.days.get(day, {}).get(number)
+        return State(
+            base=base,
+            workspace=self.workspace,
+            pools={pool: self.pools[pool] for pool in sorted(self._news.pools)},
+            files={path: self.files.get(path) for path in sorted(self._news.files)},
+            days=days,
+            pages={path: self.pages.get(path) for path in sorted(self._news.pages)},
+            **self._small(),
+        )
+
+    def apply(self, state: State) -> None:
+        """Take over what was stored, or what changed after that."""
+        self.pools.update(state.pools)
+        for path, filed in state.files.items():
+            self.drop(path) if filed is None else self.put(path, filed)
+        for day, lines in state.days.items():
+            for number, entry in lines.items():
+                self.unlog(number) if entry is None else self.log(day, number, entry)
+        for path, page in state.pages.items():
+            self.page(path, page)
+        self.soul, self.owed, self.commits = state.soul, state.owed, state.commits
+
+    def _small(self) -> dict[str, Any]:
+        return {"soul": self.soul, "owed": list(self.owed), "commits": list(self.commits)}
+
+    def settle(self) -> None:
+        """What changed is stored."""
+        self._news = Changes(small=_encode(self._small()))
+        self.anew = False
+
+    @property
+    def size(self) -> int:
+        """How much changed."""
+        news = self._news
+        return len(news.files) + len(news.days) + len(news.pools) + len(news.pages) + self._is_odd()
+
+    def _is_odd(self) -> bool:
+        return self._news.small != _encode(self._small())
+
+    @property
+    def lost(self) -> bool:
+        """Whether something went: it must not stay in what is stored, as it may have been forgotten."""
+        news = self._news
+        return (
+            self.anew
+            or any(path not in self.files for path in news.files)
+            or any(number not in self.days.get(day, {}) for day, number in news.days)
+        )
+
+
+class Changes:
+    """What changed in a manifest."""
+
+    def __init__(self, small: bytes = b"") -> None:
+        self.files: set[str] = set()
+        self.days: set[tuple[str, str]] = set()
+        self.pools: set[str] = set()
+        self.pages: set[str] = set()
+        self.small = small
+
+
+def is_shared(path: str) -> bool:
+    """Whether a leaf is listed in the root's index."""
+    return path.startswith(("preference/", "identity/"))
+
+
+def _remove(ordered: list[Any], value: Any) -> None:
+    at = bisect_left(ordered, value)
+    if at < len(ordered) and ordered[at] == value:
+        del ordered[at]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def seen(signature: Signature) -> tuple[int, int, int, int]:
+    """A signature as it is noted."""
+    return signature.size, signature.mtime, signature.inode, signature.ctime

@@ -1,0 +1,42 @@
+"""The writes of a graph's tasks, which lie beside a checkpoint until the next one takes them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
+
+from ...checkpoints.checkpoints import Attached
+from ...checkpoints.manifest import Fields
+from .channels import Reading, Shaping, serialized
+from .serializer import Values, pack_id, unpack_id
+
+
+def pack_writes(
+    writes: Sequence[tuple[str, Any]], task: str, path: str, values: Values
+) -> tuple[dict[str, Any], Fields]:
+    """The writes of one call: what is noted about them, and the form of their values."""
+    data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
+    if path:
+        data["path"] = path
+    form = Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    return data, serialized(form)
+
+
+def pending(calls: Iterable[Attached], values: Values) -> list[PendingWrite]:
+    """What the calls amount to, in the order in which LangGraph applies them.
+
+    A write has its place in its task: the first one at a place stays, as a task that runs again gives the same ones;
+    errors, interrupts and answers have places of their own, where the last one counts.
+    """
+    rows: dict[tuple[str, int], tuple[str, str, Any]] = {}
+    for call in calls:
+        task, path = unpack_id(call.data["task"]), call.data.get("path", "")
+        written = Reading(values).values(call.fields or {})
+        for number, channel in enumerate(call.data["channels"]):
+            place = WRITES_IDX_MAP.get(channel, number)
+            if place < 0 or (task, place) not in rows:
+                rows[task, place] = (path, channel, written[str(number)])
+    ordered = sorted(rows.items(), key=lambda row: (row[1][0], *row[0]))
+    return [(task, channel, value) for (task, _), (_, channel, value) in ordered]

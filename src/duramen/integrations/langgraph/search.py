@@ -1,0 +1,93 @@
+"""How items and namespaces are chosen: LangGraph's filters and match conditions, and ranking by words."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langgraph.store.base import MatchCondition
+
+from ...checkpoints.kv_items import Item, Space
+from ...errors import InvalidInput
+
+_WORD = re.compile(r"\w+")
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def matches(value: Any, wanted: Any) -> bool:
+    """Whether a value is as a filter wants it: equal, or within operators; dicts and lists are looked at inside."""
+    if isinstance(wanted, Mapping):
+        if any(str(key).startswith("$") for key in wanted):
+            return all(_holds(value, name, bound) for name, bound in wanted.items())
+        return isinstance(value, Mapping) and all(matches(value.get(key), inner) for key, inner in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(wanted)
+            and all(matches(*pair) for pair in zip(value, wanted, strict=True))
+        )
+    return bool(value == wanted)
+
+
+def _holds(value: Any, name: str, bound: Any) -> bool:
+    if name == "$eq":
+        return bool(value == bound)
+    if name == "$ne":
+        return bool(value != bound)
+    order = _ORDERS.get(name)
+    if order is None:
+        raise InvalidInput(f"{name!r} is no operator of a filter", hint="use $eq, $ne, $gt, $gte, $lt or $lte")
+    alike = isinstance(value, str) == isinstance(bound, str)
+    return alike and all(isinstance(one, str | int | float) for one in (value, bound)) and order(value, bound)
+
+
+def ranked(items: Sequence[Item], query: str | None) -> list[tuple[Item, float | None]]:
+    """Items by how many of the query's words are in their texts, the most recent first among equals; with the share of
+    words as the score. Without a query, the most recent first."""
+    recent = sorted(items, key=lambda item: item.updated, reverse=True)
+    words = _words(query or "")
+    if not words:
+        return [(item, None) for item in recent]
+    shares = [len(words & _words(" ".join(_texts(item.value)))) / len(words) for item in recent]
+    order = sorted(range(len(recent)), key=shares.__getitem__, reverse=True)
+    return [(recent[place], shares[place]) for place in order]
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def chosen_spaces(
+    spaces: Sequence[Space], conditions: Sequence[MatchCondition] | None, max_depth: int | None
+) -> list[Space]:
+    """The namespaces that meet all conditions, cut at a depth, sorted."""
+    found = [space for space in spaces if all(_meets(space, condition) for condition in conditions or ())]
+    return sorted({space[:max_depth] for space in found})
+
+
+def _meets(space: Space, condition: MatchCondition) -> bool:
+    path = tuple(condition.path)
+    if condition.match_type not in ("prefix", "suffix"):
+        raise InvalidInput(f"{condition.match_type!r} is no way to match", hint='use "prefix" or "suffix"')
+    if len(path) > len(space):
+        return False
+    part = space[: len(path)] if condition.match_type == "prefix" else space[len(space) - len(path) :]
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))

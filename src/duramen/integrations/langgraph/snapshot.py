@@ -1,0 +1,182 @@
+"""Noticing which items of a list changed since it was last saved, without serializing them again.
+
+Each item has a stand-in that no change in place can reach: a message's fields, copied. What an item is made of now is
+compared with the stand-in that was there, at the speed of `==` on dicts; only what is new is copied. A change that `==`
+does not see, such as 1 to True, is not seen here.
+
+A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
+memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one stand-in. Messages
+that are saved again and again are watched, which takes a third of that: see `watching`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import attrgetter, eq
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from ...checkpoints.persistent_list import Growing
+from .change_detection import ATOMS, CAN_WATCH, Watch, look_at
+
+Dump = Callable[[Any], bytes]
+_NO_DICT: dict[Any, Any] = {}
+_NO_LIST: list[Any] = []
+_live_message = attrgetter("__class__", "__dict__", "__pydantic_extra__")
+"""All that can change about a message. Its stand-in is the same, copied."""
+
+
+class Messages(Growing[Any]):
+    """The stand-ins of messages, where each item is one."""
+
+    __slots__ = ("_compared", "_watch")
+
+    def __init__(self, stand_ins: Iterable[Any]) -> None:
+        super().__init__(stand_ins)
+        self._watch: Watch | None = None
+        self._compared: Any = None
+        """The first of the messages that were last compared."""
+
+    def and_more(self, more: Sequence[Any]) -> Self:
+        """These and some more, which nobody watches yet."""
+        longer = super().and_more(more)
+        longer._watch = longer._compared = None
+        return longer
+
+    def stand_for(self, items: Sequence[Any]) -> bool:
+        """Whether a list begins with what these stand for."""
+        if not 0 < len(self) <= len(items):
+            return False
+        items = items[: len(self)]
+        try:
+            return self._holds(items) or self._equals(items)
+        except Exception:  # noqa: BLE001 - no message; or whatever a value raises that is compared: it is another one
+            self._watch = None
+            return False
+
+    def _holds(self, items: Sequence[Any]) -> bool:
+        watch = self._watch
+        if watch is None or watch.first is not items[0]:
+            return False
+        if watch.holds(items):
+            return True
+        self._watch = None  # something changed: what it holds on to is of no more use
+        return False
+
+    def _equals(self, items: Sequence[Any]) -> bool:
+        # Watching pays where the same messages come often: not for those that were loaded for one more step.
+        often = CAN_WATCH and self._compared is items[0]
+        self._compared = items[0]
+        if not often:
+            return all(map(eq, self, map(_live_message, items)))
+        looks, watch = [look_at(item) for item in items], Watch(items[0])
+        if not all(map(eq, self, (look.said for look in looks))):
+            return False
+        self._watch = watch if watch.add(items, looks, self) else None
+        return True
+
+    def followed_by(self, items: Sequence[Any], dump: Dump) -> Messages:
+        """These and the stand-ins of further messages, which are watched along if these are."""
+        watch, self._watch = self._watch, None  # it goes along
+        looks = [look_at(item) for item in items]
+        stand_ins = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
+        longer = self.and_more(stand_ins)
+        longer._compared = self._compared
+        if watch is not None and all(type(one) is tuple for one in stand_ins) and watch.add(items, looks, stand_ins):
+            longer._watch = watch
+        return longer
+
+
+def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[Any]:
+    """The stand-ins of items. Where the one in `known` still holds, it is that very object."""
+    if isinstance(known, Messages) and known.stand_for(items):
+        fresh = items[len(known) :]
+        if not fresh:
+            return known
+        if _are_messages(fresh):
+            return known.followed_by(fresh, dump)
+    if _are_messages(items):
+        return Messages(_frozen(list(map(_live_message, items)), items, known, dump))
+    return Growing(_frozen([_live(item, dump) for item in items], items, known, dump))
+
+
+def spoken_for(stand_in: Any, item: Any) -> Any:
+    """What is to be serialized of an item: what its stand-in says, whatever became of the item since that was made."""
+    if type(stand_in) is not tuple:
+        return stand_in
+    kind, fields, undeclared = stand_in
+    message = object.__new__(kind)
+    of_pydantic = {"fields_set__": item.__pydantic_fields_set__, "extra__": undeclared, "private__": None}
+    for name, value in of_pydantic.items():
+        object.__setattr__(message, f"__pydantic_{name}", value)
+    object.__setattr__(message, "__dict__", fields.copy())
+    return message
+
+
+def _are_messages(items: Sequence[Any]) -> bool:
+    return all(map(_is_transparent, set(map(type, items))))
+
+
+def _frozen(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: Dump) -> list[Any]:
+    """Stand-ins from all that can change about the items."""
+    count = len(known)
+    if count and _equal(live[:count], list(known)):
+        return [*known, *(_copied(*one, dump) for one in zip(live[count:], items[count:], strict=True))]
+    kept = [old if _equal(one, old) else None for one, old in zip(live, known, strict=False)]
+    kept += [None] * (len(items) - len(kept))
+    return [_copied(one, item, dump) if old is None else old for old, one, item in zip(kept, live, items, strict=True)]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - an array inside, which has no one answer; or whatever else a value raises
+        return False
+
+
+def _live(item: Any, dump: Dump) -> Any:
+    """All that can change about an item; its bytes if that is not known."""
+    kind: Any = type(item)
+    if kind is str or kind is dict or kind is list:
+        return item
+    return _live_message(item) if _is_transparent(kind) else dump(item)
+
+
+def _copied(live: Any, item: Any, dump: Dump) -> Any:
+    try:
+        if type(live) is tuple:
+            kind, fields, extra = live
+            return kind, _copy(fields), _copy(extra)
+        return _copy(live)
+    except ValueError:  # something inside that cannot be copied, or compared, without knowing it
+        return dump(item)
+
+
+@lru_cache(1024)
+def _is_transparent(kind: type[object]) -> bool:
+    """Whether the fields of a class's objects say all that is serialized."""
+    if not issubclass(kind, BaseModel) or kind.__private_attributes__:
+        return False
+    own = [one for one in kind.__mro__ if one is not BaseModel and vars(one).get("__slots__")]
+    return not own and not kind.__pydantic_decorators__.model_serializers
+
+
+def _copy(value: Any) -> Any:
+    """A copy that shares nothing that can change. ValueError for other than plain data."""
+    kind = type(value)
+    if kind in ATOMS:
+        return value
+    if kind is dict:
+        if not value:
+            return _NO_DICT
+        # Of a copy that is made at once: another thread may be about to change it.
+        return {name: inner if type(inner) in ATOMS else _copy(inner) for name, inner in value.copy().items()}
+    if kind is list:
+        return [inner if type(inner) in ATOMS else _copy(inner) for inner in value.copy()] if value else _NO_LIST
+    if kind is tuple or kind is frozenset:
+        return kind(map(_copy, value))
+    if kind is set:
+        return set(map(_copy, value.copy()))
+    raise ValueError(f"{kind.__name__} is no plain data")

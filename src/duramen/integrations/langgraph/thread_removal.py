@@ -1,0 +1,94 @@
+"""Removing and copying LangGraph's threads. What is removed loses its payloads; the journal keeps that it was there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ...checkpoints.checkpoints import Checkpoints, Saved
+from ...errors import InvalidInput
+from .channels import Memory, stored
+from .config_position import Place, thread_id
+from .serializer import Values, short_id, unpack_id, unpack_metadata
+from .threads import CHECKPOINT, WRITES, Threads
+
+_COUNTERS = "counters_since_delta_snapshot"
+"""LangGraph's metadata about channels that are not stored whole: their values lie in the writes since a snapshot."""
+
+
+class Tidying:
+    """Beside `Threads`: the same threads."""
+
+    def __init__(self, threads: Threads, checkpoints: Checkpoints, memory: Memory, values: Values) -> None:
+        self._threads = threads
+        self._checkpoints = checkpoints
+        self._memory = memory
+        self._values = values
+
+    async def delete(self, thread: str, reason: str = "delete_thread") -> None:
+        """Remove all checkpoints and writes of a thread."""
+        session = thread_id(thread)
+        self._memory.forget(session)
+        places = await self._threads.namespaces(session)
+        for place in {Place(session, "", None), *places}:  # writes may lie where no checkpoint ever came
+            await self._checkpoints.drop(place.thread, place.name, None, reason=reason)
+
+    async def delete_runs(self, runs: Iterable[str]) -> None:
+        """Remove the checkpoints of these runs, with their writes, from all threads. Looks at every checkpoint."""
+        doomed = set(runs)
+        if not doomed:
+            return
+        async for thread in self._threads.all():
+            for place in await self._threads.namespaces(thread):
+                ids = [one.id for one in await self._all(place) if self._metadata(one).get("run_id") in doomed]
+                await self._drop(place, ids, "delete_for_runs")
+
+    async def copy(self, source: str, target: str) -> None:
+        """Save the checkpoints and writes of one thread to another, oldest first."""
+        target = thread_id(target)
+        for place in await self._threads.namespaces(thread_id(source)):
+            for saved in reversed(await self._all(place)):
+                form = stored((await self._checkpoints.fill(saved)).fields or {})
+                await self._checkpoints.save(target, place.name, form, saved.note, id=saved.id, type=CHECKPOINT)
+                for call in await self._checkpoints.attached(place.thread, place.name, saved.id):
+                    form = stored(call.fields or {})
+                    await self._checkpoints.attach(target, place.name, saved.id, call.data, type=WRITES, form=form)
+
+    async def prune(self, threads: Iterable[str], strategy: str) -> None:
+        """Keep the newest checkpoint of each namespace of these threads, or none."""
+        if strategy not in ("keep_latest", "delete"):
+            raise InvalidInput(f"{strategy!r} is no strategy", hint='use "keep_latest" or "delete"')
+        for thread in threads:
+            if strategy == "delete":
+                await self.delete(thread, "prune")
+                continue
+            for place in await self._threads.namespaces(thread_id(thread)):
+                every = await self._all(place)
+                needed = await self._needed(every)
+                await self._drop(place, [one.id for one in every if one.id not in needed], "prune")
+
+    async def _needed(self, every: list[Saved]) -> set[str]:
+        """The newest, and the ones before it whose writes make up channels that it does not hold whole."""
+        known = {one.id: one for one in every}
+        needed: set[str] = set()
+        current = every[0] if every else None
+        missing = set(self._metadata(current).get(_COUNTERS) or ()) if current is not None else set()
+        while current is not None:
+            needed.add(current.id)
+            if missing:
+                missing -= set((await self._checkpoints.fill(current)).fields or ())
+            parent = current.note.get("parent")
+            current = known.get(short_id(unpack_id(parent))) if missing and parent is not None else None
+        return needed
+
+    async def _all(self, place: Place) -> list[Saved]:
+        return [saved async for saved in self._checkpoints.list(place.thread, place.name)]
+
+    def _metadata(self, saved: Saved) -> dict[str, Any]:
+        metadata: dict[str, Any] = unpack_metadata(saved.note, self._values)
+        return metadata
+
+    async def _drop(self, place: Place, ids: Collection[str], reason: str) -> None:
+        if ids:
+            self._memory.forget(place.thread)
+            await self._checkpoints.drop(place.thread, place.name, ids, reason=reason)

@@ -1,0 +1,111 @@
+"""Verification: is the history what it was when it was written?
+
+It must not depend on which classes this program registers, nor run their code: their values are left as they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ..errors import DuramenError
+from ..ports import Store
+from .codec import Codec
+from .owners import NOBODY, Owners
+from .reader import PAGE, Reading, damage_of
+from .registry import Registry
+
+
+class Problem(NamedTuple):
+    """Something that `verify` found. Position 0: not a single event, but a row beside them."""
+
+    session: str
+    position: int
+    reason: str
+
+
+class Verification(NamedTuple):
+    """What `verify` walked over, and what it found, first bad event of each session first. `remarks` are no damage, but
+    which promise the database does not keep as it is set up."""
+
+    sessions: int
+    events: int
+    blobs: int
+    problems: list[Problem]
+    remarks: Sequence[str] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class Verifying:
+    """Walks the sessions of one workspace. Damage is reported, not raised."""
+
+    def __init__(self, store: Store, workspace: str, owners: Owners) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._owners = owners
+        self._reading = Reading(store, workspace, Codec(registry=Registry(), keep_unknown=True), owners)
+
+    async def everything(self) -> Verification:
+        """Every session, every blob, and the database's own check."""
+        sessions = events = blobs = 0
+        problems: list[Problem] = []
+        remarks: list[str] = []
+        try:
+            remarks = await self._store.remarks()
+            problems += [Problem("", 0, reason) for reason in await self._store.damage()]
+            after = ""
+            while names := await self._store.session_names(self._workspace, after, PAGE):
+                for name in names:
+                    found = await self.session(name, shared=False)
+                    sessions, events = sessions + 1, events + found.events
+                    problems += found.problems
+                if names[-1] <= after:
+                    problems.append(Problem("", 0, "the order of the sessions is broken"))
+                    break
+                after = names[-1]
+            blobs, bad = await self._blobs()
+            problems += bad
+        except DuramenError as error:
+            problems.append(Problem(*damage_of(error, "")))
+        return Verification(sessions, events, blobs, problems, remarks)
+
+    async def session(self, session: str, *, shared: bool = True) -> Verification:
+        """Walk a session, with or without what it shares with its ancestors."""
+        start = last = 1
+        try:
+            lineage = [] if shared else await self._reading.lineage(session)
+            start = last = lineage[-1].last + 1 if lineage else 1
+            async with aclosing(self._reading.pages(session, start, None, None, PAGE)) as pages:
+                async for page in pages:
+                    last += len(page)
+            await self._store.lease(self._workspace, session)
+        except DuramenError as error:
+            problem = Problem(*damage_of(error, session))
+            return Verification(1, max(last, problem.position) - start, 0, [problem])
+        return Verification(1, last - start, 0, [])
+
+    async def _blobs(self) -> tuple[int, list[Problem]]:
+        count, after = 0, b""
+        bad: list[Problem] = []
+        while True:
+            page = await self._store.blobs(self._workspace, after, 16)
+            try:
+                owners = await self._owners.load({blob.owner for blob in page})
+            except DuramenError as error:
+                return count, [*bad, Problem(*damage_of(error, ""))]
+            for blob in page:
+                owner = owners.get(blob.owner, NOBODY)
+                try:
+                    self._reading.open_blob(blob.address, blob.body, owner)
+                except ValueError as error:
+                    if await self._store.blob(self._workspace, blob.address) == blob.body:  # not erased meanwhile
+                        bad.append(Problem("", 0, str(error)))
+            if not page:
+                return count, bad
+            if page[-1].address <= after:  # else a broken index would lead in a circle
+                return count, [*bad, Problem("", 0, "the order of the blobs is broken")]
+            count, after = count + len(page), page[-1].address

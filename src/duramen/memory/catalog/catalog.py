@@ -1,0 +1,397 @@
+"""The catalog of a workspace: what is remembered, what was, and how to be rid of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...crash_points import reach
+from ...errors import UnknownMemory
+from ...journal.encoder import Prepared
+from ...journal.events import Draft, check_name
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
+from ...stores.common.memory_rows import Ledger
+from .batch import Said, all_remembered
+from .memory_event import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
+from .records import ForgetReport, Memory, memory_of
+from .texts import Texts
+
+HOME = "@memory"
+"""The session of what is remembered outside any other."""
+_PAGE = 500
+_MORE = ("title", "metadata", "relations")
+"""What an event may say of a memory that was said without before."""
+
+
+class Catalog:
+    """Remembers, lists and forgets."""
+
+    def __init__(self, journal: Journal, texts: Texts, forget_decisions: Callable[[str], Awaitable[int]]) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._forget_decisions = forget_decisions
+
+    async def remember(
+        self,
+        session: str,
+        content: str,
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        key: str | None = None,
+    ) -> Memory:
+        """Store a memory at the end of a session; durable, and found by words, on return."""
+        draft = Draft(ADDED, remembered(content, kind, details, self._journal.clock.now()), actor, cause)
+        (memory,) = await self._add(session, [draft], subject, key)
+        return memory
+
+    async def remember_all(
+        self,
+        session: str,
+        contents: Iterable[Said],
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+    ) -> list[Memory]:
+        """Store several memories in one append: all of them, or none."""
+        every = all_remembered(contents, kind, details, self._journal.clock.now())
+        return await self._add(session, [Draft(ADDED, data, actor, cause) for data in every], subject) if every else []
+
+    async def _add(
+        self, session: str, drafts: Sequence[Draft], subject: str | None, key: str | None = None
+    ) -> list[Memory]:
+        if subject is not None:
+            check_name("subject", subject)
+        while True:
+            owner = await self._journal.owner(subject)
+            prepared, beside = await self._prepared(session, drafts, owner)
+            try:
+                done = await self._journal.append_prepared(session, prepared, owner, key=key, beside=beside)
+            except SubjectGone:
+                self._journal.forget_owners()
+                continue
+            met = {row.id for row in beside.memories} if done.repeated else done.touched.met
+            return [
+                (await self._stored(session, event.position) if row.id in met else None)
+                # If it is not there by now, somebody forgot it in this moment: it is given back as it was said.
+                or memory_of(_placed(row, event), one.data, subject)
+                for event, row, one in zip(done.records, beside.memories, prepared, strict=True)
+            ]
+
+    async def _prepared(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
+        """Events for the memories, each with what was said before of the same one, and their rows."""
+        prepared: list[Prepared] = []
+        rows: list[MemoryRow] = []
+        renewing: list[int] = []
+        said: dict[tuple[bytes, str], list[int]] = {}
+        """Under which ids and keys something was said in this append, and at which places."""
+        for place, draft in enumerate(drafts):
+            one = self._journal.prepare(draft, owner)
+            row = memory_row(session, place, one.data, owner)
+            names = [(row.pool, f"id {row.id}"), *([(row.pool, f"key {row.key}")] if row.key is not None else [])]
+            if tells_more(one.data):
+                places = sorted({at for name in names for at in said.get(name, ())})
+                current = await self._current_after(row, [(rows[at], at in renewing) for at in places])
+                in_append = current is not None and current.number < 0
+                known = prepared[current.position].data if current and in_append else await self._told(current)
+                whole = _completed(one.data, known)
+                if whole is not None:
+                    renewing.append(place)
+                    one = self._journal.prepare(Draft(ADDED, whole, draft.actor, draft.cause), owner)
+            for name in names:
+                said.setdefault(name, []).append(place)
+            prepared.append(one)
+            rows.append(row)
+        return prepared, Beside(memories=tuple(rows), renewing=tuple(renewing))
+
+    async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
+        """The current row of a memory when it is said, after what its append said before it under its id and its key,
+        and whether each said more than was known. One of the append has a number below 0."""
+        rows = await self._rows(MemoryQuery((row.pool,), id=row.id))
+        if not before:
+            return rows[0] if rows else None
+        if row.key is not None:
+            rows = await self._every(MemoryQuery((row.pool,), key=row.key))
+        ledger, now = Ledger(_Known(rows), 0), self._journal.clock.now()
+        for one, renewing in before:
+            ledger.enter(_timed(one, now), renewing)
+        return ledger.current(row.id)
+
+    async def _told(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
+        """What is stored of a memory that its event may have been completed with."""
+        memories = await self._texts.memories([] if row is None else [row])
+        if not memories:
+            return None
+        (known,) = memories
+        related = [list(one) for one in known.relations]
+        return {"title": known.title, "metadata": dict(known.metadata), "relations": related}
+
+    async def _stored(self, session: str, position: int) -> Memory | None:
+        """The memory of an event; None if it was forgotten by now."""
+        (event,) = await self._journal.landmarks.events(session, [position])
+        if not isinstance(event.data, dict):
+            return None
+        owner: Owner = await self._journal.owner(event.subject)
+        row = memory_row(session, 0, event.data, owner)
+        found = await self.current(row.id, row.pool)
+        if found is None:
+            rows = [one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
+            memories = await self._texts.memories(rows)
+            found = memories[-1] if memories else None
+        return found
+
+    async def current(self, id: str, pool: bytes | None = None) -> Memory | None:
+        """What is known under an id."""
+        pools = None if pool is None else (pool,)
+        memories = await self._texts.memories(await self._rows(MemoryQuery(pools, id=id)))
+        return memories[0] if memories else None
+
+    async def get(self, id: str) -> Memory:
+        """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
+        rows = await self._every(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        found = await self._texts.memories(rows)
+        if not found:
+            raise UnknownMemory(id)
+        return next((one for one in found if one.current), found[-1])
+
+    async def by_source(self, source: str, session: str, subject: str | None) -> Memory:
+        """The memory that came from an event, if it may be told to somebody in a session. Raises `UnknownMemory`."""
+        where, _, position = source.rpartition("#")
+        pools = await self.pools(subject, session)
+        events = []
+        if where and position.isdecimal() and len(position) < 18:
+            events = await self._journal.landmarks.events(where, [int(position)])
+        for event in events:
+            if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
+                row = memory_row(where, 0, event.data, await self._journal.owner(event.subject))
+                found = await self.current(row.id, row.pool) if row.pool in pools else None
+                if found is not None:
+                    return found
+        raise UnknownMemory(source)
+
+    async def history(self, id: str) -> list[Memory]:
+        """Every time that a memory was said or ended, those with the same key in the same scope, and what edits put it
+        in the place of; oldest first."""
+        ids, rows = {check_name("id of a memory", id)}, await self._versions(id)
+        newest = rows
+        while newest:
+            older = sorted(await self._edited(newest) - ids)
+            newest = [row for one in older for row in await self._versions(one)]
+            ids |= set(older)
+            rows += newest
+        unique = sorted({row.number: row for row in rows}.values(), key=lambda row: (row.recorded, row.number))
+        return await self._texts.memories(unique)
+
+    async def _versions(self, id: str) -> list[MemoryRow]:
+        rows = await self._every(MemoryQuery(id=id, history=True))
+        keyed = {(row.pool, row.key) for row in rows if row.key is not None}
+        for pool, key in sorted(keyed):
+            rows += await self._every(MemoryQuery((pool,), key=key, history=True))
+        return rows
+
+    async def _edited(self, rows: Sequence[MemoryRow]) -> set[str]:
+        """The ids of the memories that these were put in the place of by `revise`, which names them as its cause."""
+        found: set[str] = set()
+        for revised in await self._journal.landmarks.events(
+            HOME, [row.position for row in rows if row.session == HOME]
+        ):
+            where, _, position = str(revised.cause or "").rpartition("#")
+            before = [int(position)] if where and position.isdecimal() and len(position) < 18 else []
+            for event in await self._journal.landmarks.events(where, before) if before else ():
+                if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
+                    owner = await self._journal.owner(event.subject)
+                    found.add(memory_row(where, 0, event.data, owner).id)
+        return found
+
+    async def listed(self, query: MemoryQuery) -> AsyncGenerator[Memory, None]:
+        """Memories one by one, in the order in which they were remembered."""
+        left = query.limit
+        while left > 0:
+            rows = await self._rows(query._replace(limit=min(left, _PAGE)))
+            for memory in await self._texts.memories(rows):
+                yield memory
+            if len(rows) < min(left, _PAGE):
+                return
+            left -= len(rows)
+            query = query._replace(after=rows[-1].number)
+
+    async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
+        return await self._journal.store.memories(self._journal.workspace, query)
+
+    async def _every(self, query: MemoryQuery) -> list[MemoryRow]:
+        """All rows, however many."""
+        found: list[MemoryRow] = []
+        while rows := await self._rows(query._replace(after=found[-1].number if found else 0, limit=_PAGE)):
+            found += rows
+        return found
+
+    async def pools(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
+        """The pools of what may be told to somebody in a session: everybody's, theirs, the session's."""
+        found = [b""]
+        if subject is not None:
+            row = await self._journal.store.subject(self._journal.workspace, check_name("subject", subject))
+            if row is not None:
+                found.append(pool_of("subject", row.ref, ""))
+        if session is not None:
+            found.append(pool_of("session", None, check_name("session", session)))
+        return tuple(found)
+
+    # -- confirming
+
+    async def verify(self, id: str, *, actor: str | None = None) -> Memory:
+        """Say a memory again, word by word: it is as fresh as on the first day. Raises `UnknownMemory` for one that is
+        unknown or over."""
+        rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id)))
+        texts = await self._texts.of(rows)
+        for row in rows:
+            owner = await self._journal.landmarks.owner_of(row.owner)
+            if row.number not in texts or owner is None:
+                continue
+            session = row.session if row.pool[:1] == b"t" else HOME  # a session's own memory is known there alone
+            draft = Draft(ADDED, dict(texts[row.number]), actor, f"{row.session}#{row.position}")
+            prepared = self._journal.prepare(draft, owner)
+            again = memory_row(session, 0, prepared.data, owner)
+            await self._journal.append_prepared(session, [prepared], owner, beside=Beside(memories=(again,)))
+        found = await self.current(id) if texts else None
+        if found is None:
+            raise UnknownMemory(id)
+        return found
+
+    # -- changing
+
+    async def revise(
+        self,
+        row: MemoryRow,
+        content: str,
+        kind: str,
+        details: Mapping[str, Any],
+        *,
+        subject: str | None = None,
+        actor: str | None = None,
+    ) -> Memory:
+        """Put other words in the place of a memory: the new ones hold and the old ones are history, at once."""
+        data = remembered(content, kind, details, self._journal.clock.now())
+        draft = Draft(ADDED, data, actor, f"{row.session}#{row.position}")
+        owner = await self._journal.owner(subject)
+        prepared = self._journal.prepare(draft, owner)
+        new = memory_row(HOME, 0, prepared.data, owner)
+        if (new.id, new.pool) == (row.id, row.pool):  # the words are the same: only what is said about them is new
+            return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
+        beside = Beside(memories=(new,), ended=((row.number, self._journal.clock.now()),))
+        done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
+        stored = await self._stored(HOME, done.records[0].position)
+        if stored is None:
+            raise UnknownMemory(new.id)
+        return stored
+
+    async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> str:
+        """A memory holds no longer; it stays in the history. `successor` is what holds instead. Returns the event."""
+        said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
+        owner = await self._journal.owner(None)
+        note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
+        beside = Beside(ended=((row.number, self._journal.clock.now()),))
+        done = await self._journal.append_prepared(HOME, [note], owner, beside=beside)
+        return f"{HOME}#{done.records[0].position}"
+
+    # -- forgetting
+
+    async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
+        """Remove a memory: its text from every event that said it, its row, words and vector. Raises
+        `UnknownMemory`."""
+        query = MemoryQuery(id=check_name("id of a memory", id), history=True)
+        rows = await self._every(query)
+        if not rows:  # forgotten before, perhaps by a process that was killed on the way: let the store finish
+            await self._journal.purge()
+            raise UnknownMemory(id)
+        report, done = _NOTHING, set[int]()
+        while rows:
+            report = _added(report, await self._forget(rows, actor))
+            done |= {row.number for row in rows}
+            rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
+        await self._journal.purge()
+        return report._replace(memories=1)
+
+    async def forget_before(
+        self, time: int, kinds: Sequence[str] | None, pools: tuple[bytes, ...] | None, *, actor: str | None = None
+    ) -> ForgetReport:
+        """Forget what was last said before a time."""
+        rows = await self._every(MemoryQuery(pools, kinds=None if kinds is None else tuple(kinds), history=True))
+        said: dict[tuple[bytes, str], int] = {}
+        for row in rows:
+            said[row.pool, row.id] = max(row.confirmed, said.get((row.pool, row.id), row.confirmed))
+        old = [row for row in rows if said[row.pool, row.id] < time]
+        report = _NOTHING
+        for first in range(0, len(old), _PAGE):
+            report = _added(report, await self._forget(old[first : first + _PAGE], actor))
+        if old:
+            await self._journal.purge()
+        return report._replace(memories=sum(last < time for last in said.values()))
+
+    async def _forget(self, rows: Sequence[MemoryRow], actor: str | None) -> ForgetReport:
+        decisions = 0
+        for id in sorted({row.id for row in rows}):
+            decisions += await self._forget_decisions(id)
+        report = ForgetReport(0, len(rows), 0, 0, 0, decisions)
+        by_session: dict[str, list[MemoryRow]] = {}
+        for row in rows:
+            by_session.setdefault(row.session, []).append(row)
+        for session, gone in sorted(by_session.items()):
+            digests = await self._journal.landmarks.digests(session, sorted({row.position for row in gone}))
+            note = Draft("memory.forgotten", {"ids": sorted({row.id for row in gone})}, actor)
+            owner = await self._journal.owner(None)
+            beside = Beside(stripped=digests, forgotten=sorted(row.number for row in gone))
+            reach("memory.forgetting")
+            prepared = [self._journal.prepare(note, owner)]
+            done = await self._journal.append_prepared(session, prepared, owner, beside=beside)
+            report = _added(report, ForgetReport(0, 0, len(digests), done.touched.words, done.touched.vectors, 0))
+        return report
+
+
+_NOTHING = ForgetReport(0, 0, 0, 0, 0, 0)
+
+
+def _added(one: ForgetReport, other: ForgetReport) -> ForgetReport:
+    return ForgetReport(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _completed(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an event says of a memory, with the title, metadata and relations that were said before where it has none;
+    None if that is no news: then the memory is only confirmed, and its vector is not made again."""
+    if before is None:
+        return None
+    whole = data | {name: before[name] for name in _MORE if before.get(name) and not data.get(name)}
+    return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _MORE) else whole
+
+
+def _placed(row: MemoryRow, event: Record) -> MemoryRow:
+    """A new row at the position and time of its event."""
+    return _timed(row, event.time)._replace(position=event.position)
+
+
+def _timed(row: MemoryRow, time: int) -> MemoryRow:
+    return row._replace(
+        recorded=time,
+        confirmed=time,
+        begins=row.begins or time,
+        expires=None if row.expires is None else time + row.expires,
+    )
+
+
+class _Known(NamedTuple):
+    """The current rows of one key."""
+
+    rows: Sequence[MemoryRow]
+
+    def current(self, id: str) -> MemoryRow | None:
+        return next((row for row in self.rows if row.id == id), None)
+
+    def keyed(self, key: str) -> Sequence[MemoryRow]:
+        return self.rows

@@ -1,0 +1,259 @@
+"""The event of a memory, and the catalog row that it stands for: the same, however a memory is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+from base64 import b32encode
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, TypedDict
+
+import msgspec
+
+from ...errors import InvalidInput
+from ...journal.encoder import Prepared
+from ...journal.events import check_name, micros, moment
+from ...journal.owners import Owner
+from ...ports import Beside, MemoryRow
+from ..extraction.expiry import holds_until
+
+ADDED = "memory.added"
+SCOPES = ("workspace", "subject", "session")
+_LASTING = frozenset(["episode", "procedure"])
+"""Kinds of what was said or is done, whatever its words."""
+_LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
+_pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.decode
+
+
+class MemoryDetails(TypedDict, total=False):
+    """What can be said of a memory beside its content and its kind.
+
+    key             what it is about, such as "home city": a newer memory with the same key takes its place
+    title           a short heading
+    metadata        plain data to filter by
+    importance      from 0 (trivial) to 1 (vital); 0.5 if not given
+    confidence      from 0 to 1; 1 if not given
+    valid_from, valid_to    when it holds in the world; from now on and for ever if not given
+    ttl             seconds after which it is no longer recalled; saying it again starts them anew
+    lasting         whether it holds on although it says "today", "this week" or "until Friday" (False: it ends then)
+    scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
+    speaker         who said it
+    relations       what it states of names that it mentions, each as (subject, relation, object), such as
+                    ("Ada", "manages", "Bo"): `neighbours` gives them beside those that it reads from the text
+    """
+
+    key: str | None
+    title: str | None
+    metadata: Mapping[str, Any] | None
+    importance: float
+    confidence: float
+    valid_from: dt.datetime | None
+    valid_to: dt.datetime | None
+    ttl: float | dt.timedelta | None
+    lasting: bool
+    scope: str | None
+    speaker: str | None
+    relations: Sequence[tuple[str, str, str]] | None
+
+
+_KNOWN = sorted(MemoryDetails.__annotations__)
+
+
+def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
+    """The data of a memory's event. What says itself how long it holds ends then, if it is told when it is said. Raises
+    `InvalidInput` for what cannot be remembered."""
+    if not isinstance(content, str) or not content.strip():
+        raise InvalidInput("there is nothing to remember", hint="give text")
+    if not content.isascii():
+        _check_unicode(content)
+    data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
+    if details:
+        _describe(data, details)
+    lasting = details.get("lasting", False)
+    if not isinstance(lasting, bool):
+        raise InvalidInput(f"{lasting!r} cannot be `lasting`", hint="say True or False")
+    if now is not None and not lasting and kind not in _LASTING and "valid_to" not in data and "ttl" not in data:
+        end = holds_until(content, data.get("valid_from", now))
+        if end is not None:
+            data["valid_to"] = end
+    return data
+
+
+def _describe(data: dict[str, Any], details: Mapping[str, Any]) -> None:
+    """Check what is said of a memory, and put it to its data."""
+    unknown = details.keys() - MemoryDetails.__annotations__.keys()
+    if unknown:
+        raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
+    for name in ("key", "title", "speaker"):
+        if details.get(name) is not None:
+            data[name] = check_name(name, details[name])
+    for name, usual in (("importance", 0.5), ("confidence", 1.0)):
+        value = _share(name, details.get(name, usual))
+        if value != usual:
+            data[name] = value
+    for name in ("valid_from", "valid_to"):
+        if details.get(name) is not None:
+            data[name] = micros(name, details[name])
+    if data.get("valid_to", _LONGEST * 99) <= data.get("valid_from", -_LONGEST * 99):
+        raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
+    if details.get("ttl") is not None:
+        data["ttl"] = _duration(details["ttl"])
+    if details.get("scope") is not None:
+        data["scope"] = _scope(details["scope"])
+    if details.get("metadata"):
+        data["metadata"] = _metadata(details["metadata"])
+    if details.get("relations"):
+        told = (data["content"], data.get("title"), data.get("speaker"))
+        data["relations"] = _relations(details["relations"], " ".join(filter(None, told)))
+
+
+def _check_unicode(content: str) -> None:
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("what is to be remembered is not valid Unicode", hint="drop lone surrogates") from None
+
+
+def _share(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a number from 0 to 1")
+    return float(value)
+
+
+def _duration(value: object) -> int:
+    if isinstance(value, dt.timedelta):
+        micros: float = value // dt.timedelta(microseconds=1)
+    else:
+        micros = value * 1e6 if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if not 1 <= micros <= _LONGEST:
+        raise InvalidInput(f"{value!r} cannot be `ttl`", hint="give seconds or a timedelta, at most a century")
+    return int(micros)
+
+
+def _scope(value: object) -> str:
+    if value not in SCOPES:
+        raise InvalidInput(f"{value!r} cannot be `scope`", hint=f"choose one of {', '.join(SCOPES)}")
+    return str(value)
+
+
+def _metadata(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidInput("`metadata` is no mapping with text keys", hint="give a dict")
+    if not _is_plain(dict(value)):
+        hint = "give text, numbers, bytes, times, and lists and dicts of them"
+        raise InvalidInput("`metadata` holds what cannot be searched for", hint=hint)
+    return dict(value)
+
+
+def _relations(value: object, text: str) -> list[list[str]]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InvalidInput("`relations` is no list", hint='give some such as ("Ada", "manages", "Bo")')
+    text, found = " ".join(text.split()).casefold(), []
+    for one in value:
+        if not isinstance(one, (list, tuple)) or len(one) != 3:
+            raise InvalidInput(
+                f"{one!r} is no relation", hint='give a subject, a relation and an object: ("Ada", "manages", "Bo")'
+            )
+        names = [" ".join(check_name("relation", part).split()) for part in one]
+        for name in (names[0], names[2]):
+            if name.casefold() not in text:
+                raise InvalidInput(f"the memory does not mention {name!r}", hint="relate what its text names")
+        found.append(names)
+    return found
+
+
+def _is_plain(value: dict[str, Any]) -> bool:
+    """Whether the value is the same when it comes back out of the packed words that are searched."""
+    try:
+        return bool(_unpack(_pack(value)) == value)
+    except (TypeError, ValueError, OverflowError, RecursionError):  # a lone surrogate is a ValueError
+        return False
+
+
+def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
+    """The pool of those who may recall a memory. `ref` is the person's that it is about."""
+    if scope == "subject":
+        if ref is None:
+            raise InvalidInput("a memory of nobody cannot have a subject's scope", hint="give `subject`")
+        return b"s" + ref
+    return b"t" + session.encode() if scope == "session" else b""
+
+
+def identity(owner: Owner, pool: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
+    """The id of a memory: a hash of what it says, whatever the spacing, and who said it: two who say "yes" said two
+    things. Under its owner's salt, so that it tells nothing once the owner is erased."""
+    said = " ".join(unicodedata.normalize("NFC", content).split())
+    hashed = blake2b(_pack((pool, kind, key, speaker, said)), digest_size=15, key=owner.salt).digest()
+    return b32encode(hashed).decode().lower()
+
+
+def usual_scope(owner: Owner) -> str:
+    """Who may recall a memory, if nothing is said."""
+    return "workspace" if owner.name is None else "subject"
+
+
+def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) -> MemoryRow:
+    """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
+    `expires` counts from there, and so does `begins` where it is 0."""
+    person = None if owner.name is None else owner.ref  # in a sealed store the workspace itself has a reference, too
+    pool = pool_of(data.get("scope") or usual_scope(owner), person, session)
+    kind, key = data["kind"], data.get("key")
+    return MemoryRow(
+        pool=pool,
+        id=identity(owner, pool, kind, key, data.get("speaker"), data["content"]),
+        session=session,
+        position=index,
+        kind=kind,
+        key=key,
+        owner=owner.ref,
+        recorded=0,
+        begins=(data["valid_from"] or 1) if "valid_from" in data else 0,  # the first instant of 1970 would be "now"
+        ends=data.get("valid_to"),
+        expires=data.get("ttl"),
+        importance=data.get("importance", 0.5),
+        confidence=data.get("confidence", 1.0),
+        confirmed=0,
+    )
+
+
+class MemoryProjection:
+    """The catalog rows of memory events."""
+
+    types = frozenset({ADDED})
+
+    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
+        """What lies beside an append, with the memories among its events, unless it has them already."""
+        if beside is not None and beside.memories:
+            return beside
+        rows = [
+            memory_row(session, index, one.data, owner)
+            for index, one in enumerate(prepared)
+            if one.draft.type == ADDED and isinstance(one.data, dict) and is_memory(one.data)
+        ]
+        if not rows:
+            return beside
+        telling = [row.position for row in rows if tells_more(prepared[row.position].data)]
+        return (beside or Beside())._replace(memories=rows, renewing=telling)
+
+
+def tells_more(data: Mapping[str, Any]) -> bool:
+    """Whether an event says of a memory what is in no row and in no other event: it must not be lost if the same was
+    said before without."""
+    return bool(data.get("title") or data.get("metadata") or data.get("relations"))
+
+
+def is_memory(data: dict[str, Any]) -> bool:
+    """Whether this is what `remembered` made, and perhaps the steps of a procedure. Anybody may append an event of this
+    type: one that is no memory stays an event, and must not stand in the way of those that are."""
+    said = {name: value for name, value in data.items() if name != "procedure"}
+    details = {name: value for name, value in said.items() if name not in ("content", "kind")}
+    try:
+        for name in {"valid_from", "valid_to"} & details.keys():
+            details[name] = moment(details[name])
+        if "ttl" in details:
+            details["ttl"] = dt.timedelta(microseconds=details["ttl"])
+        return remembered(data["content"], data["kind"], details) == said
+    except (InvalidInput, KeyError, TypeError, OverflowError):
+        return False

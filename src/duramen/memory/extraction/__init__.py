@@ -1,0 +1,1 @@
+"""What a text states: rule-based extraction, model extraction, entities, dates. Start in extract.py."""

@@ -1,0 +1,267 @@
+"""Every few turns a model reads over what was said, for what the rules miss.
+
+What it answers is journaled before anything is made of it: a process that is killed then goes on from the answer, and
+nobody is asked again about the same turns. Then each candidate is checked against the turns, and what becomes of it is
+appended with its reason, once; that takes the answer away, which has said what it had to. How far a session was read
+is an event about nobody, with a landmark that leads to it.
+
+A model that fails costs nothing but its candidates: the rules have looked at every turn. That it failed is noted, and
+its turns are read together with the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from ...crash_points import reach
+from ...errors import ModelFailed
+from ...journal.events import Draft
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...ports import Beside, Landmark, LandmarkQuery, Model, SubjectGone
+from ..catalog.memory_event import memory_row
+from ..index.index_worker import Indexing
+from ..knowledge.procedures import Procedures
+from ..knowledge.promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from ..knowledge.proposals import Proposals, Wanted
+from .json_question import ask_json
+from .rules.model_check import FIELDS, KINDS, Judged, heard, judge
+from .rules.turn_reader import turns_between
+from .rules.turns import PROCEDURE, TurnTaken
+
+ANSWERED, READ, FAILED = "writeback.answered", "writeback.reread", "writeback.model_failed"
+_MARK = "reread"
+_ASKING = 180_000_000
+"""How long the lease lasts while a model is asked: as long as the slowest of them may take."""
+_SILENT = 60_000_000
+"""How long a model that failed is not asked about other sessions."""
+_TURNS = 20
+"""At most so many turns are read at once; what is older was left to the rules."""
+_CHARACTERS = 2_000
+_TOKENS = 1_500
+_TASK = (
+    "You read the last turns of a conversation between a user and an assistant, in `turns`, and list what is worth "
+    "remembering for weeks or longer because the USER said so: facts about their work, rules, references, ways to do "
+    "something that worked, and what they wish or tell of themselves. No small talk, no questions, no guesses, "
+    "nothing that holds only now, no failures that pass, no secrets, nothing that only the assistant or a tool said. "
+    'Answer with a JSON object {"candidates": [...]}. Each candidate is an object with "kind": one of '
+    + ", ".join(KINDS)
+    + '; "content": one short statement that can be understood by itself, in which the user is called "The user"; for '
+    'a procedure what it is for; for a profile the bare value; "key": for a profile one of '
+    + ", ".join(FIELDS)
+    + ', else null; "steps": for a procedure its steps in their order, else []; "confidence": a number from 0 to 1; '
+    '"quote": the words of the user that say it, copied exactly. If there is nothing, answer {"candidates": []}.'
+)
+
+
+class Reader(NamedTuple):
+    """Who reads over the turns: a model, after how many of them, and what is done with text that looks like
+    instructions."""
+
+    model: Model
+    every: int = 5
+    policy: str = "flag"
+
+
+class _Mark(NamedTuple):
+    """How far a session was read, and up to where that was tried."""
+
+    upto: int
+    tried: int
+
+
+class _Stretch(NamedTuple):
+    """Turns of one person that are read at once."""
+
+    session: str
+    turns: list[TurnTaken]
+    owner: Owner
+    fence: int | None
+
+    @property
+    def place(self) -> str:
+        return f"{self.turns[0].position}-{self.turns[-1].position}"
+
+
+class Rereading:
+    """Lets a model read what the sessions of a workspace said."""
+
+    def __init__(
+        self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: Indexing, reader: Reader
+    ) -> None:
+        self._journal = journal
+        self._procedures = procedures
+        self._proposals = proposals
+        self._indexing = indexing
+        self._reader = reader
+        self._silent_until = 0
+
+    async def read(self, session: str, position: int, fence: int | None, *, now: bool = False) -> int:
+        """Read the turns of a session up to a position, if there are enough of them since the last time, or `now`.
+        Returns how many candidates there were."""
+        mark = await self._mark(session)
+        if position <= mark.upto or (not now and self._journal.clock.now() < self._silent_until):
+            return 0
+        told = await turns_between(self._journal, session, mark.upto + 1, position)
+        fresh = sum(turn.position > mark.tried for turn, _ in told)
+        if not told or (not now and fresh < self._reader.every):
+            return 0
+        found = 0
+        try:
+            for subject, group in groupby(told[-_TURNS:], key=lambda one: one[1]):
+                found += await self._stretch(session, [turn for turn, _ in group], subject, fence)
+        except ModelFailed as failure:
+            self._silent_until = self._journal.clock.now() + _SILENT
+            await self._failed(session, mark, position, failure, fence)
+            return found
+        await self._note(READ, {"session": session, "upto": position, "tried": position}, fence)
+        return found
+
+    async def _stretch(self, session: str, turns: list[TurnTaken], subject: str | None, fence: int | None) -> int:
+        owner = await self._living(subject)
+        if owner is None:
+            return 0
+        # Read again once the owner is known: whoever is erased after this makes every append of theirs fail.
+        again = await turns_between(self._journal, session, turns[0].position, turns[-1].position)
+        if [turn.position for turn, _ in again] != [turn.position for turn in turns]:
+            return 0
+        stretch = _Stretch(session, turns, owner, fence)
+        try:
+            return await self._kept(stretch, *await self._answer(stretch))
+        except SubjectGone:
+            self._journal.forget_owners()
+            return 0
+
+    async def _living(self, subject: str | None) -> Owner | None:
+        if subject is None:
+            return await self._journal.owner(None)
+        row = await self._journal.store.subject(self._journal.workspace, subject)
+        return None if row is None else await self._journal.landmarks.owner_of(row.ref)
+
+    # -- asking
+
+    async def _answer(self, stretch: _Stretch) -> tuple[int, list[dict[str, Any]]]:
+        """What the model answered about a stretch, and where that is journaled; it is asked if it was not before.
+        Nowhere (0) if all of it is done. Raises `ModelFailed`."""
+        store, workspace = self._journal.store, self._journal.workspace
+        if await store.find(workspace, SESSION, key_of("reread", stretch.session, stretch.place)) is not None:
+            return 0, []
+        key = key_of("answer", stretch.session, stretch.place)
+        position = await store.find(workspace, SESSION, key)
+        if position is None:
+            if stretch.fence is not None:
+                now = self._journal.clock.now()
+                await store.renew(workspace, SESSION, stretch.fence, now, now + _ASKING)
+            told = await self._asked(stretch.turns)
+            where = f"{stretch.session}#{stretch.place}"
+            data = {"turns": where, "model": self._reader.model.name, "candidates": told}
+            draft = Draft(ANSWERED, data, "duramen")
+            prepared = self._journal.prepare(draft, stretch.owner, whole=True)
+            await self._journal.append_prepared(SESSION, [prepared], stretch.owner, key=key, fence=stretch.fence)
+            position = await store.find(workspace, SESSION, key)
+            if stretch.fence is not None:
+                now = self._journal.clock.now()
+                await store.renew(workspace, SESSION, stretch.fence, now, now + LEASE)
+        reach("writeback.answered")
+        events = await self._journal.landmarks.events(SESSION, [position or 0])
+        answered = [] if not events or events[0].erased else events[0].data["candidates"]
+        return position or 0, answered
+
+    async def _asked(self, turns: Sequence[TurnTaken]) -> list[dict[str, Any]]:
+        answer = await ask_json(self._reader.model, _TASK, {"turns": [_shown(turn) for turn in turns]}, _TOKENS)
+        told = heard(answer)
+        if told is None:
+            raise ModelFailed(
+                self._reader.model.name, "its answer has no list of candidates", hint="a larger model may do better"
+            )
+        return told
+
+    # -- keeping
+
+    async def _kept(self, stretch: _Stretch, answer: int, told: Sequence[dict[str, Any]]) -> int:
+        """Propose, learn and remember what was answered and holds, and note what was decided."""
+        if not answer:
+            return 0
+        key = key_of("reread", stretch.session, stretch.place)
+        found = [judge(one, stretch.turns, self._reader.policy) for one in told]
+        for one in found:
+            if one.finding.keep and one.proposed:
+                await self._propose(one, stretch)
+        for number, one in enumerate(found):
+            if one.finding.keep and not one.proposed:
+                await learn(self._procedures, one.finding, stretch.session, stretch.owner, f"{key}:{number}")
+        reach("writeback.proposed")
+        await self._append(found, stretch, answer, key)
+        self._indexing.wake()
+        return len(found)
+
+    async def _propose(self, one: Judged, stretch: _Stretch) -> None:
+        finding, owner = one.finding, stretch.owner
+        details: dict[str, Any] = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
+        source = f"{stretch.session}#{finding.position}"
+        wanted = Wanted(finding.content, finding.kind, details, finding.evidence, finding.reason, source)
+        await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
+
+    async def _append(self, found: Sequence[Judged], stretch: _Stretch, answer: int, key: str) -> None:
+        where = f"{stretch.session}#{stretch.place}"
+        data = {"turns": where, "model": self._reader.model.name, "decided": _told(found)}
+        drafts = [Draft(DONE, data, "duramen", f"{stretch.session}#{stretch.turns[-1].position}")]
+        for one in found:
+            if one.finding.keep and not one.proposed and one.finding.kind != PROCEDURE:
+                drafts.append(kept(one.finding, stretch.session, one.confidence))
+        owner = stretch.owner
+        prepared = [self._journal.prepare(draft, owner) for draft in drafts]
+        rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
+        beside = Beside(memories=rows, stripped=await self._journal.landmarks.digests(SESSION, [answer]))
+        await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=stretch.fence, beside=beside)
+
+    # -- how far it was read
+
+    async def _mark(self, session: str) -> _Mark:
+        query = LandmarkQuery(_MARK, _id(session))
+        marks = await self._journal.store.landmarks(self._journal.workspace, SESSION, query)
+        events = await self._journal.landmarks.events(SESSION, [one.position for one in marks if one.intact])
+        if events:
+            return _Mark(events[0].data["upto"], events[0].data["tried"])
+        shared = await self._journal.reading.lineage(session)  # what a fork shares is read where it was said
+        return _Mark(shared[-1].last, shared[-1].last) if shared else _Mark(0, 0)
+
+    async def _failed(self, session: str, mark: _Mark, position: int, failure: ModelFailed, fence: int | None) -> None:
+        note = {
+            "session": session,
+            "upto": mark.upto,
+            "tried": position,
+            "model": self._reader.model.name,
+            "error": str(failure)[:500],
+            "instead": "the rules alone",
+        }
+        await self._note(FAILED, note, fence)
+
+    async def _note(self, type: str, data: dict[str, Any], fence: int | None) -> None:
+        owner = await self._journal.owner(None)
+        prepared = [self._journal.prepare(Draft(type, data, "duramen"), owner)]
+        beside = Beside(landmarks=[Landmark(_MARK, _id(data["session"]), 0, 0)])
+        await self._journal.append_prepared(SESSION, prepared, owner, fence=fence, beside=beside)
+
+
+def _id(session: str) -> str:
+    return blake2b(session.encode(), digest_size=16).hexdigest()
+
+
+def _told(found: Sequence[Judged]) -> list[dict[str, Any]]:
+    noted = decided([one.finding for one in found])
+    return [note | {"proposed": True} if one.proposed else note for note, one in zip(noted, found, strict=True)]
+
+
+def _shown(turn: TurnTaken) -> dict[str, Any]:
+    """A turn as a model is shown it; what tools gave back is not, for nobody said it."""
+    commands = [f"{call.command or call.tool}: {'worked' if call.ok else 'failed'}" for call in turn.calls[:20]]
+    shown = {"user": _cut(turn.user), "assistant": _cut(turn.assistant), "done": [_cut(one, 200) for one in commands]}
+    return {name: value for name, value in shown.items() if value}
+
+
+def _cut(text: str, most: int = _CHARACTERS) -> str:
+    return text if len(text) <= most else text[:most] + " \u2026"

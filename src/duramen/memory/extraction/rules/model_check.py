@@ -1,0 +1,220 @@
+"""What a model found in some turns, checked against them. It is asked for more than the rules find, and trusted less: a
+candidate needs the user's own words for it, may name nothing that they did not, and is refused for the same reasons as
+any other sentence. What it says of the user themselves is proposed to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...injection import suspicions
+from ..admission import PROFILE_FIELDS, consider
+from ..json_question import share_of, text_of
+from .facts import PAST, REQUEST, WISH, facts, rejected, taken_back, unfit
+from .recipes import worked_out
+from .sentences import said, sentences, without_lead
+from .turns import FACT, PROCEDURE, Finding, TurnTaken
+
+PROFILE = "profile"
+ABOUT_THE_USER = ("preference", "identity", PROFILE)
+KINDS = (FACT, "reference", PROCEDURE, *ABOUT_THE_USER)
+FIELDS = ("name", *dict.fromkeys(PROFILE_FIELDS.values()))
+MOST = 30
+"""So many candidates of one answer are looked at."""
+_LONGEST, _LONGEST_NAME, _STEPS = 500, 200, 30
+_LEAST_SURE = 0.5
+_LEAST_SAID = 0.5
+"""The part of a fact's longer words that must have been said."""
+_BY_CONTEXT = (WISH, REQUEST, PAST)
+"""What a sentence may be if it is about the user, who decides: "Please never write to me on Sundays"."""
+_WORD = re.compile(r"\w+", re.UNICODE)
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
+_CAPITAL = re.compile(r"\b[A-Z\u00c0-\u00de]\w+")
+_NOT = re.compile(r"\b(?:not|no|never|none|nothing|nobody|without|cannot)\b|n['\u2019]t\b", re.IGNORECASE)
+_NO_NAMES = frozenset(
+    {"the", "user", "an", "all", "each", "every", "if", "when", "our", "this", "in", "on", "at", "for"}
+)
+_STEM = 5
+
+
+class Judged(NamedTuple):
+    """A candidate, kept or not and why; to be `proposed` to the user, or written."""
+
+    finding: Finding
+    key: str | None
+    confidence: float
+    proposed: bool
+
+
+class _Found(NamedTuple):
+    """Where the words for a candidate were said."""
+
+    turn: TurnTaken
+    place: int
+    sentence: str
+    later: tuple[str, ...]
+
+
+def heard(answer: Any) -> list[dict[str, Any]] | None:
+    """The candidates of an answer as plain data, however odd they are; None if it holds no list of them."""
+    told = answer.get("candidates") if isinstance(answer, dict) else answer
+    if not isinstance(told, list):
+        return None
+    return [_plain(one) for one in told[:MOST]]
+
+
+def _plain(one: Any) -> dict[str, Any]:
+    given: Mapping[str, Any] = one if isinstance(one, dict) else {}
+    steps = given.get("steps")
+    found = {
+        "kind": text_of(given.get("kind"), 40),
+        "content": text_of(given.get("content"), _LONGEST),
+        "quote": text_of(given.get("quote"), _LONGEST),
+        "key": text_of(given.get("key"), _LONGEST_NAME),
+        "confidence": share_of(given.get("confidence")),
+        "steps": [text_of(step, _LONGEST) or "" for step in steps[:_STEPS]] if isinstance(steps, list) else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def judge(one: Mapping[str, Any], turns: Sequence[TurnTaken], policy: str) -> Judged:
+    """What becomes of a candidate. `policy` "keep" lets pass what looks like instructions."""
+    kind, content, quote = (str(one.get(name, "")) for name in ("kind", "content", "quote"))
+    found = _place(quote, turns, kind) if quote else None
+    reason = _malformed(one)
+    steps = tuple(one.get("steps", ())) if kind == PROCEDURE else ()
+    if not reason and found is None:
+        reason = _elsewhere(quote, turns)
+    proposed, worked = kind in ABOUT_THE_USER, None
+    if not reason and found is not None:
+        proposed = kind != PROCEDURE and (proposed or unfit(found.sentence) == WISH)
+        worked = worked_out("user", found.turn, turns[found.place + 1 :]) if kind == PROCEDURE else None
+        reason = (
+            _suspicious(one, found, policy) or _invented(one, turns) or _judged(one, found, turns, proposed, worked)
+        )
+    place = turns[-1].position if found is None else found.turn.position
+    why = reason or ("said of themselves, as a model reads it" if proposed else "stated, as a model reads it")
+    evidence = quote if found is None else found.sentence
+    made = Finding(
+        not reason, kind or "?", content or "?", why, evidence, place, content if steps else "", steps, worked
+    )
+    return Judged(made, one.get("key"), float(one.get("confidence", 0.0)), proposed)
+
+
+def _malformed(one: Mapping[str, Any]) -> str:
+    if one.get("kind") == "blocker":
+        return "blockers are counted by the rules"
+    if one.get("kind") not in KINDS:
+        return "it is of no kind that can be kept"
+    if "content" not in one:
+        return "it has no content of a fitting length"
+    if "quote" not in one:
+        return "it gives no evidence"
+    if "confidence" not in one:
+        return "its confidence is no number from 0 to 1"
+    if one["confidence"] < _LEAST_SURE:
+        return "the model is not sure of it"
+    if one["kind"] == PROFILE and one.get("key") not in FIELDS:
+        return "the profile has no such field"
+    return ""
+
+
+def _place(quote: str, turns: Sequence[TurnTaken], kind: str) -> _Found | None:
+    """Where a user said these words themselves; the last time, if they did more than once."""
+    wanted = quote.casefold().strip(" .!")
+    for index in range(len(turns) - 1, -1, -1):
+        told = [" ".join(sentence.split()) for sentence in sentences(said(turns[index].user))]
+        for at, sentence in enumerate(told):
+            if wanted and wanted in sentence.casefold():
+                return _Found(turns[index], index, sentence, tuple(told[at:]))
+        whole = " ".join(told)
+        if wanted and wanted in whole.casefold():  # over several sentences, as a procedure is told
+            return _Found(turns[index], index, whole if kind == PROCEDURE else quote, tuple(told))
+    return None
+
+
+def _elsewhere(quote: str, turns: Sequence[TurnTaken]) -> str:
+    wanted = quote.casefold()
+    if any(wanted in " ".join(turn.user.split()).casefold() for turn in turns):
+        return "it was only quoted or pasted"
+    others = ("\n".join([turn.assistant, *(call.output for call in turn.calls)]) for turn in turns)
+    if any(wanted in " ".join(text.split()).casefold() for text in others):
+        return "the user did not say it"
+    return "its evidence is not in the turns"
+
+
+def _suspicious(one: Mapping[str, Any], found: _Found, policy: str) -> str:
+    if policy == "keep":
+        return ""
+    told = "\n".join([str(one["content"]), str(one.get("key", "")), *one.get("steps", ())])
+    if suspicions(told):
+        return "it looks like instructions to a model"
+    return "the message looks like instructions to the model" if suspicions(found.turn.user) else ""
+
+
+def _invented(one: Mapping[str, Any], turns: Sequence[TurnTaken]) -> str:
+    """What a candidate names that nobody said: numbers and names."""
+    spoken = " ".join([turn.user for turn in turns])
+    told = " ".join([str(one["content"]), *one.get("steps", ())])
+    numbers = set(_NUMBER.findall(told)) - set(_NUMBER.findall(spoken))
+    if numbers:
+        return f"it tells {min(numbers)}, which nobody said"
+    stems = _stems(spoken)
+    for name in _CAPITAL.findall(told):
+        if name.casefold() not in _NO_NAMES and name.casefold()[:_STEM] not in stems:
+            return f"it names {name[:80]}, which nobody did"
+    return ""
+
+
+def _judged(
+    one: Mapping[str, Any], found: _Found, turns: Sequence[TurnTaken], proposed: bool, worked: bool | None
+) -> str:
+    """Why a candidate that rests on somebody's words is not kept all the same; nothing if it is."""
+    if taken_back(found.later):
+        return "taken back in the same breath"
+    if one["kind"] == PROCEDURE:
+        return _unproven(one, found, worked)
+    if proposed:
+        return _unasked(one, found)
+    content, sentence = one["content"], without_lead(found.sentence)
+    reason = rejected(content) or unfit(sentence)
+    if reason:
+        return reason
+    if any(rule.keep and rule.evidence == found.sentence for rule in facts(found.turn)):
+        return "the rules kept it"
+    if bool(_NOT.search(content)) != bool(_NOT.search(sentence)):
+        return "it denies what was said, or says what was denied"
+    words = [word for word in _WORD.findall(content.casefold()) if len(word) >= _STEM - 1]
+    stems = _stems(" ".join(turn.user for turn in turns))
+    if sum(word[:_STEM] in stems for word in words) < _LEAST_SAID * len(words):
+        return "it says more than was said"
+    return ""
+
+
+def _unproven(one: Mapping[str, Any], found: _Found, worked: bool | None) -> str:
+    steps = one.get("steps", [])
+    if len(steps) < 2 or not all(steps):
+        return "fewer than two steps"
+    stems = _stems(" ".join([found.turn.user, *(call.command or "" for call in found.turn.calls)]))
+    for step in steps:
+        words = [word for word in _WORD.findall(step.casefold()) if len(word) >= _STEM - 1]
+        if sum(word[:_STEM] in stems for word in words) < _LEAST_SAID * len(words):
+            return "a step was not told"
+    return "no success yet" if worked is None else "" if worked else "it did not work"
+
+
+def _unasked(one: Mapping[str, Any], found: _Found) -> str:
+    reason = unfit(found.sentence, _BY_CONTEXT) or unfit(one["content"], _BY_CONTEXT)
+    if reason:
+        return reason
+    for verdict in consider(found.turn.user):
+        if verdict.keep and " ".join(verdict.said.split()) in (found.sentence, one["quote"]):
+            return "it is proposed already"
+    if one["kind"] == PROFILE and one["content"].casefold() not in found.sentence.casefold():
+        return "its evidence does not say it"
+    return ""
+
+
+def _stems(text: str) -> frozenset[str]:
+    return frozenset(word[:_STEM] for word in _WORD.findall(text.casefold()))

@@ -1,0 +1,158 @@
+"""Traces made of the texts of memories, batch after batch: while the vectors of one are made, the one before it is
+stored and the one after it is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+from ...crash_points import reach
+from ...errors import DuramenError, EmbedderFailed
+from ...journal.journal import Journal
+from ...ports import MemoryRow
+from ...runtime import meanwhile
+from ..catalog.texts import Texts
+from .index_entry import READ_UPTO, Gist, PackedVector, pack_vectors, said
+from .workspace_embedder import Embedding
+
+BATCH = 32
+"""Memories that are embedded together, at first, and however long they are."""
+_LARGEST_BATCH = 2_048
+_QUICK = 0.5
+"""Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
+embedded but not stored is made again after a kill."""
+_GROWTH = 16
+"""How many times as large a batch may be as the one before."""
+_STRETCH = 2.0
+"""Seconds after which no other batch is begun: somebody may wait for the turn."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Memories on their way from the store and back into it, by number. There are more if it `is_full`."""
+
+    rows: dict[int, MemoryRow] = field(default_factory=dict)
+    texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    gists: dict[int, Gist] = field(default_factory=dict)
+    vectors: dict[int, PackedVector] = field(default_factory=dict)
+    is_full: bool = False
+
+
+class Tracing:
+    """Makes the traces that the memories of a workspace are without."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self._size, self._room = BATCH, 0
+        """How many memories a batch may have, and how many characters if there are more than usual."""
+        self._unreadable: set[int] = set()
+
+    async def some(self, generation: int, is_ending: Callable[[], bool]) -> int:
+        """Make traces for a while; how many memories there were, 0 if none is without."""
+        until = time.monotonic() + _STRETCH
+        batches = self.batches(generation, lambda: is_ending() or time.monotonic() > until)
+        return sum([count async for count in batches])
+
+    async def batches(
+        self, generation: int, is_ending: Callable[[], bool] = lambda: False
+    ) -> AsyncGenerator[int, None]:
+        """Make traces, and say of each batch that is stored how many memories it had."""
+        before, batch = _Batch(), await self._read(generation)
+        while batch.rows:
+            # After the first it is known how large a batch may be.
+            began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
+            beside = self._beside(generation, before, batch, goes_on)
+            batch.vectors, after = await meanwhile(partial(self._vectors, batch.texts), beside)
+            reach("memory.embedded")
+            self._learn(batch, time.monotonic() - began)
+            if before.rows:
+                try:
+                    yield len(before.rows)
+                except GeneratorExit:
+                    with suppress(DuramenError):  # closed meanwhile, perhaps: they are made again
+                        await self._store(generation, batch)  # its vectors may have been paid for
+                    raise
+            before, batch = batch, after
+            if not batch.rows:
+                await self._store(generation, before)
+                yield len(before.rows)
+                # Some may have come meanwhile.
+                before, batch = _Batch(), _Batch() if is_ending() else await self._read(generation)
+
+    def _learn(self, batch: _Batch, took: float) -> None:
+        """How large the next batches may be, after one that took so many seconds."""
+        if batch.is_full or took > _QUICK:  # else it was quick because there were few
+            growth = min(_QUICK / max(took, 1e-6), _GROWTH)
+            self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
+            self._room = int(sum(map(_length, batch.texts.values())) * growth)
+        batch.texts = {}
+
+    async def _beside(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
+        """What is done while the vectors of a batch are made. Gives the batch after it."""
+        await self._store(generation, before)
+        batch.gists = {number: self._texts.gist(batch.rows[number], text) for number, text in batch.texts.items()}
+        return await self._read(generation, batch.rows) if goes_on else _Batch()
+
+    async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
+        """The next memories without a trace, but for those that are taken already."""
+        size = self._size
+        most = size + len(self._unreadable) + len(taken)
+        found = await self._journal.store.untraced(self._journal.workspace, generation, most)
+        rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
+        known = await self._texts.of(list(rows.values()))
+        texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
+        # What is damaged must not stand in the way of what comes after it.
+        self._unreadable.update(rows.keys() - texts.keys())
+        lengths = zip(texts, accumulate(map(_length, texts.values())), strict=True)
+        late = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
+        return _Batch(
+            {number: row for number, row in rows.items() if number not in late},
+            {number: text for number, text in texts.items() if number not in late},
+            is_full=len(rows) >= size or bool(late),
+        )
+
+    async def _store(self, generation: int, batch: _Batch) -> None:
+        traces = []
+        for number, vector in batch.vectors.items():
+            owner = await self._journal.landmarks.owner_of(batch.rows[number].owner)
+            if owner is not None:
+                traces.append(self._texts.trace(batch.rows[number], batch.gists[number], vector, owner, generation))
+        if traces:
+            await self._journal.store.put_traces(self._journal.workspace, generation, traces)
+            reach("memory.traced")
+
+    def _vectors(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
+        """The vectors of some memories. One that the embedder refuses, as too long for it or otherwise, waits; it must
+        not keep all others waiting. Blocks. Raises `EmbedderFailed` if it gives none at all."""
+        try:
+            return self._embed(texts)
+        except EmbedderFailed:
+            if len(texts) < 2:
+                raise
+        *others, newest = sorted(texts)
+        found: dict[int, PackedVector] = {}
+        refused = set[int]()
+        for number in (newest, *others):
+            try:
+                found |= self._embed({number: texts[number]})
+            except EmbedderFailed:
+                refused.add(number)
+                if not found and len(refused) > 1:
+                    raise  # it is down: each of them would take its time to fail
+        self._unreadable |= refused
+        return found
+
+    def _embed(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
+        vectors = self._embedding.embed_now([said(text) for text in texts.values()])
+        return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
+
+
+def _length(text: Mapping[str, Any]) -> int:
+    return min(len(text["content"]), READ_UPTO)

@@ -1,0 +1,281 @@
+"""The pools of a workspace that are held in memory, brought up to date by what changed. What was not searched for the
+longest time is let go, vectors first: they can be read again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import EmbedderFailed
+from ...journal.journal import Journal
+from ...ports import Change, MemoryRow
+from ..catalog.texts import Texts
+from . import segment_format as packing
+from .index_entry import Vector
+from .owner_index import Entry, Pool
+from .workspace_embedder import Embedding
+
+EXACT = 100_000
+"""So many memories are searched one by one; of more candidates are chosen first."""
+KEPT = 512 * 2**20
+"""Bytes of pools that are kept ready to be searched."""
+_PAGE = 5_000
+_LOOKED_AT = 100
+"""Memories in each of so many pools from which the middle of the vectors is taken."""
+
+
+class Holding:
+    """Holds pools. Whoever looks into one holds `lock`."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self.exact_upto = EXACT
+        self._grown = False
+        """Whether something was taken in since it was last looked at what all of it takes."""
+        self._centers: dict[int, Vector] = {}
+        self._pools: OrderedDict[tuple[bytes | None, int], Pool] = OrderedDict()
+        """By name and generation; None stands for all of them as one."""
+        self.lock = threading.RLock()
+
+    def forget(self) -> None:
+        """Read everything anew: somebody was erased."""
+        with self.lock:
+            self._pools.clear()
+
+    def note(self, row: MemoryRow, generation: int) -> None:
+        """This memory was recalled."""
+        for name in (row.pool, None):
+            pool = self._pools.get((name, generation))
+            if pool is not None:
+                pool.note(row.number)
+
+    async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+        """Pools as they are now. Meaning is not asked for: it need not be there."""
+        return [pool for _, pool in await self.current(pools, await self._generation())]
+
+    async def with_vectors(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+        """The same, with the vectors that there are."""
+        return await self.exact(pools, await self._generation())
+
+    async def _generation(self) -> int:
+        try:
+            return await self._embedding.generation()
+        except EmbedderFailed:
+            return 0
+
+    async def exact(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:
+        """Pools as they are now, with their vectors."""
+        found = await self.current(wanted, generation)
+        for name, pool in found:
+            while not pool.exact:
+                seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
+                with self.lock:
+                    if pool.seen.get(name) == seen:
+                        pool.take_vectors(*read)
+                        self._grown = True
+        self._let_go()
+        return [pool for _, pool in found]
+
+    async def code(self, name: bytes, pool: Pool, generation: int) -> None:
+        """See to it that a pool has codes."""
+        center = await self._center([name], generation) if pool.center is None else None
+        while pool.center is None and center is not None:
+            seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
+            with self.lock:
+                if pool.seen.get(name) == seen:
+                    pool.take_codes(center, *read)
+                    self._grown = True
+
+    async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, Pool]]:
+        """Pools as they are now, each with its name."""
+        counted = await self._journal.store.pool_changes(self._journal.workspace, wanted)
+        with self.lock:
+            unread = any((name, generation) not in self._pools for name in counted)
+        center = await self._center_of(counted, generation) if unread and self._many(counted) else None
+        found = []
+        for name in sorted(counted):
+            with self.lock:
+                known = self._pools.get((name, generation))
+            if known is None:
+                known = await self._loaded(name, generation, center)
+                known = self._kept(name, generation, known)
+            self._used(name, generation)
+            await self._catch_up(name, known, generation, counted[name])
+            found.append((name, known))
+        self._let_go()
+        return found
+
+    async def whole(self, generation: int) -> Pool | None:
+        """All pools as one, with codes, as they are now; None if they are too few to be searched by those. What has to
+        be done for each of many pools would take longer than the search."""
+        counted = await self._journal.store.pool_changes(self._journal.workspace, None)
+        if not self._many(counted):
+            return None
+        with self.lock:
+            known = self._pools.get((None, generation))
+        if known is None or not known.seen.keys() <= counted.keys():
+            made = await self._joined(sorted(counted), generation, await self._center_of(counted, generation))
+            with self.lock:
+                self._pools.pop((None, generation), None)
+            known = self._kept(None, generation, made)
+        self._used(None, generation)
+        for name, count in counted.items():
+            if known.seen.get(name, 0) < count:
+                await self._catch_up(name, known, generation, count)
+        self._let_go()
+        return known
+
+    def _many(self, counted: Mapping[bytes, int]) -> bool:
+        # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
+        return sum(counted.values()) > 2 * self.exact_upto
+
+    def _kept(self, name: bytes | None, generation: int, pool: Pool) -> Pool:
+        """A pool that was read, or the one that somebody else read meanwhile."""
+        with self.lock:
+            self._grown = True
+            return self._pools.setdefault((name, generation), pool)
+
+    def _used(self, name: bytes | None, generation: int) -> None:
+        with self.lock:
+            if (name, generation) in self._pools:
+                self._pools.move_to_end((name, generation))
+
+    async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> Pool:
+        whole = Pool(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
+        for name in names:
+            if await self._take_segments(name, whole, generation):
+                whole.take_more(*await self.vectors(name, whole, generation))
+        return whole
+
+    async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> Pool:
+        """A pool with what is in its segments and between them; what changed since is read next."""
+        pool = Pool(self._embedding.dims if generation else 0, exact=False)
+        if await self._take_segments(name, pool, generation):
+            return pool
+        return Pool(pool.dims, exact=center is None, center=center)
+
+    async def _take_segments(self, name: bytes, pool: Pool, generation: int) -> bool:
+        """Take in what is in the segments of a pool and between them; whether there are any."""
+        store, workspace = self._journal.store, self._journal.workspace
+        segments = await store.segments(workspace, name, generation) if generation else []
+        for segment in segments:
+            await self._fill_gap(name, pool, generation, segment.after)
+            body = await self._texts.unpacked(name, generation, segment)
+            if body is not None and pool.seen.get(name, 0) == segment.after:
+                with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
+                    packing.take_in(pool, body, name)
+                    pool.seen[name] = segment.upto
+        if segments:
+            pool.count_recalls(await store.recalls(workspace, name))
+        return bool(segments)
+
+    async def _center_of(self, counted: Mapping[bytes, int], generation: int) -> Vector | None:
+        largest = sorted(counted, key=lambda name: counted[name])[-_LOOKED_AT:]
+        return await self._center(largest, generation) if generation else None
+
+    async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
+        """The middle of the vectors, from some of them: without it the codes of an embedder whose vectors all point
+        into one half of the space would say little. One for each generation, so that codes can be compared."""
+        found = self._centers.get(generation)
+        if found is None:
+            some: list[Vector] = []
+            for name in names:
+                changes = await self._journal.store.changes(self._journal.workspace, name, generation, 0, _LOOKED_AT)
+                opened = await self._texts.opened(changes, self._embedding.dims, generation)
+                some += [entry.vector for entry in opened.values() if entry.vector is not None]
+            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedding.dims, np.float32)
+            if len(some) >= _LOOKED_AT:
+                found = self._centers.setdefault(generation, found)
+        return found
+
+    async def _catch_up(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
+        """Take in what changed in a pool, at least up to a count."""
+        while (seen := pool.seen.get(name, 0)) < count:
+            changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
+            opened = await self._texts.entries(changes, self._embedding.dims, generation)
+            with self.lock:
+                if pool.seen.get(name, 0) == seen:
+                    _take_in(name, pool, changes, opened)
+                    self._grown = True
+            if not changes:
+                break  # the count moves with the row: another look finds it
+
+    async def _fill_gap(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
+        """Take in what changed in a new pool before a count, where the next segment begins. What moved behind it
+        meanwhile is read later."""
+        while (seen := pool.seen.get(name, 0)) < count:
+            changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
+            until = [change for change in changes if change.row.changed <= count]
+            _take_in(name, pool, until, await self._texts.entries(until, self._embedding.dims, generation))
+            if len(until) < _PAGE:
+                pool.seen[name] = count
+
+    async def vectors(
+        self, name: bytes | None, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], Vector]:
+        """The vectors of a pool, or of some of its memories, from the store: their numbers, and a row for each. Without
+        a name: of some memories of any."""
+        wanted = None if numbers is None else numbers.tolist()
+        store, workspace = self._journal.store, self._journal.workspace
+        kept = await store.traces(workspace, name, generation, wanted) if pool.dims else []
+        return await self._texts.vectors(kept, pool.dims, generation)
+
+    def _let_go(self) -> None:
+        with self.lock:
+            if not self._grown:
+                return
+            self._grown = False
+            kept = sum(pool.held_bytes + pool.vector_bytes for pool in self._pools.values())
+            for pool in list(self._pools.values())[:-1]:
+                if kept > KEPT:
+                    kept -= pool.vector_bytes
+                    pool.let_vectors_go()
+            while kept > KEPT and len(self._pools) > 1:
+                kept -= self._pools.popitem(last=False)[1].held_bytes
+
+    async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[Pool]:
+        """The pools as they were known at a time, made for this search alone."""
+        store, workspace = self._journal.store, self._journal.workspace
+        counted = await store.pool_changes(workspace, wanted)
+        found = []
+        for name in sorted(counted):
+            pool = Pool(self._embedding.dims if generation else 0)
+            after = 0
+            while changes := await store.changes(workspace, name, generation, after, _PAGE):
+                after = changes[-1].row.changed
+                then = await self._as_of(changes, time)
+                _take_in(name, pool, then, await self._texts.entries(then, self._embedding.dims, generation))
+            found.append(pool)
+        return found
+
+    async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
+        """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
+        would: it held as long as its own event says."""
+        ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
+        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
+        found = []
+        for change in changes:
+            row = change.row
+            if row.recorded > time or (row.closed is not None and row.closed <= time):
+                row = row._replace(closed=row.recorded)
+            else:
+                ends = said[row.number].get("valid_to") if row.number in said else row.ends
+                row = row._replace(closed=None, successor=None, ends=ends)
+            found.append(change._replace(row=row))
+        return found
+
+
+def _take_in(name: bytes, pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+    for change in changes:
+        if change.row.number not in opened:
+            pool.drop(change.row.number)
+    pool.put_all(list(opened.values()))
+    if changes:
+        pool.seen[name] = max(pool.seen.get(name, 0), changes[-1].row.changed)

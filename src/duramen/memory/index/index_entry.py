@@ -1,0 +1,194 @@
+"""What a search needs to know of a memory, worked out once from its text and packed: its gist and its vector."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import shake_256
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ...journal.events import moment
+from ...ports import Sought
+from ..ranking.dates import MONTHS, spans
+from .words import STOP_WORDS, number_of_word, split
+
+Vector = NDArray[np.float32]
+READ_UPTO = 20_000
+"""Characters of a text that are searched; what lies behind them is kept, but not found."""
+SUBSTANCE_CAP = 30
+_LONGEST_FORM = 10_000
+TIMES_CAP = 50
+"""Times of a text that count; more are a table or a log, and each would be compared with each that is asked for."""
+
+
+class Gist(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A text as it is searched: the numbers of its terms (32 bits each) and how often each occurs, how long it is, the
+    days that it names, how many words carry meaning, and whether it asks something."""
+
+    terms: bytes
+    counts: bytes
+    length: int
+    told: list[tuple[int, int]]
+    substance: int
+    asks: bool
+    speaker: str
+    metadata: dict[str, Any] | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Gist).decode
+
+
+def day_of(time: int) -> dt.date:
+    """The day (in UTC) of a time in microseconds; the nearest that a calendar has."""
+    return moment(time).date()
+
+
+def read_gist(data: Mapping[str, Any], time: int) -> Gist:
+    """The gist of a memory from the data of its event and the time at which it begins."""
+    on = day_of(time)
+    speaker = data.get("speaker") or ""
+    text = data["content"][:READ_UPTO]
+    titled = f"{data['title']}\n{text}" if data.get("title") else text
+    words = split(titled)
+    counted = Counter(_numbers_around(on, speaker))
+    counted.update(map(number_of_word, words))
+    found = sorted(counted)
+    carrying = {number_of_word(word) for word in words if word not in STOP_WORDS}
+    return Gist(
+        terms=np.array(found, dtype="<u4").tobytes(),
+        counts=bytes([min(255, counted[term]) for term in found]),
+        length=counted.total(),
+        told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
+        substance=min(SUBSTANCE_CAP, len(carrying)),  # what tells "Thanks!" from a statement
+        asks="?" in text,
+        speaker=speaker,
+        metadata=data.get("metadata"),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _numbers_around(on: dt.date, speaker: str) -> tuple[int, ...]:
+    """The numbers of the terms that a text is found by beside its own: those of its day and of who said it."""
+    return tuple(map(number_of_word, split(f"{on.day} {MONTHS[on.month - 1]} {on.year} {speaker}")))
+
+
+def pack(gist: Gist) -> bytes:
+    """A gist as it is stored."""
+    return _encode(gist)
+
+
+def unpack(packed: bytes) -> Gist:
+    """A gist as it was. ValueError if it cannot be read."""
+    return _decode(packed)
+
+
+def said(data: Mapping[str, Any]) -> str:
+    """The text of a memory as an embedder is given it."""
+    content = data["content"][:READ_UPTO]
+    text = f"{data['title']}. {content}" if data.get("title") else content
+    return f"{data['speaker']}: {text}" if data.get("speaker") else text
+
+
+class PackedVector(NamedTuple):
+    """A vector as it is stored, and its code."""
+
+    body: bytes
+    code: bytes
+
+
+def pack_vectors(vectors: Vector) -> list[PackedVector]:
+    """Vectors of length 1, the rows of `vectors`, in a byte for each number, with the scale in front."""
+    scales = (np.abs(vectors).max(axis=1).astype(np.float64) / 127).astype(np.float32)
+    scales[scales == 0] = 1
+    numbers = np.rint(vectors / scales[:, None]).astype(np.int8)
+    bodies = (scale.tobytes() + row.tobytes() for scale, row in zip(scales, numbers, strict=True))
+    return list(map(PackedVector, bodies, codes_of(vectors)))
+
+
+def packed_size(dims: int) -> int:
+    """How many bytes a packed vector has."""
+    return 4 + dims
+
+
+def unpack_vectors(packed: Sequence[bytes], dims: int, skip: int = 0) -> Vector:
+    """Vectors as they were stored, of length 1 again. Each has so many dimensions (`has_dims`), after `skip` bytes."""
+    head = skip + 4
+    rows = np.frombuffer(b"".join(packed), dtype=np.int8).reshape(-1, head + dims)[:, head:].astype(np.float32)
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    lengths[lengths == 0] = 1
+    rows /= lengths[:, None]
+    return rows
+
+
+def has_dims(packed: bytes | None, dims: int) -> bool:
+    """Whether there is a vector, and of so many dimensions."""
+    return packed is not None and dims > 0 and len(packed) == packed_size(dims)
+
+
+def code_bits(dims: int) -> int:
+    """How long the codes of vectors are."""
+    return 1 << max(8, (dims - 1).bit_length())
+
+
+def code_of(vector: Vector) -> bytes:
+    """The code of one vector."""
+    return codes_of(vector[None])[0]
+
+
+def codes_of(vectors: Vector) -> list[bytes]:
+    """Vectors, the rows of `vectors`, in a bit for each of many directions, all as far from each other as can be:
+    whether it points there. Two vectors differ in as many bits as the angle between them is wide, whatever the
+    embedder; the signs of the numbers themselves say that only where those are as often below zero as above."""
+    count, dims = vectors.shape
+    size = code_bits(dims)
+    turned = np.zeros((count, size), dtype=np.float32)
+    turned[:, :dims] = vectors * _signs(size)[:dims]
+    rows = 1 << (size.bit_length() - 1) // 2
+    # The Walsh-Hadamard transform, as the product of two small ones.
+    mixed = _hadamard(rows) @ turned.reshape(count, rows, size // rows) @ _hadamard(size // rows)
+    return [row.tobytes() for row in np.packbits(mixed.reshape(count, size) > 0, axis=1)]
+
+
+@lru_cache(maxsize=16)
+def _hadamard(size: int) -> Vector:
+    made = np.ones((1, 1), dtype=np.float32)
+    while len(made) < size:
+        made = np.block([[made, made], [made, -made]])
+    return made
+
+
+@lru_cache(maxsize=4)
+def _signs(size: int) -> Vector:
+    """Signs by chance, the same for ever: codes are stored."""
+    chance = np.frombuffer(shake_256(b"duramen.code").digest(size // 8), dtype=np.uint8)
+    return (np.unpackbits(chance).astype(np.float32) * 2) - 1
+
+
+def sought(gist: Gist, code: bytes | None) -> Sought:
+    """What a store may search by itself, of a memory that is not sealed."""
+    return Sought(gist.terms, gist.length, code, _json(gist.metadata) if gist.metadata else None)
+
+
+def _json(metadata: Mapping[str, Any]) -> str:
+    """Metadata as JSON, without the values that have no form there: nothing that is looked for is equal to them."""
+    forms = ((json_form(name), json_form(value)) for name, value in metadata.items())
+    return "{" + ",".join(f"{name}:{form}" for name, form in forms if name and form) + "}"
+
+
+def json_form(value: Any) -> str | None:
+    """A value as JSON; None if it has no form there that every database reads as the same."""
+    try:
+        form = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        form.encode()  # half a surrogate pair is no text elsewhere
+        plain = len(form) <= _LONGEST_FORM and "\\u0000" not in form and json.loads(form) == value
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return form if plain else None

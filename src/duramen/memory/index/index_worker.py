@@ -1,0 +1,215 @@
+"""Vectors that follow in the background: in batches, by a thread of their own, from what the store says is still
+without. A kill loses nothing but the batch under way, which the next process makes again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from ...crash_points import reach
+from ...errors import DuramenError, InvalidInput, StoreBusy, StoreReadOnly
+from ...journal.journal import Journal
+from ...ports import Seeker, Sought
+from ...runtime import Turn, drive
+from ..catalog.texts import Texts
+from .index_builder import Tracing
+from .index_entry import code_bits, code_of, sought
+from .segment_writer import Segmenting
+from .workspace_embedder import Embedding
+
+_BATCH_TAKES = 30.0
+"""Seconds that whoever makes vectors waits for another thread's batch: both would take the same memories, and embed
+them twice."""
+_FLUSH_EVERY = 2.0
+"""Seconds between two times that recalls are noted in the store."""
+_GATHER = 0.02
+"""Seconds between a wish and its work: what is remembered in a row wakes the thread once, not once each, and shares
+batches. A thread that wakes for each takes the interpreter from the one that remembers."""
+_READY_BATCH = 500
+_TEND_EVERY = 60.0
+_LOOK_EVERY = 5.0
+"""Seconds after which it is looked for memories of other processes that are still without a vector."""
+
+
+class Indexing:
+    """Makes traces of the memories of a workspace."""
+
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self._tracing = Tracing(journal, texts, embedding)
+        self._segmenting = Segmenting(journal, texts, embedding)
+        self._wanted = threading.Event()
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._turn, self._packing = Turn(), Turn()
+        self._recalls: dict[int, tuple[int, int]] = {}
+        self._noting = threading.Lock()
+        self._tending: threading.Thread | None = None
+        self._tend_again = 0.0
+
+    def wake(self) -> None:
+        """There is something to do now."""
+        if not self._wanted.is_set():
+            self._wanted.set()
+        self.start()
+
+    def start(self) -> None:
+        """There may be something to do; it is looked at soon."""
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._ending.is_set():
+                    self._thread = threading.Thread(target=self._work, name="duramen-memory", daemon=True)
+                    self._thread.start()
+
+    def _work(self) -> None:
+        flushed = 0.0
+        while not self._ending.wait(_GATHER):
+            self._wanted.clear()
+            with suppress(DuramenError):  # said by the next recall; tried again at the next look
+                if time.monotonic() - flushed > _FLUSH_EVERY:
+                    drive(self.flush())
+                    flushed = time.monotonic()
+                self._embedding.fetch()
+                while not self._ending.is_set() and drive(self.once()):
+                    pass
+                if not self._ending.is_set():
+                    drive(self.pack())
+                while not self._ending.is_set() and drive(self.make_ready()):
+                    pass
+                self._tend()
+            self._wanted.wait(_LOOK_EVERY)
+
+    async def once(self) -> int:
+        """Make traces for a while; how many there were."""
+        generation = await self._embedding.generation()
+        if not generation:
+            return 0
+        taken = await self._turn.take(_BATCH_TAKES)
+        try:
+            return await self._tracing.some(generation, self._ending.is_set)
+        finally:
+            if taken:
+                self._turn.give_back()
+
+    async def make_ready(self) -> int:
+        """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
+        where traces are older than its tables."""
+        seeker, workspace = self._journal.store.seeker, self._journal.workspace
+        generation = 0 if seeker is None else await self._embedding.generation()
+        if seeker is None or not generation:
+            return 0
+        changes = await seeker.unready(workspace, generation, _READY_BATCH)
+        opened = await self._texts.opened(changes, self._embedding.dims, generation)
+        ready: list[tuple[int, Sought | None]] = []
+        for change in changes:
+            owner, entry = await self._journal.landmarks.owner_of(change.row.owner), opened.get(change.row.number)
+            sealed = owner is None or owner.data_key is not None
+            if sealed or entry is None:
+                ready.append((change.row.number, None))
+            else:
+                code = None if entry.vector is None else code_of(entry.vector)
+                ready.append((change.row.number, sought(entry.gist, code)))
+        reach("memory.readying")
+        await seeker.make_ready(workspace, generation, ready)
+        return len(changes)
+
+    def _tend(self) -> None:
+        """Let the store look after its indexes, beside everything else: a large one takes minutes."""
+        seeker = self._journal.store.seeker
+        if seeker is None or time.monotonic() < self._tend_again or self._ending.is_set():
+            return
+        if self._tending is None or not self._tending.is_alive():
+            self._tend_again = time.monotonic() + _TEND_EVERY
+            self._tending = threading.Thread(target=self._tend_now, args=(seeker,), name="duramen-tending", daemon=True)
+            self._tending.start()
+
+    def _tend_now(self, seeker: Seeker) -> None:
+        with suppress(DuramenError):
+            generation = drive(self._embedding.generation())
+            if generation:
+                drive(seeker.tend(self._journal.workspace, generation, code_bits(self._embedding.dims)))
+
+    async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
+        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        at the end. Says how many are done and how many are left. Stopped anywhere, the next call goes on."""
+        generation, done = await self._embedding.next_generation(), 0
+        if not generation:
+            raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
+        store, workspace = self._journal.store, self._journal.workspace
+        yield 0, await store.count_untraced(workspace, generation)
+        async with aclosing(self._tracing.batches(generation)) as batches:
+            async for made in batches:
+                if generation not in {one.number for one in await store.generations(workspace)}:
+                    raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
+                done += made
+                yield done, await store.count_untraced(workspace, generation)
+        if store.seeker is not None:  # before it is searched: without an index it would be slow until it has one
+            await store.seeker.tend(workspace, generation, code_bits(self._embedding.dims))
+        await self._embedding.search_by(generation)
+        reach("memory.reindexed")
+
+    async def catch_up(self) -> None:
+        """Make all traces that are missing, now."""
+        while await self.once():
+            pass
+        while await self.make_ready():
+            pass
+
+    async def pack(self) -> None:
+        """Pack what came to rest, now."""
+        generation = await self._embedding.generation()
+        if not generation or not await self._packing.take(_BATCH_TAKES):
+            return
+        try:
+            await self._segmenting.once(generation)
+        finally:
+            self._packing.give_back()
+
+    async def waiting(self, generation: int | None = None) -> int:
+        """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
+        if generation is None:
+            generation = await self._embedding.generation()
+        return await self._journal.store.count_untraced(self._journal.workspace, generation) if generation else 0
+
+    def note(self, numbers: list[int], now: int) -> None:
+        """These were recalled. It is stored soon, with others."""
+        with self._noting:
+            for number in numbers:
+                count, _ = self._recalls.get(number, (0, 0))
+                self._recalls[number] = (count + 1, now)
+
+    async def flush(self) -> None:
+        """Store what was noted."""
+        with self._noting:
+            noted, self._recalls = self._recalls, {}
+        if noted:
+            rows = [(number, count, time) for number, (count, time) in sorted(noted.items())]
+            try:
+                await self._journal.store.note_recalls(self._journal.workspace, rows)
+            except StoreReadOnly:
+                pass  # they count in this process, and nowhere else
+            except BaseException:
+                self._note_again(noted)
+                raise
+
+    def _note_again(self, noted: dict[int, tuple[int, int]]) -> None:
+        """What could not be stored waits for the next time."""
+        with self._noting:
+            for number, (count, time) in noted.items():
+                since, last = self._recalls.get(number, (0, 0))
+                self._recalls[number] = (count + since, max(time, last))
+
+    def stop(self) -> None:
+        """End the thread, and store what was noted."""
+        self._ending.set()
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10)
+        with suppress(DuramenError):
+            drive(self.flush())

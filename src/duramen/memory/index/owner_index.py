@@ -1,0 +1,434 @@
+"""A pool in memory, ready to be searched: columns in NumPy and a list of places for each term, and no object for each
+memory. Kept right by the changes that the store counts, so that a search reads only what is new."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ports import MemoryRow
+from .columns import COLUMNS, EPISODE, FOREVER, Index, Names, codes_of
+from .index_entry import Gist, Vector
+from .postings import Counts, Packed, Places, Postings
+
+_DAY = 86_400_000_000
+_LARGE = 100_000
+"""A pool of so many places grows by less at a time: room that is not used yet takes memory, too."""
+_FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+
+
+class Entry(NamedTuple):
+    """A memory for a pool: its row, its gist, its vector if there is one, and how often it was recalled."""
+
+    row: MemoryRow
+    gist: Gist
+    vector: Vector | None
+    recalled: int
+
+
+class Pool:
+    """The current memories of one pool, each at a place that it keeps. Not for two threads at once.
+
+    The vectors are there while the pool is `exact`. Where it has a `center`, of each vector there is a code: on which
+    side of the center each of its numbers lies, a bit each, which takes a thirtieth."""
+
+    def __init__(
+        self,
+        dims: int,
+        exact: bool = True,
+        center: Vector | None = None,
+        columns: dict[str, NDArray[Any]] | None = None,
+        several: bool = False,
+    ) -> None:
+        self.dims = dims
+        self.size = 0
+        self.several = several
+        """Whether there are several pools in it, as one."""
+        self.seen: dict[bytes, int] = {}
+        """How many changes of each pool it has taken in."""
+        self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
+        self.center = center
+        self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
+        self._vectors: Vector | None = np.zeros((16, dims), dtype=np.float32) if exact else None
+        self.sample: Vector = np.zeros((0, dims), dtype=np.float32)
+        """The vectors of some memories, by which it is measured what codes say."""
+        self.sample_codes: NDArray[np.uint64] = np.zeros((0, 0), dtype=np.uint64)
+        self.sampled = 0
+        """How many memories there were when it was taken."""
+        self._postings = Postings()
+        self._index = Index()
+        self._last_of: dict[int, int] = {}
+        self._told: NDArray[np.int32] = np.zeros((0, 2), dtype=np.int32)
+        self._notes = bytearray()
+        self.speakers, self.kinds, self.sessions = Names(), Names(), Names()
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column, one value for each place."""
+        return self._columns[name][: self.size]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the vectors are here."""
+        return self._vectors is not None
+
+    @property
+    def vectors(self) -> Vector:
+        """One row for each place of an exact pool; zeros where there is no vector yet."""
+        assert self._vectors is not None, "vectors are held in exact pools alone"
+        return self._vectors[: self.size]
+
+    @property
+    def codes(self) -> NDArray[np.uint64]:
+        """The code of each place, if there are any: a column for each, 64 bits in a row."""
+        return self._codes[:, : self.size]
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that it takes, without its vectors."""
+        columns = sum(column.nbytes for column in self._columns.values())
+        return (
+            columns
+            + self._codes.nbytes
+            + self.sample.nbytes
+            + self._postings.size
+            + self._told.nbytes
+            + len(self._notes)
+        )
+
+    @property
+    def vector_bytes(self) -> int:
+        """Memory that its vectors take."""
+        return 0 if self._vectors is None else self._vectors.nbytes
+
+    def count(self) -> int:
+        """How many memories are alive."""
+        return int(np.count_nonzero(self.column("alive")))
+
+    def postings(self, term: int) -> tuple[Places, Counts] | None:
+        """The places of the living memories that have a term, and how often each has it."""
+        found = self._postings.find(term)
+        if found is None:
+            return None
+        places, counts = found
+        alive = self._columns["alive"][places]
+        return (places, counts) if alive.all() else (places[alive], counts[alive])
+
+    def times(self) -> NDArray[np.int32]:
+        """First and last day of each time that memories name, as `told` and `tells` point to."""
+        return self._told
+
+    def metadata(self, place: int) -> Mapping[str, Any]:
+        """The metadata of a memory."""
+        size = int(self._columns["notes"][place])
+        start = int(self._columns["noted"][place])
+        noted: dict[str, Any] = msgspec.msgpack.decode(self._notes[start : start + size]) if size else {}
+        return noted
+
+    # -- taking in
+
+    def put(self, row: MemoryRow, gist: Gist, vector: Vector | None, recalled: int) -> None:
+        """Take in a memory, or what is new about it."""
+        self.put_all([Entry(row, gist, vector, recalled)])
+
+    def put_all(self, entries: Sequence[Entry]) -> None:
+        """Take in some memories, each once, or what is new about them."""
+        if not entries:
+            return
+        numbers = np.array([entry.row.number for entry in entries], dtype=np.int64)
+        places = self._index.find(numbers, self._columns["alive"])
+        new = np.nonzero(places < 0)[0]
+        if len(new):
+            places[new] = np.arange(self.size, self.size + len(new))
+            self._add([entries[at] for at in new.tolist()], numbers[new])
+        rows, columns = [entry.row for entry in entries], self._columns
+        columns["importance"][places] = [row.importance for row in rows]
+        recalled = np.array([entry.recalled for entry in entries], dtype=np.float32)
+        columns["recalled"][places] = np.maximum(recalled, columns["recalled"][places])  # some are not stored yet
+        columns["ends"][places] = [FOREVER if row.ends is None else row.ends for row in rows]
+        columns["expires"][places] = [FOREVER if row.expires is None else row.expires for row in rows]
+        known = [at for at, entry in enumerate(entries) if entry.vector is not None]
+        if known:
+            self.put_vectors(places[known], np.array([entries[at].vector for at in known], dtype=np.float32))
+
+    def put_vectors(self, places: NDArray[np.intp], vectors: Vector) -> None:
+        """The vectors of some places."""
+        self._columns["known"][places] = True
+        if self.center is not None:
+            self._codes[:, places] = codes_of(vectors, self.center)
+        if self._vectors is not None:
+            self._vectors[places] = vectors
+
+    def _add(self, entries: Sequence[Entry], numbers: NDArray[np.int64]) -> None:
+        start, stop = self.size, self.size + len(entries)
+        self._make_room(stop)
+        self.size = stop
+        self._index.add(numbers, start)
+        rows, gists = [entry.row for entry in entries], [entry.gist for entry in entries]
+        new, columns = slice(start, stop), self._columns
+        begins = np.array([row.begins for row in rows], dtype=np.int64)
+        recorded = np.array([row.recorded for row in rows], dtype=np.int64)
+        columns["alive"][new] = True
+        columns["number"][new] = numbers
+        columns["position"][new] = [row.position for row in rows]
+        columns["length"][new] = [gist.length for gist in gists]
+        columns["asks"][new] = [gist.asks for gist in gists]
+        columns["substance"][new] = np.log1p([gist.substance for gist in gists])
+        columns["speaker"][new] = [self.speakers.number(gist.speaker) if gist.speaker else -1 for gist in gists]
+        columns["kind"][new] = [self.kinds.number(row.kind) for row in rows]
+        columns["day"][new] = np.clip(begins // _DAY + _EPOCH, _FIRST, _LAST)
+        columns["begins"][new] = begins
+        columns["opens"][new] = np.where(begins > recorded, begins, -FOREVER)
+        self._tell(new, gists)
+        self._post(start, gists)
+        episodes = [at for at, row in enumerate(rows, start) if row.kind == EPISODE]
+        if episodes:
+            told_in = [rows[at - start] for at in episodes]
+            sessions = [self.session_number(row.pool, row.session) for row in told_in]
+            self._join(np.array(episodes, dtype=np.int32), np.array(sessions, dtype=np.int32))
+
+    def _tell(self, new: slice, gists: Sequence[Gist]) -> None:
+        columns = self._columns
+        tells = np.array([len(gist.told) for gist in gists], dtype=np.uint8)
+        told = np.array([span for gist in gists for span in gist.told], dtype=np.int32).reshape(-1, 2)
+        columns["tells"][new] = tells
+        columns["told"][new] = len(self._told) + np.cumsum(tells, dtype=np.int32) - tells
+        if len(told):
+            self._told = np.concatenate([self._told, told])
+        for place, gist in enumerate(gists, new.start):
+            if gist.metadata:
+                noted = msgspec.msgpack.encode(gist.metadata)
+                columns["noted"][place], columns["notes"][place] = len(self._notes), len(noted)
+                self._notes += noted
+
+    def _post(self, start: int, gists: Sequence[Gist]) -> None:
+        terms = np.frombuffer(b"".join([gist.terms for gist in gists]), dtype="<u4").astype(np.uint32, copy=False)
+        counts = np.frombuffer(b"".join([gist.counts for gist in gists]), dtype=np.uint8)
+        places = np.repeat(np.arange(start, start + len(gists), dtype=np.uint32), [len(gist.counts) for gist in gists])
+        self._postings.add(terms, counts, places)
+
+    # -- packed
+
+    def lists(self) -> Packed:
+        """All terms with their places, packed as one."""
+        return self._postings.packed()
+
+    def notes(self) -> bytes:
+        """All metadata in a row, as `noted` and `notes` point to."""
+        return bytes(self._notes)
+
+    def there(self, numbers: NDArray[np.int64]) -> list[int]:
+        """Those of some numbers that are memories of this pool."""
+        found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
+        return found
+
+    def append(
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        lists: Packed,
+        told: NDArray[np.int32],
+        notes: bytes,
+        sessions: NDArray[np.int32],
+    ) -> None:
+        """New memories as columns; `sessions` are those of episodes, -1 for the others."""
+        start, count = self.size, len(sessions)
+        self._make_room(start + count)
+        self.size = start + count
+        new = slice(start, self.size)
+        for name, column in columns.items():
+            self._columns[name][new] = column
+        self._columns["alive"][new] = True
+        self._columns["session"][new] = -1
+        tells, sizes = columns["tells"].astype(np.int32), columns["notes"].astype(np.int64)
+        self._columns["told"][new] = len(self._told) + np.cumsum(tells) - tells
+        self._columns["noted"][new] = len(self._notes) + np.cumsum(sizes) - sizes
+        self._told = np.concatenate([self._told, told])
+        self._notes += notes
+        self._index.add(columns["number"], start)
+        self._postings.take(lists._replace(places=lists.places + np.uint32(start)))
+        episodes = np.nonzero(sessions >= 0)[0]
+        if len(episodes):
+            self._join((episodes + start).astype(np.int32), sessions[episodes])
+
+    # -- sessions
+
+    def session_number(self, pool: bytes, session: str) -> int:
+        """The number of a session: what it tells in one pool stands apart from what it tells in another."""
+        return self.sessions.number(f"{session}\0{pool.hex()}" if self.several else session)
+
+    def _join(self, places: NDArray[np.int32], sessions: NDArray[np.int32]) -> None:
+        """Put episodes after those before them in their sessions."""
+        positions, columns = self._columns["position"], self._columns
+        columns["session"][places] = sessions
+        order = np.lexsort((positions[places], sessions))
+        places, sessions = places[order], sessions[order]
+        first = np.nonzero(np.diff(sessions, prepend=-1))[0]
+        for at, end in zip(first.tolist(), [*first[1:].tolist(), len(places)], strict=True):
+            session, joined = int(sessions[at]), places[at:end]
+            last = self._last_of.get(session, -1)
+            if last < 0 or positions[last] < positions[joined[0]]:
+                chain = joined if last < 0 else np.concatenate([np.array([last], dtype=np.int32), joined])
+                self._link(chain[:-1], chain[1:])
+                self._last_of[session] = int(joined[-1])
+            else:
+                for place in joined.tolist():
+                    self._insert(place, session)
+
+    def _insert(self, place: int, session: int) -> None:
+        """Put an episode where it belongs among those of its session that came before."""
+        before, after = self._last_of.get(session, -1), -1
+        positions = self._columns["position"]
+        while before >= 0 and positions[before] > positions[place]:
+            before, after = int(self._columns["before"][before]), before
+        self._link_two(before, place)
+        self._link_two(place, after)
+        if after < 0:
+            self._last_of[session] = place
+
+    def _link(self, before: NDArray[np.int32], after: NDArray[np.int32]) -> None:
+        columns, speaker = self._columns, self._columns["speaker"]
+        columns["after"][before] = after
+        columns["before"][after] = before
+        columns["answers"][after] = columns["asks"][before] & (speaker[before] != speaker[after])
+
+    def _link_two(self, before: int, after: int) -> None:
+        """Of the two one may be missing (-1)."""
+        columns, speaker = self._columns, self._columns["speaker"]
+        if before >= 0:
+            columns["after"][before] = after
+        if after >= 0:
+            columns["before"][after] = before
+            columns["answers"][after] = before >= 0 and columns["asks"][before] and speaker[before] != speaker[after]
+
+    # -- changing
+
+    def note(self, number: int) -> None:
+        """This memory was recalled."""
+        place = self._place(number)
+        if place >= 0:
+            self._columns["recalled"][place] += 1
+
+    def _place(self, number: int) -> int:
+        return int(self._index.find(np.array([number], dtype=np.int64), self._columns["alive"])[0])
+
+    def drop(self, number: int) -> None:
+        """Answer with this memory no longer."""
+        place = self._place(number)
+        if place < 0:
+            return
+        columns = self._columns
+        noted, notes = int(columns["noted"][place]), int(columns["notes"][place])
+        self._notes[noted : noted + notes] = bytes(notes)
+        for name in ("alive", "known", "tells", "notes"):
+            columns[name][place] = 0
+        self._codes[:, place] = 0
+        if self._vectors is not None:
+            self._vectors[place] = 0
+        session = int(columns["session"][place])
+        if session >= 0:
+            before, after = int(columns["before"][place]), int(columns["after"][place])
+            self._link_two(before, after)
+            if after < 0:
+                self._last_of[session] = before
+            columns["session"][place] = columns["before"][place] = columns["after"][place] = -1
+
+    def count_recalls(self, recalls: Mapping[int, int]) -> None:
+        """How often memories were recalled, as far as it is stored."""
+        numbers = np.fromiter(recalls, dtype=np.int64, count=len(recalls))
+        places = self._index.find(numbers, self._columns["alive"])
+        counts = np.fromiter(recalls.values(), dtype=np.float32, count=len(recalls))
+        there, recalled = places[places >= 0], self._columns["recalled"]
+        recalled[there] = np.maximum(recalled[there], counts[places >= 0])
+
+    def let_vectors_go(self) -> None:
+        """Keep the codes alone."""
+        self._vectors = None
+
+    def take_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+        """Be exact from now on, with the vectors of these memories; others have none."""
+        places = self._index.find(numbers, self._columns["alive"])
+        there = places >= 0
+        self._vectors = np.zeros((len(self._columns["alive"]), self.dims), dtype=np.float32)
+        self._columns["known"][: self.size] = False
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
+
+    def take_more(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+        """The vectors of these memories."""
+        places = self._index.find(numbers, self._columns["alive"])
+        there = places >= 0
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
+
+    def take_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
+        """Have codes from now on, with the vectors of these memories; others have none."""
+        places = self._index.find(numbers, self._columns["alive"])
+        there = places >= 0
+        self.center = center
+        self._codes = np.zeros((-(-self.dims // 64), len(self._columns["alive"])), dtype=np.uint64)
+        self.put_vectors(places[there], vectors if there.all() else vectors[there])
+
+    def take_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+        """The vectors of some memories, as a sample of all."""
+        there = self._index.find(numbers, self._columns["alive"]) >= 0
+        self.sample, self.sampled = vectors[there], self.size
+        if self.center is not None:
+            self.sample_codes = codes_of(self.sample, self.center)
+
+    def _make_room(self, size: int) -> None:
+        there = len(self._columns["alive"])
+        if size <= there:
+            return
+        size = max(size, there + there // (4 if there < _LARGE else 16) + 16)
+        for name, (kind, empty) in COLUMNS.items():
+            grown = np.full(size, empty, dtype=kind)
+            grown[: self.size] = self._columns[name][: self.size]
+            self._columns[name] = grown
+        codes = np.zeros((len(self._codes), size), dtype=np.uint64)
+        codes[:, : self.size] = self._codes[:, : self.size]
+        self._codes = codes
+        if self._vectors is not None:
+            vectors = np.zeros((size, self.dims), dtype=np.float32)
+            vectors[: self.size] = self._vectors[: self.size]
+            self._vectors = vectors
+
+    # -- reading
+
+    def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> Pool:
+        """Some memories as a pool of their own that is only read: places ascending, with the words of a question and
+        without vectors. Whom it stands beside is kept as far as they are among them; sessions keep their numbers."""
+        taken = Pool(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
+        taken.size = len(places)
+        for side in ("before", "after"):
+            beside = taken._columns[side]
+            at = np.minimum(np.searchsorted(places, beside), max(0, len(places) - 1))
+            taken._columns[side] = np.where((beside >= 0) & (places[at] == beside), at, -1).astype(np.int32)
+        taken._postings = self._postings.chosen(terms, places)
+        taken._told, taken._notes = self._told, self._notes
+        taken.speakers, taken.kinds, taken.sessions = self.speakers, self.kinds, self.sessions
+        taken._vectors = np.zeros((len(places), self.dims), dtype=np.float32)
+        return taken
+
+    def take_candidates(self, numbers: NDArray[np.int64], vectors: Vector) -> NDArray[np.intp]:
+        """The vectors of some memories of an excerpt; gives their places."""
+        order = np.argsort(self.column("number"), kind="stable")
+        places = order[np.searchsorted(self.column("number"), numbers, sorter=order)]
+        self.vectors[places] = vectors
+        return places
+
+    def frequency(self, term: int) -> int:
+        """How many memories have a term; those that are gone count, too."""
+        return self._postings.frequency(term)
+
+    def often(self, term: int, places: NDArray[Any]) -> Counts:
+        """How often each of some places has a term."""
+        return self._postings.counts(term, places)
+
+    def days(self, on: dt.date) -> NDArray[np.float32]:
+        """How many days ago each memory is from, at least 0."""
+        ages: NDArray[np.float32] = np.float32(on.toordinal()) - self.column("day").astype(np.float32)
+        ages[ages < 0] = 0
+        return ages

@@ -1,0 +1,106 @@
+"""Memories of a pool packed into bytes and taken in again, without looking at each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import COLUMNS, EPISODE
+from .owner_index import Entry, Pool
+from .postings import Packed
+
+_OWN = tuple(
+    name for name in COLUMNS if name not in ("alive", "before", "after", "answers", "recalled", "told", "noted")
+)
+"""The columns that are packed. The others follow from them, or are counted elsewhere."""
+_VERSION = 1
+
+
+class Body(msgspec.Struct, array_like=True, frozen=True):
+    """Memories packed: columns by name, the lists of their terms, the times that they name, their metadata, the names
+    that columns number, and the numbers of those that are memories no longer."""
+
+    version: int
+    count: int
+    columns: dict[str, bytes]
+    lists: tuple[bytes, bytes, bytes, bytes]
+    told: bytes
+    notes: bytes
+    names: tuple[list[str], list[str], list[str]]
+    gone: list[int]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Body).decode
+_LISTS = (np.uint32, np.uint32, np.uint32, np.uint8)
+
+
+def pack(entries: Sequence[Entry], gone: Sequence[int]) -> bytes:
+    """Memories, of which only is kept that there is a vector, and the numbers of those that are none any more."""
+    pool = Pool(0)
+    pool.put_all([entry._replace(vector=None) for entry in entries])
+    pool.column("known")[:] = [entry.vector is not None for entry in entries]
+    lists = pool.lists()
+    body = Body(
+        _VERSION,
+        pool.size,
+        {name: _narrow(pool.column(name)) for name in _OWN},
+        (lists.terms.tobytes(), lists.offsets.tobytes(), lists.places.tobytes(), lists.counts.tobytes()),
+        pool.times().tobytes(),
+        pool.notes(),
+        (pool.speakers.names, pool.kinds.names, pool.sessions.names),
+        list(gone),
+    )
+    return _encode(body)
+
+
+def _narrow(column: NDArray[Any]) -> bytes:
+    """A column as bytes: whole numbers as what they differ from the one before, which presses well."""
+    if column.dtype.kind == "i":
+        column = np.diff(column, prepend=column.dtype.type(0))
+    return column.tobytes()
+
+
+def _wide(name: str, packed: bytes) -> NDArray[Any]:
+    kind = np.dtype(COLUMNS[name][0])
+    column = np.frombuffer(packed, dtype=kind)
+    return np.cumsum(column, dtype=kind) if kind.kind == "i" else column
+
+
+def unpack(packed: bytes) -> Body:
+    """What was packed. ValueError if it cannot be read, or by this version."""
+    try:
+        body = _decode(packed)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    if body.version != _VERSION or set(body.columns) != set(_OWN):
+        raise ValueError("it was packed by another version")
+    return body
+
+
+def take_in(pool: Pool, body: Body, name: bytes) -> None:
+    """Put what was packed of the pool of a name into one; what it says of a memory that is there takes the place of
+    what was known."""
+    columns = {name: _wide(name, packed) for name, packed in body.columns.items()}
+    if any(len(column) != body.count for column in columns.values()):
+        raise ValueError("a column has another length than the others")
+    lists = Packed(*(np.frombuffer(part, dtype=kind) for part, kind in zip(body.lists, _LISTS, strict=True)))
+    speakers, kinds, sessions = body.names
+    columns["speaker"] = _renumbered(columns["speaker"], [pool.speakers.number(name) for name in speakers])
+    columns["kind"] = _renumbered(columns["kind"], [pool.kinds.number(name) for name in kinds])
+    episodes = columns["kind"] == pool.kinds.find(EPISODE)
+    joined = _renumbered(columns["session"], [pool.session_number(name, session) for session in sessions])
+    told = np.frombuffer(body.told, dtype=np.int32).reshape(-1, 2)
+    for number in (*body.gone, *pool.there(columns["number"])):
+        pool.drop(number)
+    pool.append(columns, lists, told, body.notes, np.where(episodes, joined, -1))
+
+
+def _renumbered(column: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:
+    """A column of numbers of names, by other numbers; -1 stays."""
+    renumbered: NDArray[np.int32] = np.array([*numbers, -1], dtype=np.int32)[column]
+    return renumbered

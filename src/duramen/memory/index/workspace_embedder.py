@@ -1,0 +1,131 @@
+"""The embedder of a workspace: loaded when it is first needed, checked against the vectors that are stored."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from ...errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
+from ...ports import Embedder, EmbedderIdentity, Store
+from ...runtime import aside, meanwhile
+from ..ranking.selection import HeadStart
+from .index_entry import Vector
+
+Load = Callable[[bool], Embedder | None]
+"""Gives the embedder, or None if there shall be none; fetches what it needs only if told so."""
+_pack = msgspec.msgpack.encode
+_unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
+
+
+class Embedding:
+    """One embedder for one workspace."""
+
+    def __init__(self, store: Store, workspace: str, load: Load) -> None:
+        self._store = store
+        self._workspace = workspace
+        self._load = load
+        self._loading = threading.Lock()
+        self._loaded = False
+        self._embedder: Embedder | None = None
+        self._failure: EmbedderFailed | None = None
+        self._fetched = False
+        self._room = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+        """For questions beside whose embedding something is done."""
+
+    def embedder(self) -> Embedder | None:
+        """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
+        with self._loading:
+            if not self._loaded:
+                self._try(fetch=False)
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+        return self._embedder
+
+    def fetch(self) -> None:
+        """Get what the embedder lacks, once: whoever recalls meanwhile does not wait for it."""
+        with suppress(EmbedderFailed):
+            self.embedder()
+        if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
+            self._fetched = True
+            self._try(fetch=True)
+
+    def _try(self, *, fetch: bool) -> None:
+        try:
+            self._embedder, self._failure = self._load(fetch), None
+        except EmbedderFailed as error:
+            self._failure = error
+        self._loaded = True
+
+    @property
+    def dims(self) -> int:
+        """The length of a vector; 0 while there is no embedder."""
+        return 0 if self._embedder is None else self._embedder.dims
+
+    async def generation(self) -> int:
+        """The generation of vectors that this embedder makes and searches; 0 if there is none. Raises
+        `EmbedderMismatch` if another one made those that are searched."""
+        embedder = await aside(self.embedder)
+        if embedder is None:
+            return 0
+        identity = _pack(embedder.identity)
+        there = await self._store.generations(self._workspace)
+        active = next((one for one in there if one.active), None)
+        if active is None:
+            try:
+                active = await self._store.add_generation(self._workspace, identity, active=True)
+            except StoreReadOnly:
+                return 0
+        if active.identity != identity:
+            raise EmbedderMismatch(_shown(active.identity), _shown(identity))
+        return active.number
+
+    async def next_generation(self) -> int:
+        """The generation of this embedder, begun now if there is none, whichever is searched. 0 without embedder."""
+        embedder = await aside(self.embedder)
+        if embedder is None:
+            return 0
+        made = await self._store.add_generation(self._workspace, _pack(embedder.identity), active=True)
+        return made.number
+
+    async def search_by(self, generation: int) -> None:
+        """Search this generation from now on, and drop the others."""
+        await self._store.activate(self._workspace, generation)
+
+    def embed_now(self, texts: Sequence[str]) -> Vector | None:
+        """One row for each text; None if there is no embedder. Blocks. Raises `EmbedderFailed`."""
+        embedder = self.embedder()
+        return None if embedder is None else embedder.embed(texts)
+
+    async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
+        """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
+        takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
+        and what `ahead` raises."""
+        embedder = await aside(self.embedder)
+        if embedder is None:
+            return None
+        if ahead is None or not self._room.acquire(blocking=False):
+            return await aside(lambda: embedder.embed([text])[0])
+
+        def work() -> Vector:
+            vector: Vector = embedder.embed([text])[0]
+            ahead.then(vector)
+            return vector
+
+        try:
+            vector, _ = await meanwhile(work, ahead.meanwhile())
+            return vector
+        finally:
+            self._room.release()
+
+
+def _shown(identity: bytes) -> str:
+    try:
+        known = _unpack(identity)
+    except msgspec.DecodeError:
+        return "an embedder of a later version"
+    sum_ = f", {known.checksum[:8]}" if known.checksum else ""
+    return f"{known.name} ({known.dims} dimensions{sum_})"

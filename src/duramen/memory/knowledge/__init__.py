@@ -1,0 +1,1 @@
+"""Governed knowledge: policies, procedures, proposals, persona, consolidation, write-back."""

@@ -1,0 +1,149 @@
+"""Consolidation: memories that say the same in nearly the same words become one. The newer one stays; the older one is
+ended, and its history with it stays readable. Nothing is merged that differs in a number, a name or a negation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...journal.events import Draft
+from ...journal.journal import Journal
+from ...ports import Beside, MemoryQuery, MemoryRow
+from ..catalog.records import Memory
+from ..catalog.texts import Texts
+from ..index.columns import EPISODE
+from ..index.owner_index import Pool
+from ..index.words import STOP_WORDS, terms
+from ..ranking.names import names
+from ..ranking.search import Searching
+from .contradictions import Contradiction
+
+ALIKE = 0.9
+"""Cosine from which two memories are looked at."""
+NEAR = 0.8
+"""Cosine from which a model is asked about two memories."""
+_MOST_NEAR = 1_000
+SHARED = 0.75
+"""Part of their words, both together, that two of them must share; all of them, where there are no vectors."""
+_BLOCK = 512
+_DENYING = """
+    no not never none nobody nothing neither nor without cannot stop except unless hardly
+"""
+_NEGATIONS = frozenset(_DENYING.split())
+_KEPT_APART = frozenset((EPISODE, "procedure"))
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of two memories: the one that stays, and the one that ended, if any. `decision` is "same" for what
+    says the same; where a model was asked, "newer", "older", "merge", "both" or "undecided", with its `reason`."""
+
+    kept: Memory
+    ended: Memory | None
+    decision: str = "same"
+    reason: str = ""
+
+
+class Consolidating:
+    """Merges what says the same."""
+
+    def __init__(self, journal: Journal, texts: Texts, searching: Searching) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._searching = searching
+
+    async def merge(self, pools: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
+        """Merge what says the same in some pools; gives each pair when it is merged."""
+        for pool in await self._searching.holding.with_vectors(pools):
+            ended: set[int] = set()
+            for one, other in _alike(pool) if pool.dims else await self._of_the_same_words(pool):
+                if one in ended or other in ended:
+                    continue
+                query = MemoryQuery(numbers=(one, other))
+                rows = await self._journal.store.memories(self._journal.workspace, query)
+                memories = await self._texts.memories(rows)
+                if len(memories) == 2 and _says_the_same(memories[0], memories[1], bool(pool.dims)):
+                    older, newer = sorted(zip(rows, memories, strict=True), key=lambda pair: pair[0].confirmed)
+                    await self._end(older[0], newer[0])
+                    ended.add(older[0].number)
+                    yield Merged(newer[1], older[1])
+
+    async def near(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
+        """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
+        found: list[Contradiction] = []
+        for pool in await self._searching.holding.with_vectors(pools):
+            for pair in _alike(pool, NEAR) if pool.dims else ():
+                memories = await self._searching.read(pair)
+                if len(memories) == 2 and memories[0].kind == memories[1].kind:
+                    older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
+                    found.append(Contradiction(older, newer, "they are near in meaning"))
+                if len(found) == _MOST_NEAR:
+                    return found
+        return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
+
+    async def _of_the_same_words(self, pool: Pool) -> list[tuple[int, int]]:
+        """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
+        met: dict[tuple[str, frozenset[str]], int] = {}
+        pairs = []
+        numbers = pool.column("number")[_candidates(pool)].tolist()
+        for start in range(0, len(numbers), _BLOCK):
+            query = MemoryQuery(numbers=tuple(numbers[start : start + _BLOCK]), limit=_BLOCK)
+            rows = await self._journal.store.memories(self._journal.workspace, query)
+            texts = await self._texts.of(rows)
+            for row in rows:
+                if row.number in texts:
+                    said = (row.kind, _words(texts[row.number]["content"]))
+                    if said in met:
+                        pairs.append((met[said], row.number))
+                    met[said] = row.number
+        return pairs
+
+    async def _end(self, older: MemoryRow, newer: MemoryRow) -> None:
+        owner = await self._journal.owner(None)
+        note = Draft("memory.merged", {"id": older.id, "into": newer.id}, "duramen")
+        beside = Beside(ended=((older.number, self._journal.clock.now()),))
+        await self._journal.append_prepared(older.session, [self._journal.prepare(note, owner)], owner, beside=beside)
+
+
+def _candidates(pool: Pool) -> NDArray[np.intp]:
+    """The places of what may be merged."""
+    apart = [pool.kinds.find(kind) for kind in _KEPT_APART]
+    return np.nonzero(pool.column("alive") & ~np.isin(pool.column("kind"), apart))[0]
+
+
+def _alike(pool: Pool, least: float = ALIKE) -> Iterator[tuple[int, int]]:
+    """The numbers of memories that are near in meaning."""
+    chosen = _candidates(pool)
+    numbers, vectors = pool.column("number")[chosen].tolist(), pool.vectors[chosen]
+    for start in range(0, len(chosen), _BLOCK):
+        likeness = vectors[start : start + _BLOCK] @ vectors.T
+        for row, column in zip(*np.nonzero(likeness >= least), strict=True):
+            if column > start + row:
+                yield numbers[start + row], numbers[column]
+
+
+def _says_the_same(one: Memory, other: Memory, by_meaning: bool) -> bool:
+    if one.kind != other.kind or one.key != other.key or one.speaker != other.speaker:
+        return False
+    first, second = _words(one.content), _words(other.content)
+    if _marks(one.content) != _marks(other.content):
+        return False
+    shared = len(first & second) / max(1, len(first | second))
+    return shared >= (SHARED if by_meaning else 1.0)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(term for term in terms(text) if term not in STOP_WORDS)
+
+
+def _marks(text: str) -> tuple[Sequence[str], frozenset[str], frozenset[str]]:
+    """What must not differ: numbers, names, negations."""
+    words = terms(text)
+    numbers = sorted(word for word in words if any(letter.isdigit() for letter in word))
+    denied = frozenset(word for word in words if word in _NEGATIONS) | frozenset(
+        {"not"} if "n't" in text.lower() else ()
+    )
+    return numbers, frozenset(name.lower() for name in names(text)), denied

@@ -1,0 +1,97 @@
+"""Memories that cannot both hold, found without a model."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...journal.events import moment
+from ...journal.journal import Journal
+from ...ports import MemoryQuery
+from ..catalog.catalog import Catalog
+from ..catalog.records import Memory
+from ..extraction.claims import Claim, claims, contradict
+from ..index.columns import EPISODE
+from ..index.index_entry import READ_UPTO
+
+_APART = frozenset((EPISODE, "procedure"))
+"""What was said is not what is so; and each way of doing things has its own steps."""
+_PERSONAL = re.compile(r"\b(?:i|me|my|mine|we|us|our|you|your|user)\b", re.IGNORECASE)
+_MOST = 200
+"""Claims about the same that are held against each other: a name that is everywhere must not take for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two current memories that cannot both hold, and what they disagree on."""
+
+    older: Memory
+    newer: Memory
+    reason: str
+
+
+class Contradicting:
+    """Finds contradictions among what is known now."""
+
+    def __init__(self, journal: Journal, catalog: Catalog, decided: Callable[[str, str], Awaitable[bool]]) -> None:
+        self._journal = journal
+        self._catalog = catalog
+        self._decided = decided
+
+    async def listed(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
+        """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
+        now = moment(self._journal.clock.now())
+        told: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
+        async for memory in self._catalog.listed(MemoryQuery(pools, limit=2**31)):
+            if memory.kind not in _APART and _holds(memory, now):
+                for claim in claims(memory.content[:READ_UPTO], memory.speaker):
+                    told.setdefault(claim.about, []).append((memory, claim))
+        found: dict[tuple[str, str], Contradiction] = {}
+        for claimed in told.values():
+            for one in _disagreeing(claimed):
+                found.setdefault((one.older.source, one.newer.source), one)
+        ordered = sorted(found.values(), key=lambda one: _age(one.newer), reverse=True)
+        return [one for one in ordered if not await self._decided(one.older.id, one.newer.id)]
+
+
+def _holds(memory: Memory, now: dt.datetime) -> bool:
+    return all(end is None or end > now for end in (memory.valid_to, memory.expires))
+
+
+def _age(memory: Memory) -> tuple[dt.datetime, dt.datetime, str]:
+    return memory.valid_from, memory.confirmed, memory.source
+
+
+def _disagreeing(claimed: Sequence[tuple[Memory, Claim]]) -> Iterator[Contradiction]:
+    newest = sorted(claimed, key=lambda pair: _age(pair[0]), reverse=True)[:_MOST]
+    for place, (newer, claim) in enumerate(newest):
+        for older, before in newest[place + 1 :]:
+            if contradict(before, claim) and _meet(older, newer):
+                yield Contradiction(older, newer, _told(before, claim))
+
+
+def _meet(older: Memory, newer: Memory) -> bool:
+    """Whether two memories are told to the same people, hold at the same time, and mean the same by "I"."""
+    if older.valid_to is not None and older.valid_to <= newer.valid_from:
+        return False
+    places = {_place(older), _place(newer)}
+    if _PERSONAL.search(older.content) or _PERSONAL.search(newer.content):
+        return len(places) == 1 and older.speaker == newer.speaker
+    return len(places) == 1 or ("workspace", None) in places
+
+
+def _place(memory: Memory) -> tuple[str, str | None]:
+    where = {"subject": memory.subject, "session": memory.source.rpartition("#")[0]}
+    return memory.scope, where.get(memory.scope)
+
+
+def _told(one: Claim, other: Claim) -> str:
+    kind = one.about[0]
+    if kind == "whole":
+        return "one says what the other denies"
+    if kind == "number":
+        return f"{' '.join(one.value)} or {' '.join(other.value)}"
+    said = f"{one.told} or {other.told}"
+    return f"{one.about[2]}: {said}" if kind in ("relation", "attribute") else said

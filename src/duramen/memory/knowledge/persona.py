@@ -1,0 +1,65 @@
+"""Who the agent is, and the fields that are known of the people it works for: not searched, but told first.
+
+Neither is a memory: each is an event with a landmark on the newest, and only an accepted proposal writes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+
+from ...journal.events import Draft, Event, check_name
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...ports import Landmark, LandmarkQuery
+
+PROFILE_CHANGED, SOUL_CHANGED = "profile.changed", "soul.changed"
+_PROFILE, _SOUL = "profile", "soul"
+_NOBODY = "-"
+
+
+class Persona:
+    """The profiles and the persona of one workspace, in a session."""
+
+    def __init__(self, journal: Journal, session: str) -> None:
+        self._journal = journal
+        self._session = session
+
+    async def profile(self, subject: str | None) -> dict[str, str]:
+        """The fields that are known of a person, or of whoever this workspace is for."""
+        if subject is not None:
+            check_name("subject", subject)
+            if await self._journal.store.subject(self._journal.workspace, subject) is None:
+                return {}
+        return await self.fields(await self._journal.owner(subject))
+
+    async def fields(self, owner: Owner) -> dict[str, str]:
+        """The fields of an owner."""
+        event = await self._newest(_PROFILE, _whose(owner))
+        return {} if event is None else dict(event.data["fields"])
+
+    async def text(self) -> str:
+        """Who the agent is; empty before somebody said so."""
+        event = await self._newest(_SOUL, _SOUL)
+        return "" if event is None else str(event.data["text"])
+
+    def change(
+        self, kind: str, key: str | None, content: str, fields: Mapping[str, str], owner: Owner
+    ) -> tuple[Draft, Landmark]:
+        """The event that changes a field, or the persona; and the landmark to set on it."""
+        if kind == _SOUL:
+            return Draft(SOUL_CHANGED, {"text": content}), Landmark(_SOUL, _SOUL, 0, 0, owner=owner.ref)
+        data = {"field": key, "value": content, "fields": {**fields, str(key): content}}
+        return Draft(PROFILE_CHANGED, data), Landmark(_PROFILE, _whose(owner), 0, 0, owner=owner.ref)
+
+    async def _newest(self, name: str, id: str) -> Event | None:
+        async with aclosing(self._journal.landmarks.find(self._session, LandmarkQuery(name, id), page=1)) as marks:
+            async for found in marks:
+                events = await self._journal.landmarks.events(self._session, [found.landmark.position])
+                return events[0] if events and not events[0].erased else None
+        return None
+
+
+def _whose(owner: Owner) -> str:
+    """What a profile is found by: nobody's name."""
+    return _NOBODY if owner.name is None or owner.ref is None else owner.ref.hex()

@@ -1,0 +1,74 @@
+"""How far a memory is to be trusted as it grows old, by its kind."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import InvalidInput
+
+if TYPE_CHECKING:
+    from ..catalog.records import Memory
+
+CHECKS = {"none": "", "check": "check before use", "reconfirm": "must be reconfirmed, do not state it as true"}
+"""What is to be done with a memory that is stale, and how that is put."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindPolicy:
+    """What a kind of memory needs before it is used: "none", "check" (check before use) or "reconfirm" (it does not
+    count as true until somebody confirms it); and after how many days without confirmation; None: never."""
+
+    check: str = "check"
+    stale_after: float | None = 30
+
+    def __post_init__(self) -> None:
+        if self.check not in CHECKS:
+            raise InvalidInput(f"{self.check!r} cannot be `check`", hint=f"choose one of {', '.join(CHECKS)}")
+        days: object = self.stale_after
+        if days is not None and (isinstance(days, bool) or not isinstance(days, (int, float)) or not days > 0):
+            raise InvalidInput(f"{days!r} cannot be `stale_after`", hint="give days, or None for never")
+
+    def is_stale(self, memory: Memory, now: dt.datetime) -> bool:
+        """Whether a memory was not confirmed for too long."""
+        return self.stale_after is not None and (now - memory.confirmed) >= dt.timedelta(days=self.stale_after)
+
+    def note(self, memory: Memory, now: dt.datetime) -> str:
+        """A note on the age of a memory; nothing for one that is fresh, or that does not age."""
+        if not CHECKS[self.check] or not self.is_stale(memory, now):
+            return ""
+        return f"{(now - memory.confirmed).days} days old: {CHECKS[self.check]}"
+
+
+STABLE = KindPolicy("none", None)
+POLICIES: Mapping[str, KindPolicy] = {
+    "preference": STABLE,
+    "identity": STABLE,
+    "fact": KindPolicy("check", 30),
+    "procedure": KindPolicy("check", 14),
+    "blocker": KindPolicy("check", 14),
+    "reference": KindPolicy("reconfirm", 7),
+}
+"""The six kinds of durable knowledge. Other kinds are the application's own, and do not age."""
+
+
+class Policies:
+    """The policies of a workspace: the usual ones, with those that were set."""
+
+    def __init__(self, given: Mapping[str, KindPolicy] | None = None) -> None:
+        self._known = {**POLICIES, **(given or {})}
+
+    def of(self, kind: str) -> KindPolicy:
+        """The policy of a kind."""
+        return self._known.get(kind, STABLE)
+
+    def freshness(self, memory: Memory, now: dt.datetime) -> str:
+        """A note on the age of a memory; nothing for one that is fresh, or that does not age."""
+        return self.of(memory.kind).note(memory, now)
+
+    def is_unconfirmed(self, memory: Memory, now: dt.datetime) -> bool:
+        """Whether a memory may not be given as true before somebody confirms it."""
+        policy = self.of(memory.kind)
+        return policy.check == "reconfirm" and policy.is_stale(memory, now)

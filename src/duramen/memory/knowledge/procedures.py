@@ -1,0 +1,378 @@
+"""How things are done: named steps in their order, every version kept, with how often each worked.
+
+A procedure is a memory of the kind "procedure". What it says is readable, so that it is searched and recalled as any
+other; its steps lie beside that in the same event. All of them are events of one session, and every writer names the
+position that it has seen: of two who save or report at the same time, one looks again.
+
+An outcome is an event that carries the new tally, with a landmark on it, so that the tally is read without a walk. In
+the same transaction the memory is weighed anew: the text stays one memory with one id and one vector, and how it came
+to its weight is in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...errors import InvalidInput, PositionConflict, UnknownProcedure
+from ...journal.events import Draft, check_name
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...journal.reader import PAGE
+from ...ports import Beside, MemoryQuery, MemoryRow, SubjectGone
+from ..catalog.catalog import Catalog
+from ..catalog.memory_event import ADDED, pool_of, remembered, usual_scope
+from ..catalog.records import Memory
+from ..catalog.texts import Texts
+from .outcomes import FAILED, TALLY, WORKED, Tallies, Tally
+
+PROCEDURE = "procedure"
+SESSION = "@procedures"
+"""The session of all procedures and their outcomes."""
+_FIELD = "procedure"
+_PREFIX = "procedure:"
+"""How their keys begin: a fact with the key "deploy" must not take the place of how to deploy."""
+_OWN = ("version", "standing")
+"""Metadata that every version has of its own."""
+_TRIES = 100
+_pack = msgspec.msgpack.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """How something is done. `version` counts its edits from 1; `successes` and `failures` are those of this version.
+    `standing`: it is in every recollection. `memory` is where it is kept, and leads to the event that it came from."""
+
+    name: str
+    version: int
+    steps: tuple[str, ...]
+    title: str | None
+    standing: bool
+    successes: int
+    failures: int
+    memory: Memory
+
+    @property
+    def rate(self) -> float | None:
+        """The share of outcomes that were successes; None before the first one."""
+        return Tally(self.successes, self.failures).rate
+
+    @property
+    def bound(self) -> float:
+        """What the rate is at least, with a confidence of 95 %; 0 before the first outcome. Compare by this: 1 of 1
+        does not beat 98 of 100."""
+        return Tally(self.successes, self.failures).bound
+
+    @property
+    def current(self) -> bool:
+        """Whether this is the version to follow now."""
+        return self.memory.current
+
+    @property
+    def source(self) -> str:
+        """The event that it came from, as ``"session#position"``."""
+        return self.memory.source
+
+
+class Edit(NamedTuple):
+    """What to save. None: as it was in the version before."""
+
+    steps: tuple[str, ...]
+    title: str | None = None
+    standing: bool | None = None
+    importance: float | None = None
+    note: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+
+class _Kept(NamedTuple):
+    """A version as it is stored."""
+
+    row: MemoryRow
+    data: Mapping[str, Any]
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.data[_FIELD]
+        return found
+
+    def says(self, edit: Edit, whole: bool) -> bool:
+        """Whether an edit changes nothing. One that is `whole` says everything, as a file does: then its note counts,
+        too; otherwise that tells of one occasion, such as the run that the steps are from."""
+        same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
+        same = same and (not whole or (edit.note or "") == self.note) and self.metadata == edit.metadata
+        return same and tuple(self.own["steps"]) == edit.steps and self.data.get("importance", 0.5) == edit.importance
+
+    @property
+    def note(self) -> str:
+        """What is said beside the steps."""
+        return noted(self.data)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What was said of it, beside what every version has."""
+        return {name: value for name, value in self.data.get("metadata", {}).items() if name not in _OWN}
+
+
+class Procedures:
+    """The procedures of one workspace."""
+
+    def __init__(self, journal: Journal, texts: Texts, catalog: Catalog) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._catalog = catalog
+        self._tallies = Tallies(journal, SESSION)
+
+    # -- saving
+
+    async def save(
+        self,
+        name: str,
+        edit: Edit,
+        subject: str | None = None,
+        actor: str | None = None,
+        cause: int | str | None = None,
+        owner: Owner | None = None,
+    ) -> Procedure:
+        """Save a procedure; durable, and found by words, on return. What changes nothing makes no new version. With an
+        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
+        check_name("name of a procedure", name)
+        if subject is not None:
+            check_name("subject", subject)
+        for _ in range(_TRIES):
+            head = await self._journal.reading.head(SESSION)
+            whose = owner or await self._journal.owner(subject)
+            pool = pool_of(usual_scope(whose), whose.ref, SESSION)
+            before = await self._versions(pool, name)
+            current = next((one for one in before if one.row.closed is None), None)
+            wanted = _completed(edit, current)
+            if current is not None and current.says(wanted, whole=edit.metadata is not None):
+                return await self._told(current)
+            number = 1 + max((one.own["version"] for one in before), default=0)
+            data = _event(name, number, wanted)
+            if current is not None and self._journal.clock.now() < current.row.begins:
+                data["valid_from"] = current.row.begins  # the other's clock is ahead; this is the newer one still
+            try:
+                prepared = self._journal.prepare(Draft(ADDED, data, actor, cause), whose)
+                await self._journal.append_prepared(SESSION, [prepared], whose, expected=head.position)
+            except PositionConflict as conflict:
+                last: Exception = conflict
+            except SubjectGone as gone:
+                self._journal.forget_owners()
+                if owner is not None:
+                    raise
+                last = gone
+            else:
+                saved = next(one for one in await self._versions(pool, name) if one.own["version"] == number)
+                return await self._told(saved)
+        raise last
+
+    # -- reading
+
+    async def get(self, name: str, version: int | None = None, subject: str | None = None) -> Procedure | None:
+        """The version to follow, or another one; None if there is none."""
+        kept = await self._one(name, version, subject)
+        return None if kept is None else await self._told(kept)
+
+    async def versions(self, name: str, subject: str | None = None) -> list[Procedure]:
+        """Every version, oldest first."""
+        for pool in await self._pools(name, subject):
+            found = await self._versions(pool, name)
+            if found:
+                return await self._all_told(found)
+        return []
+
+    async def listed(self, pools: tuple[bytes, ...] | None) -> list[Procedure]:
+        """The procedures to follow in some pools, in the order in which they were saved."""
+        found: list[_Kept] = []
+        query = MemoryQuery(pools, kinds=(PROCEDURE,), limit=PAGE)
+        while rows := await self._journal.store.memories(self._journal.workspace, query):
+            found += await self._kept(rows)
+            query = query._replace(after=rows[-1].number)
+        return await self._all_told(found)
+
+    async def _pools(self, name: str, subject: str | None) -> list[bytes]:
+        """Where to look for a procedure: what belongs to the subject comes before what is everybody's."""
+        check_name("name of a procedure", name)
+        return list(reversed(await self._catalog.pools(subject, None)))
+
+    async def _one(self, name: str, version: int | None, subject: str | None) -> _Kept | None:
+        if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
+            raise InvalidInput(f"{version!r} cannot be `version`", hint="give a whole number from 1")
+        for pool in await self._pools(name, subject):
+            if version is None:
+                rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name))
+                found = await self._kept(rows)
+            else:
+                found = [one for one in await self._versions(pool, name) if one.own["version"] == version]
+            if found:
+                return found[0]
+        return None
+
+    async def _versions(self, pool: bytes, name: str) -> list[_Kept]:
+        rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name, history=True, limit=2**31))
+        kept = {one.own["version"]: one for one in await self._kept(rows)}
+        return [kept[version] for version in sorted(kept)]
+
+    async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
+        return await self._journal.store.memories(self._journal.workspace, query)
+
+    async def _kept(self, rows: Sequence[MemoryRow]) -> list[_Kept]:
+        """What was saved as a procedure, among some rows."""
+        texts = await self._texts.of(rows)
+        kept = [_Kept(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
+        return [one for one in kept if one.row.session == SESSION and isinstance(one.data.get(_FIELD), dict)]
+
+    async def _told(self, kept: _Kept) -> Procedure:
+        found = await self._all_told([kept])
+        if not found:
+            raise UnknownProcedure(str(kept.own["name"]))  # erased since
+        return found[0]
+
+    async def _all_told(self, kept: Sequence[_Kept]) -> list[Procedure]:
+        memories = {memory.source: memory for memory in await self._texts.memories([one.row for one in kept])}
+        tallies = await self._tallies.of([one.row.position for one in kept])
+        told = []
+        for row, data in kept:
+            memory, own = memories.get(f"{row.session}#{row.position}"), data[_FIELD]
+            if memory is not None:
+                steps, standing = tuple(own["steps"]), bool(own.get("standing"))
+                tally = tallies.get(row.position, Tally())
+                told.append(Procedure(own["name"], own["version"], steps, memory.title, standing, *tally, memory))
+        return told
+
+    # -- outcomes
+
+    async def note(
+        self,
+        name: str,
+        worked: bool,
+        *,
+        version: int | None,
+        subject: str | None,
+        reason: str | None,
+        actor: str | None,
+        cause: int | str | None,
+        key: str | None,
+    ) -> Procedure:
+        """Note an outcome; with a key exactly once. Raises `UnknownProcedure`."""
+        if reason is not None and (not isinstance(reason, str) or not reason.strip()):
+            raise InvalidInput(f"{reason!r} cannot be `reason`", hint="give text")
+        for _ in range(_TRIES):
+            head = await self._journal.reading.head(SESSION)
+            kept = await self._one(name, version, subject)
+            owner = None if kept is None else await self._journal.landmarks.owner_of(kept.row.owner)
+            if kept is None or owner is None:
+                raise UnknownProcedure(name, version)
+            position = kept.row.position
+            tally = (await self._tallies.of([position])).get(position, Tally()).plus(worked)
+            data = {"name": name, "version": kept.own["version"], "of": position, **tally._asdict()}
+            if reason is not None:
+                data["reason"] = reason
+            draft = Draft(WORKED if worked else FAILED, data, actor, position if cause is None else cause)
+            beside = Beside(
+                landmarks=[self._tallies.mark(position, owner)],
+                weighed=[(kept.row.number, tally.weigh(kept.data.get("importance", 0.5)))],
+            )
+            try:
+                await self._append(draft, owner, head.position, _once(kept.row.pool, name, key), beside)
+            except PositionConflict as conflict:
+                last: Exception = conflict
+            except SubjectGone as gone:
+                self._journal.forget_owners()
+                last = gone
+            else:
+                found = await self.get(name, kept.own["version"], subject)
+                if found is None:
+                    raise UnknownProcedure(name, version)
+                return found
+        raise last
+
+    async def forget(self, name: str, subject: str | None, actor: str | None) -> int:
+        """Remove every version and every outcome of a procedure. Returns how many versions there were."""
+        for _ in range(_TRIES):
+            head = await self._journal.reading.head(SESSION)
+            for pool in await self._pools(name, subject):
+                rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name, history=True, limit=2**31))
+                if rows:
+                    break
+            else:
+                raise UnknownProcedure(name)
+            saved = {row.position for row in rows if row.session == SESSION}
+            positions = sorted(saved | set(await self._tallies.outcomes(saved)))
+            beside = Beside(
+                stripped=await self._journal.landmarks.digests(SESSION, positions),
+                forgotten=sorted(row.number for row in rows),
+                removed=[(TALLY, str(position)) for position in sorted(saved)],
+            )
+            draft = Draft("memory.forgotten", {"ids": sorted({row.id for row in rows})}, actor)
+            try:
+                await self._append(draft, await self._journal.owner(None), head.position, None, beside)
+            except PositionConflict as conflict:
+                last = conflict
+                continue
+            await self._journal.purge()
+            return len(saved)
+        raise last
+
+    async def _append(self, draft: Draft, owner: Owner, expected: int, key: str | None, beside: Beside) -> None:
+        prepared = self._journal.prepare(draft, owner, whole=True)
+        await self._journal.append_prepared(SESSION, [prepared], owner, key=key, expected=expected, beside=beside)
+
+
+def checked_steps(steps: object) -> tuple[str, ...]:
+    """Steps in their order. Raises `InvalidInput` for what is none."""
+    if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence) or not steps:
+        raise InvalidInput(f"{steps!r} are no steps", hint="give a list of texts, one for each step")
+    for step in steps:
+        if not isinstance(step, str) or not step.strip():
+            raise InvalidInput(f"{step!r} is no step", hint="give text that says what to do")
+    return tuple(steps)
+
+
+def _completed(edit: Edit, before: _Kept | None) -> Edit:
+    data: Mapping[str, Any] = {} if before is None else before.data
+    return edit._replace(
+        title=data.get("title") if edit.title is None else edit.title,
+        standing=bool(data.get(_FIELD, {}).get("standing")) if edit.standing is None else edit.standing,
+        importance=data.get("importance", 0.5) if edit.importance is None else edit.importance,
+        metadata=(before.metadata if before is not None else {}) if edit.metadata is None else dict(edit.metadata),
+    )
+
+
+def _event(name: str, version: int, edit: Edit) -> dict[str, Any]:
+    """The data of the event that saves a version."""
+    lines = _lines(name, version, edit.steps)
+    content = "\n".join([*lines, edit.note] if edit.note else lines)
+    kept = {"version": version, "standing": True} if edit.standing else {"version": version}
+    details = {
+        "key": _PREFIX + name,
+        "title": edit.title,
+        "importance": edit.importance,
+        "metadata": {**(edit.metadata or {}), **kept},
+    }
+    data = remembered(content, PROCEDURE, details)
+    data[_FIELD] = {"name": name, "version": version, "steps": list(edit.steps), "standing": bool(edit.standing)}
+    return data
+
+
+def _lines(name: str, version: int, steps: Sequence[str]) -> list[str]:
+    return [f"{name}, version {version}", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
+
+
+def noted(data: Mapping[str, Any]) -> str:
+    """What a procedure's event says beside its steps."""
+    own, content = data[_FIELD], str(data["content"])
+    head = "\n".join(_lines(own["name"], own["version"], own["steps"]))
+    return content.removeprefix(head).removeprefix("\n")
+
+
+def _once(pool: bytes, name: str, key: str | None) -> str | None:
+    """The idempotency key of an outcome: whatever the version, the same outcome is noted once."""
+    if key is None:
+        return None
+    return "outcome:" + blake2b(_pack((pool, name, check_name("idempotency key", key))), digest_size=16).hexdigest()

@@ -1,0 +1,380 @@
+"""What people decide about themselves: proposals to remember, the profile, and the persona.
+
+A proposal is an event of one session, with a landmark that says where it stands: "pending", "accepted" or "dismissed".
+Accepting one appends the decision and what it brings about in the same transaction: a memory, a field of the profile,
+or the persona. Every writer names the position that it has seen: of two who decide at the same time, one is told.
+
+The id of a proposal is a hash of what it says under its owner's salt: what was dismissed is known when it comes back,
+and tells nothing once its owner is erased.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...errors import InvalidInput, PositionConflict, ProposalDecided, UnknownProposal
+from ...journal.events import Draft, Event, check_name, moment
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...journal.reader import PAGE
+from ...ports import Beside, Landmark, LandmarkQuery, MemoryRow, SubjectGone
+from ..catalog.catalog import Catalog
+from ..catalog.memory_event import ADDED, identity, memory_row, remembered, usual_scope
+from .persona import Persona
+
+SESSION = "@proposals"
+"""The session of all proposals and decisions."""
+MADE, ACCEPTED, DISMISSED = "proposal.made", "proposal.accepted", "proposal.dismissed"
+PROFILE, SOUL = "profile", "soul"
+"""Kinds of proposals that become no memory."""
+_TRIES = 100
+_LOOSE = re.compile(r"[\W_]+")
+
+
+class ProposalState(enum.StrEnum):
+    """Where a proposal stands."""
+
+    PENDING = "pending"
+    """Nobody has decided yet; it is not saved."""
+    ACCEPTED = "accepted"
+    """It was saved, perhaps with other words."""
+    DISMISSED = "dismissed"
+    """It was not, and it does not come back."""
+
+
+_OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Something that may be saved once a person accepts it. `kind` is that of the memory, or "profile" (`key` is the
+    field, `content` its value), or "soul". `evidence` is what was said, `source` the event where, `reason` why it was
+    taken up. One that was decided says when, by whom and with which note; `memory` is what it became."""
+
+    id: str
+    kind: str
+    content: str
+    key: str | None
+    title: str | None
+    subject: str | None
+    evidence: str
+    reason: str
+    confidence: float
+    source: str | None
+    state: ProposalState
+    made: dt.datetime
+    decided: dt.datetime | None = None
+    decided_by: str | None = None
+    note: str | None = None
+    memory: str | None = None
+
+
+class Wanted(NamedTuple):
+    """What is proposed, and why. `details` are those of a memory."""
+
+    content: str
+    kind: str
+    details: Mapping[str, Any]
+    evidence: str = ""
+    reason: str = ""
+    source: str | None = None
+
+
+class _Decision(NamedTuple):
+    """A decision: its event, what it brings about, and what lies beside both."""
+
+    drafts: Sequence[Draft]
+    beside: Beside
+
+
+class Proposals:
+    """The proposals of one workspace."""
+
+    def __init__(self, journal: Journal, catalog: Catalog, persona: Persona) -> None:
+        self._journal = journal
+        self._catalog = catalog
+        self._persona = persona
+
+    # -- making
+
+    async def make(
+        self,
+        wanted: Wanted,
+        subject: str | None = None,
+        actor: str | None = None,
+        accepted: bool = False,
+        owner: Owner | None = None,
+    ) -> Proposal | None:
+        """Propose something; durable on return. What is pending or was dismissed is given as it stands, and nothing is
+        made of what is known already: then None. If it is `accepted`, the actor decides in the same breath. With an
+        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
+        data = _checked(wanted)
+        if subject is not None:
+            check_name("subject", subject)
+        for _ in range(_TRIES):
+            head = await self._journal.reading.head(SESSION)
+            whose = owner or await self._journal.owner(None if wanted.kind == SOUL else subject)
+            id = _identity(whose, data)
+            before = await self._standing(id)
+            if before is not None and before.name != ProposalState.ACCEPTED and not accepted:
+                return await self._told(before)
+            if await self._is_known(data, whose):
+                return None
+            drafts = [Draft(MADE, {"id": id, **data}, actor, wanted.source)]
+            if accepted:
+                fields = await self._fields(data, whose)
+                decided = self._accepting(id, data, whose, actor, fields, of=head.position + 1, first=1)
+                drafts += decided.drafts
+                beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
+            else:
+                mark = Landmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
+                beside = Beside(landmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])  # it is known no longer
+            try:
+                await self._append(drafts, whose, head.position, beside)
+            except (PositionConflict, SubjectGone) as error:
+                last = self._moved(error)
+                if owner is not None and isinstance(error, SubjectGone):
+                    raise
+            else:
+                return await self.get(id)
+        raise last
+
+    async def _is_known(self, data: Mapping[str, Any], owner: Owner) -> bool:
+        if data["kind"] == SOUL:
+            return bool(await self._persona.text() == data["content"])
+        if data["kind"] == PROFILE:
+            return bool((await self._persona.fields(owner)).get(data["key"]) == data["content"])
+        row = memory_row(SESSION, 0, data["memory"], owner)
+        return await self._catalog.current(row.id, row.pool) is not None
+
+    async def _fields(self, data: Mapping[str, Any], owner: Owner) -> dict[str, str]:
+        return await self._persona.fields(owner) if data["kind"] == PROFILE else {}
+
+    def _moved(self, error: Exception) -> Exception:
+        if isinstance(error, SubjectGone):
+            self._journal.forget_owners()
+        return error
+
+    # -- reading
+
+    async def get(self, id: str) -> Proposal:
+        """A proposal by its id. Raises `UnknownProposal`."""
+        mark = await self._standing(check_name("id of a proposal", id))
+        found = None if mark is None else await self._told(mark)
+        if found is None:
+            raise UnknownProposal(id)
+        return found
+
+    async def listed(self, state: ProposalState, subject: str | None, everyone: bool) -> AsyncGenerator[Proposal, None]:
+        """Proposals in a state, newest first: those about a subject and about nobody, or everyone's."""
+        owners = None if everyone else {one.ref for one in await self._owners(subject)}
+        async with aclosing(self._journal.landmarks.find(SESSION, LandmarkQuery(state.value))) as marks:
+            async for found in marks:
+                if owners is None or found.landmark.owner in owners:
+                    proposal = await self._told(found.landmark)
+                    if proposal is not None:
+                        yield proposal
+
+    async def _owners(self, subject: str | None) -> list[Owner]:
+        owners = [await self._journal.owner(None)]
+        if subject is not None:
+            check_name("subject", subject)
+            if await self._journal.store.subject(self._journal.workspace, subject) is not None:
+                owners.append(await self._journal.owner(subject))
+        return owners
+
+    async def _standing(self, id: str) -> Landmark | None:
+        for state in ProposalState:
+            async with aclosing(self._journal.landmarks.find(SESSION, LandmarkQuery(state.value, id), page=1)) as marks:
+                async for found in marks:
+                    return found.landmark
+        return None
+
+    async def _told(self, mark: Landmark) -> Proposal | None:
+        """A proposal from the landmark on its newest event; None if it was erased."""
+        position = mark.position if mark.intact else await self._found(mark.id)
+        event = await self._event(position)
+        if event is None:
+            return None
+        made = event if event.type == MADE else await self._event(event.data["of"])
+        return None if made is None else _proposal(made, event)
+
+    async def _found(self, id: str) -> int:
+        """Where the newest event of a proposal lies. A landmark that is damaged cannot say: then the journal does."""
+        newest, types = 0, frozenset({MADE, ACCEPTED, DISMISSED})
+        async with aclosing(self._journal.reading.pages(SESSION, 1, None, types, PAGE)) as pages:
+            async for page in pages:
+                newest = max([newest, *(one.position for one in page if not one.erased and one.data.get("id") == id)])
+        return newest
+
+    async def _event(self, position: int) -> Event | None:
+        events = await self._journal.landmarks.events(SESSION, [position])
+        return events[0] if events and not events[0].erased else None
+
+    # -- deciding
+
+    async def accept(
+        self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None
+    ) -> Proposal:
+        """Save what was proposed, with other words if they are given. Raises `UnknownProposal`, `ProposalDecided`."""
+        return await self._decide(id, lambda made: _edited(made, content, title), None, actor)
+
+    async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
+        """Do not save what was proposed, now or later. Raises `UnknownProposal`, `ProposalDecided`."""
+        if note is not None and (not isinstance(note, str) or not note.strip()):
+            raise InvalidInput(f"{note!r} cannot be `note`", hint="give text")
+        return await self._decide(id, None, note, actor)
+
+    async def _decide(
+        self,
+        id: str,
+        edit: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None,
+        note: str | None,
+        actor: str | None,
+    ) -> Proposal:
+        check_name("id of a proposal", id)
+        for _ in range(_TRIES):
+            head = await self._journal.reading.head(SESSION)
+            mark = await self._standing(id)
+            proposal = None if mark is None else await self._told(mark)
+            if mark is None or proposal is None:
+                raise UnknownProposal(id)
+            if proposal.state is not ProposalState.PENDING:
+                raise ProposalDecided(id, proposal.state.value, proposal.decided_by)
+            made = await self._event(mark.position if mark.intact else await self._found(id))
+            owner = await self._journal.owner(proposal.subject)
+            if made is None:
+                raise UnknownProposal(id)
+            if edit is None:
+                decided = self._dismissing(id, made.position, owner, note, actor)
+            else:
+                data = edit(made.data)
+                fields = await self._fields(data, owner)
+                decided = self._accepting(id, data, owner, actor, fields, of=made.position)
+            try:
+                await self._append(decided.drafts, owner, head.position, decided.beside)
+            except (PositionConflict, SubjectGone) as error:
+                last = self._moved(error)
+            else:
+                return await self.get(id)
+        raise last
+
+    def _dismissing(self, id: str, of: int, owner: Owner, note: str | None, actor: str | None) -> _Decision:
+        data = {"id": id, "of": of} if note is None else {"id": id, "of": of, "note": note}
+        mark = Landmark(ProposalState.DISMISSED, id, 0, 0, owner=owner.ref)
+        beside = Beside(landmarks=[mark], removed=[(ProposalState.PENDING, id)])
+        return _Decision((Draft(DISMISSED, data, actor, of),), beside)
+
+    def _accepting(
+        self,
+        id: str,
+        data: Mapping[str, Any],
+        owner: Owner,
+        actor: str | None,
+        fields: Mapping[str, str],
+        *,
+        of: int,
+        first: int = 0,
+    ) -> _Decision:
+        """The decision to accept, as the `first` event of its append."""
+        row: MemoryRow | None = None
+        if data["kind"] in (PROFILE, SOUL):
+            effect, where = self._persona.change(data["kind"], data.get("key"), data["content"], fields, owner)
+            marks = [where._replace(position=first + 1)]
+        else:
+            effect, marks = Draft(ADDED, dict(data["memory"])), []
+            row = memory_row(SESSION, first + 1, data["memory"], owner)
+        said: dict[str, Any] = {"id": id, "of": of, "content": data["content"]}
+        if row is not None:
+            said["memory"] = row.id
+        marks.append(Landmark(ProposalState.ACCEPTED, id, first, 0, owner=owner.ref))
+        drafts = (Draft(ACCEPTED, said, actor, of), Draft(effect.type, effect.data, actor, of))
+        rows = () if row is None else (row,)
+        return _Decision(drafts, Beside(landmarks=marks, removed=[(ProposalState.PENDING, id)], memories=rows))
+
+    async def _append(self, drafts: Sequence[Draft], owner: Owner, expected: int, beside: Beside) -> None:
+        prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
+        await self._journal.append_prepared(SESSION, prepared, owner, expected=expected, beside=beside)
+
+
+def _checked(wanted: Wanted) -> dict[str, Any]:
+    """The data of a proposal's event. Raises `InvalidInput` for what cannot be proposed."""
+    if wanted.source is not None:
+        check_name("source", wanted.source)
+    if wanted.kind in (PROFILE, SOUL):
+        if not isinstance(wanted.content, str) or not wanted.content.strip():
+            raise InvalidInput("there is nothing to propose", hint="give text")
+        memory = None
+        if wanted.kind == PROFILE and wanted.details.get("key") is None:
+            raise InvalidInput("a proposal for the profile needs its field", hint='give key="name", for example')
+        key = None if wanted.kind == SOUL else check_name("key", wanted.details["key"])
+    else:
+        memory = remembered(wanted.content, wanted.kind, wanted.details)
+        key = memory.get("key")
+    confidence = remembered("-", "-", {"confidence": wanted.details.get("confidence", 1.0)}).get("confidence", 1.0)
+    data = {
+        "kind": wanted.kind,
+        "content": wanted.content,
+        "key": key,
+        "evidence": wanted.evidence,
+        "reason": wanted.reason,
+        "confidence": confidence,
+        "source": wanted.source,
+        "memory": memory,
+    }
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def _identity(owner: Owner, data: Mapping[str, Any]) -> str:
+    """What a proposal is known by: case and punctuation do not make another one of it."""
+    session = "" if data["kind"] in (PROFILE, SOUL) else str(data["memory"].get("scope") or usual_scope(owner))
+    loose = data["content"] if data["kind"] == SOUL else _LOOSE.sub(" ", data["content"].casefold())
+    return identity(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
+
+
+def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> dict[str, Any]:
+    """What was proposed, in other words. What a person accepted is certain."""
+    data = dict(made)
+    if content is not None and (not isinstance(content, str) or not content.strip()):
+        raise InvalidInput("there is nothing to accept", hint="give text, or leave `content` out")
+    if content is not None:
+        data["content"] = content
+    if "memory" in data:
+        memory = {**data["memory"], "content": data["content"]}
+        memory.pop("confidence", None)
+        if data.get("evidence"):  # what it rests on goes with it: the session may be gone one day
+            memory["metadata"] = {"evidence": [data["evidence"]], **memory.get("metadata", {})}
+        if title is not None:
+            memory["title"] = check_name("title", title)
+        data["memory"] = memory
+    return data
+
+
+def _proposal(made: Event, newest: Event) -> Proposal:
+    data, decided = made.data, newest is not made
+    state = {MADE: ProposalState.PENDING, ACCEPTED: ProposalState.ACCEPTED, DISMISSED: ProposalState.DISMISSED}
+    memory = data.get("memory") or {}
+    return Proposal(
+        id=data["id"],
+        kind=data["kind"],
+        content=newest.data.get("content", data["content"]),
+        key=data.get("key"),
+        title=memory.get("title"),
+        subject=made.subject,
+        evidence=data.get("evidence", ""),
+        reason=data.get("reason", ""),
+        confidence=data.get("confidence", 1.0),
+        source=data.get("source"),
+        state=state[newest.type],
+        made=moment(made.time),
+        decided=moment(newest.time) if decided else None,
+        decided_by=newest.actor if decided else None,
+        note=newest.data.get("note") if decided else None,
+        memory=newest.data.get("memory") if decided else None,
+    )

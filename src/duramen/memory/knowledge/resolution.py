@@ -1,0 +1,181 @@
+"""Contradictions resolved by asking a model: which of two memories holds, or both, or one statement in place of both.
+
+A decision is an event with its reason, in the transaction of what it does. Two landmarks lead to it, one for each
+memory: so it is not asked again, and what is forgotten takes the reasons that may quote it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, NamedTuple
+
+from ...errors import UnknownMemory
+from ...journal.events import Draft
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...ports import Beside, Landmark, LandmarkQuery, MemoryQuery, MemoryRow, Model
+from ..catalog.memory_event import ADDED, memory_row, remembered
+from ..catalog.records import Memory
+from ..catalog.texts import Texts
+from ..extraction.json_question import ask_json, text_of
+from ..injection import suspicions
+from .consolidation import Merged
+from .contradictions import Contradiction
+
+DECIDED = "@memory.decided"
+"""The session of decisions about memories."""
+_TASK = (
+    "Two remembered statements seem to disagree, `older` and `newer`; `disagreement` says in what. Decide which holds "
+    'now. Answer with one JSON object: "decision": "newer" if the newer one replaces the older one, "older" if the '
+    'newer one is wrong, "both" if both can be true at the same time, "merge" if one statement should say what both '
+    'say together; "content": that statement, only for "merge"; "reason": why, in one sentence.'
+)
+_SESSION = b"t"
+_TOKENS = 400
+_LONGEST = 2_000
+
+
+class _Pair(NamedTuple):
+    """Two memories with their rows; they are the same person's and told to the same people."""
+
+    older: tuple[MemoryRow, Memory]
+    newer: tuple[MemoryRow, Memory]
+    owner: Owner
+
+
+def _mark_name(id: str) -> str:
+    return f"decided:{id}"
+
+
+class Decisions:
+    """The decisions that were made about memories."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    async def made(self, one: str, other: str) -> bool:
+        """Whether something was decided about two memories."""
+        query = LandmarkQuery(_mark_name(one), other)
+        return bool(await self._journal.store.landmarks(self._journal.workspace, DECIDED, query))
+
+    async def marks(self, id: str) -> list[Landmark]:
+        """The landmarks of all decisions about a memory."""
+        query = LandmarkQuery(_mark_name(id), limit=10_000)
+        return await self._journal.store.landmarks(self._journal.workspace, DECIDED, query)
+
+    async def forget(self, id: str) -> int:
+        """Leave nothing of what was decided about a memory; how many decisions there were."""
+        marks = await self.marks(id)
+        if not marks:
+            return 0
+        removed = [pair for mark in marks for pair in ((mark.name, mark.id), (_mark_name(mark.id), id))]
+        stripped = await self._journal.landmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
+        owner = await self._journal.owner(None)
+        note = self._journal.prepare(Draft("memory.forgotten", {"ids": [id]}, "duramen"), owner)
+        beside = Beside(removed=removed, stripped=stripped)
+        await self._journal.append_prepared(DECIDED, [note], owner, beside=beside)
+        return len(stripped)
+
+
+class Resolving:
+    """Asks a model about contradictions, and does what it decides."""
+
+    def __init__(self, journal: Journal, texts: Texts, decisions: Decisions) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._decisions = decisions
+
+    async def resolve(self, found: list[Contradiction], model: Model, most: int) -> AsyncGenerator[Merged, None]:
+        """Resolve contradictions, at most so many; gives each when it is done. One that is not decided, because the
+        answer cannot be used, is given with its reason, and stays. Raises `ModelFailed`."""
+        asked = 0
+        for one in found:
+            pair = await self._pair(one)
+            if pair is None or await self._decisions.made(one.older.id, one.newer.id):
+                continue
+            if asked == most:
+                return
+            asked += 1
+            about = {"older": _told(one.older), "newer": _told(one.newer), "disagreement": one.reason}
+            answer = await ask_json(model, _TASK, about, _TOKENS)
+            decision, content, reason = _checked(answer)
+            if decision == "undecided":
+                yield Merged(one.newer, None, decision, reason)
+                continue
+            for merged in await self._done(pair, decision, content, reason, model.name):
+                yield merged
+
+    async def _pair(self, one: Contradiction) -> _Pair | None:
+        """The rows of two memories, if they are still current and may meet: what is one person's is not mixed with
+        another's, and what belongs to a session alone stays there as it was said."""
+        found = []
+        for memory in (one.older, one.newer):
+            rows = await self._journal.store.memories(self._journal.workspace, MemoryQuery(id=memory.id))
+            found += [(row, memory) for row in rows if f"{row.session}#{row.position}" == memory.source]
+        if len(found) < 2:
+            return None
+        (old, _), (new, _) = found
+        owner = await self._journal.landmarks.owner_of(old.owner)
+        if owner is None or (old.pool, old.owner) != (new.pool, new.owner) or old.pool.startswith(_SESSION):
+            return None
+        return _Pair(found[0], found[1], owner)
+
+    async def _done(self, pair: _Pair, decision: str, content: str, reason: str, by: str) -> list[Merged]:
+        """Do what was decided, and journal it, at once."""
+        (old_row, older), (new_row, newer) = pair.older, pair.newer
+        now, owner = self._journal.clock.now(), pair.owner
+        note = {"older": older.id, "newer": newer.id, "decision": decision, "reason": reason, "model": by}
+        going = {"newer": [old_row], "older": [new_row], "merge": [old_row, new_row]}.get(decision, [])
+        drafts = [Draft("memory.resolved", note, "duramen")]
+        rows = []
+        if decision == "merge":
+            data = remembered(content, newer.kind, _details(newer))
+            drafts.append(Draft(ADDED, data, "duramen"))
+            rows = [memory_row(DECIDED, 1, data, owner)]
+        names = [(older.id, newer.id), (newer.id, older.id), *((row.id, older.id) for row in rows)]
+        beside = Beside(
+            landmarks=[Landmark(_mark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
+            memories=rows,
+            ended=[(row.number, now) for row in going],
+        )
+        prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
+        await self._journal.append_prepared(DECIDED, prepared, owner, beside=beside)
+        if decision == "both":
+            return [Merged(newer, None, decision, reason)]
+        if decision != "merge":
+            kept, ended = (newer, older) if decision == "newer" else (older, newer)
+            return [Merged(kept, ended, decision, reason)]
+        made = await self._journal.store.memories(self._journal.workspace, MemoryQuery((rows[0].pool,), id=rows[0].id))
+        for memory in await self._texts.memories(made):
+            return [Merged(memory, ended, decision, reason) for ended in (older, newer)]
+        raise UnknownMemory(rows[0].id)  # forgotten since
+
+
+def _told(memory: Memory) -> dict[str, Any]:
+    told = {"said": memory.content, "on": f"{memory.valid_from:%Y-%m-%d %H:%M}", "by": memory.speaker}
+    return {name: value for name, value in told.items() if value}
+
+
+def _details(memory: Memory) -> dict[str, Any]:
+    """What the statement in place of two takes over from the newer one."""
+    kept = {"key": memory.key, "title": memory.title, "speaker": memory.speaker, "scope": memory.scope}
+    metadata = {"metadata": dict(memory.metadata)} if memory.metadata else {}
+    return {**kept, **metadata, "importance": memory.importance, "confidence": memory.confidence}
+
+
+def _checked(answer: object) -> tuple[str, str, str]:
+    """The decision of an answer, the content for a merge, and the reason; "undecided" if it cannot be used."""
+    if not isinstance(answer, dict):
+        return "undecided", "", "the answer is no object"
+    decision, reason = answer.get("decision"), text_of(answer.get("reason"), _LONGEST)
+    if decision not in ("newer", "older", "both", "merge"):
+        return "undecided", "", f"{str(decision)[:80]!r} is no decision"
+    if reason is None:
+        return "undecided", "", "the answer gives no reason"
+    content = text_of(answer.get("content"), _LONGEST) if decision == "merge" else ""
+    if content is None:
+        return "undecided", "", "there is no statement to take the place of both"
+    why = suspicions(content)
+    if why:
+        return "undecided", "", f"the statement looks like instructions to a model: {'; '.join(why)}"
+    return decision, content, reason

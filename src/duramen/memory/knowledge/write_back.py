@@ -1,0 +1,258 @@
+"""What is worth keeping of a turn is written back in the background, once.
+
+The feed of all sessions is read from a durable cursor, by one process at a time under a lease. What a turn leaves is
+appended with the turn's own key and the lease's fence: a process that was killed, or thought dead, repeats nothing. A
+turn that cannot be read is tried again, and then left alone with a note on why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ...crash_points import reach
+from ...errors import DuramenError, JournalDamaged, LeaseLost, StoreReadOnly
+from ...journal.events import Draft
+from ...journal.journal import Journal
+from ...journal.owners import Owner
+from ...journal.reader import PAGE
+from ...ports import Beside, FeedItem, LeaseRow, SubjectGone
+from ...runtime import Turn, drive
+from ..catalog.memory_event import memory_row
+from ..extraction.admission import consider
+from ..extraction.model_reader import Reader, Rereading
+from ..extraction.rules.gate import harvest
+from ..extraction.rules.turn_reader import Taken, last_turns
+from ..extraction.rules.turns import PROCEDURE, Finding
+from ..index.index_worker import Indexing
+from .procedures import Procedures
+from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from .proposals import Proposals, Wanted
+
+GIVEN_UP = "writeback.given_up"
+_OUTLET = "duramen.writeback"
+_TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
+_TRIES = 5
+_PATIENCE = 30.0
+"""Seconds to wait for another thread that is at it: what it does is done when one asks for everything."""
+_LOOK_EVERY = 5.0
+"""Seconds after which it is looked for turns of other processes, and for those that were left."""
+
+
+class _Turn(NamedTuple):
+    """A turn that has ended: where."""
+
+    session: str
+    position: int
+
+
+class WriteBack:
+    """Writes back what the turns of a workspace leave."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        procedures: Procedures,
+        proposals: Proposals,
+        indexing: Indexing,
+        reader: Reader | None = None,
+    ) -> None:
+        self._journal = journal
+        self._procedures = procedures
+        self._proposals = proposals
+        self._indexing = indexing
+        self._rereading = None if reader is None else Rereading(journal, procedures, proposals, indexing, reader)
+        self._owner = journal.ids.random(8).hex()
+        self._wanted = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._one_at_a_time = Turn()
+        self._tried: dict[_Turn, int] = {}
+
+    # -- in the background
+
+    def wake(self) -> None:
+        """A turn has ended: look at it soon."""
+        self._wanted.set()
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._ending:
+                    self._thread = threading.Thread(target=self._work, name="duramen-writeback", daemon=True)
+                    self._thread.start()
+
+    def _work(self) -> None:
+        while not self._ending:
+            self._wanted.clear()
+            with suppress(DuramenError):  # the store is away or somebody else's: it is looked again
+                while not self._ending and drive(self.once()):
+                    pass
+            self._wanted.wait(_LOOK_EVERY)
+
+    def stop(self) -> None:
+        """End the thread. What is left is done by the next process."""
+        self._ending = True
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(10)
+
+    # -- one by one
+
+    async def catch_up(self) -> int:
+        """Do everything that is left, now. Returns how many turns it was."""
+        done = 0
+        while True:
+            made = await self.once()
+            if made is None:
+                return done
+            done += made
+
+    async def once(self) -> int | None:
+        """Do one page of the feed; how many turns it held. None if there is none, or if somebody else is at it."""
+        taken = await self._one_at_a_time.take(_PATIENCE)
+        try:
+            return await self._once()
+        finally:
+            if taken:
+                self._one_at_a_time.give_back()
+
+    async def _once(self) -> int | None:
+        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now
+        try:
+            lease = await store.acquire(workspace, SESSION, self._owner, now(), now() + LEASE)
+        except StoreReadOnly:
+            return None
+        if lease is None:
+            return None
+        try:
+            before = await store.cursor(workspace, _OUTLET)
+            items = await store.feed(workspace, before, PAGE)
+            if not items:
+                return None
+            done = await self._page(items, before, lease)
+        except LeaseLost:
+            return None
+        finally:
+            with suppress(DuramenError):
+                await store.release(workspace, SESSION, lease.fence)
+        return done
+
+    async def _page(self, items: Sequence[FeedItem], before: int, lease: LeaseRow) -> int:
+        store, workspace, done = self._journal.store, self._journal.workspace, 0
+        for item in items:
+            if item.record.type in _TRIGGERS and item.session != SESSION:
+                now = self._journal.clock.now()
+                await store.renew(workspace, SESSION, lease.fence, now, now + LEASE)
+                await self._try(_Turn(item.session, item.record.position), lease.fence)
+                done += 1
+        reach("writeback.done")
+        await store.advance(workspace, _OUTLET, before, items[-1].cursor)
+        return done
+
+    async def _try(self, turn: _Turn, fence: int) -> None:
+        """Write a turn back. What fails is tried again at the next look, and given up after some of them."""
+        try:
+            await self.write_back(turn.session, turn.position, fence)
+            if self._rereading is not None:
+                await self._rereading.read(turn.session, turn.position, fence)
+        except LeaseLost:
+            raise
+        except Exception as error:
+            self._tried[turn] = self._tried.get(turn, 0) + 1
+            passes = isinstance(error, DuramenError) and not isinstance(error, JournalDamaged)
+            if self._tried[turn] < _TRIES and passes:
+                raise
+            note = {"turn": f"{turn.session}#{turn.position}", "error": f"{type(error).__name__}: {error}"[:500]}
+            await self._journal.append(SESSION, [Draft(GIVEN_UP, note, "duramen")], fence=fence)
+        self._tried.pop(turn, None)
+
+    async def write_back(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
+        """Write back what the last turn of a session up to a position left, unless that was done."""
+        taken, owner = await self._read(session, position)
+        if owner is None or not taken.turns:
+            return []
+        key = key_of("turn", session, str(taken.turns[-1].position))
+        if await self._journal.store.find(self._journal.workspace, SESSION, key) is not None:
+            return []
+        reach("writeback.read")
+        try:
+            return await self._write(session, taken, owner, key, fence)
+        except SubjectGone:
+            self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
+            return []
+
+    async def reread(self, session: str, position: int) -> int:
+        """Let the model read what it has not read of a session, however little that is; how many candidates it had.
+        None of it is done if somebody else is at it."""
+        if self._rereading is None:
+            return 0
+        taken = await self._one_at_a_time.take(_PATIENCE)
+        try:
+            # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
+            return await self._reread(session, position) if taken else 0
+        finally:
+            if taken:
+                self._one_at_a_time.give_back()
+
+    async def _reread(self, session: str, position: int) -> int:
+        assert self._rereading is not None
+        store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now()
+        lease = None
+        try:
+            lease = await store.acquire(workspace, SESSION, self._owner, now, now + LEASE)
+            return 0 if lease is None else await self._rereading.read(session, position, lease.fence, now=True)
+        except (StoreReadOnly, LeaseLost):
+            return 0
+        finally:
+            if lease is not None:
+                with suppress(DuramenError):
+                    await store.release(workspace, SESSION, lease.fence)
+
+    async def _read(self, session: str, position: int) -> tuple[Taken, Owner | None]:
+        """The last turns, and whose they are; nobody's any more if that person was erased.
+
+        They are read again once the owner is known. An erasure before that leaves nothing to read, one after it makes
+        every append of this owner fail; somebody new of the same name is never given what the erased one said.
+        """
+        taken = await last_turns(self._journal, session, position)
+        if taken.subject is None:
+            return taken, await self._journal.owner(None)
+        row = await self._journal.store.subject(self._journal.workspace, taken.subject)
+        owner = None if row is None else await self._journal.landmarks.owner_of(row.ref)
+        return await last_turns(self._journal, session, position), owner
+
+    async def _write(self, session: str, taken: Taken, owner: Owner, key: str, fence: int | None) -> list[Finding]:
+        await self._propose(session, taken, owner)
+        found = harvest(taken.turns)
+        for one in found:
+            await learn(self._procedures, one, session, owner, key)
+        if found:
+            await self._keep(found, session, taken, owner, key, fence)
+            self._indexing.wake()
+        return found
+
+    async def _propose(self, session: str, taken: Taken, owner: Owner) -> None:
+        """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
+        last = taken.turns[-1]
+        for one in consider(last.user):
+            if one.keep:
+                details = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
+                source = f"{session}#{last.position}"
+                wanted = Wanted(one.content, one.kind, details, one.said, one.reason, source)
+                await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
+
+    async def _keep(
+        self, found: list[Finding], session: str, taken: Taken, owner: Owner, key: str, fence: int | None
+    ) -> None:
+        """Append what is kept, and what was decided about the rest, at once and once."""
+        where = f"{session}#{taken.turns[-1].position}"
+        drafts = [Draft(DONE, {"turn": where, "decided": decided(found)}, "duramen", where)]
+        drafts += [kept(one, session) for one in found if one.keep and one.kind != PROCEDURE]
+        prepared = [self._journal.prepare(draft, owner) for draft in drafts]
+        rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
+        await self._journal.append_prepared(
+            SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
+        )

@@ -1,0 +1,169 @@
+"""BM25 over pools: of memories, of memories with their neighbours, and of sessions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..index.owner_index import Pool
+from .measures import Corpus, Floats, Measures
+
+K1 = 0.9
+B = 0.4
+
+
+class Hits(NamedTuple):
+    """Where one term occurs in one pool, and how often in each."""
+
+    places: NDArray[np.intp]
+    counts: Floats
+
+
+class Documents(NamedTuple):
+    """Texts of one sort over several pools: how things stand among them, how long each is, and where each term
+    occurs."""
+
+    corpus: Corpus
+    lengths: Sequence[Floats]
+    hits: Sequence[Sequence[Hits]]
+    """For each term, for each pool."""
+
+    @classmethod
+    def of(
+        cls, count: int, lengths: Sequence[Floats], hits: Sequence[Sequence[Hits]], corpus: Corpus | None = None
+    ) -> Documents:
+        """Documents that are all there are, unless it is said how things stand in all."""
+        if corpus is None:
+            total = sum(float(length.sum()) for length in lengths)
+            held = tuple(sum(len(found.places) for found in term) for term in hits)
+            corpus = Corpus(count, total / count if count and total else 1.0, held)
+        return cls(corpus, lengths, hits)
+
+    def rarity(self, term: int) -> float:
+        """The weight of a term: high where few texts have it, never below zero."""
+        return rarity(self.corpus, term)
+
+    def coverage(self) -> list[Floats]:
+        """How much of what is asked for each text has, from 0 to 1; rare terms count for more."""
+        weights = [1 + self.rarity(term) for term in range(len(self.hits))]
+        covered = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
+        for weight, term in zip(weights, self.hits, strict=True):
+            for cover, hits in zip(covered, term, strict=True):
+                cover[hits.places] += np.float32(weight / (sum(weights) or 1.0))
+        return covered
+
+    def scores(self) -> list[Floats]:
+        """The score of each text, pool by pool; 0 where no term occurs."""
+        scores = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
+        for number, term in enumerate(self.hits):
+            for score, lengths, (places, counts) in zip(scores, self.lengths, term, strict=True):
+                score[places] += term_scores(self.corpus, number, lengths[places], counts)
+        return scores
+
+
+def rarity(corpus: Corpus, term: int) -> float:
+    """The weight of a term: high where few texts have it, never below zero."""
+    held = min(corpus.held[term], corpus.count)
+    return math.log(1 + (corpus.count - held + 0.5) / (held + 0.5))
+
+
+def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> Floats:
+    """What one term adds to the scores of texts of some lengths that have it so often."""
+    norm = K1 * (1 - B + B * lengths / corpus.length)
+    scores = np.float32(rarity(corpus, term)) * counts * np.float32(K1 + 1) / (counts + norm)
+    return scores.astype(np.float32, copy=False)
+
+
+_NOWHERE = Hits(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.float32))
+
+
+def _hits(pool: Pool, term: int) -> Hits:
+    found = pool.postings(term)
+    return _NOWHERE if found is None else Hits(found[0].astype(np.intp), found[1].astype(np.float32))
+
+
+class WordScores(NamedTuple):
+    """The scores of the memories' own words, of their words with their neighbours' and of their sessions', and how much
+    of the question each memory has; those of sessions by session, the others by place. And among which texts the first
+    two are: memories, and memories with their neighbours."""
+
+    own: list[Floats]
+    near: list[Floats]
+    told: list[Floats]
+    coverage: list[Floats]
+    among: tuple[Corpus, Corpus]
+
+
+def word_scores(
+    pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
+) -> WordScores:
+    """How well the words of some pools fit some terms. Without `measures` the pools are all that there is."""
+    own = [[_hits(pool, term) for pool in pools] for term in terms]
+    lengths = [pool.column("length") * pool.column("alive") for pool in pools]
+    count = sum(pool.count() for pool in pools)
+    each = Documents.of(count, lengths, own, None if measures is None else measures.own)
+    scores, beside = each.scores(), each
+    near_scores = scores
+    if any(pool.sessions.names for pool in pools):
+        near = [[_near(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
+        near_lengths = [_near_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+        beside = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
+        near_scores = beside.scores()
+    told = _told(pools, own, lengths) if measures is None else list(measures.session_words)
+    return WordScores(scores, near_scores, told, each.coverage() if coverage else [], (each.corpus, beside.corpus))
+
+
+def session_scores(pools: Sequence[Pool], terms: Sequence[int]) -> list[Floats]:
+    """How well the words of whole sessions fit some terms, pool by pool."""
+    if not any(pool.sessions.names for pool in pools):
+        return [np.zeros(0, dtype=np.float32) for _ in pools]
+    lengths = [pool.column("length") * pool.column("alive") for pool in pools]
+    return _told(pools, [[_hits(pool, term) for pool in pools] for term in terms], lengths)
+
+
+def _told(pools: Sequence[Pool], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
+    if not any(pool.sessions.names for pool in pools):
+        return [np.zeros(0, dtype=np.float32) for _ in pools]
+    told = [[_of_session(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
+    session_lengths = [_session_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+    sessions = sum(int(np.count_nonzero(length)) for length in session_lengths)
+    return Documents.of(sessions, session_lengths, told).scores()
+
+
+def _near(pool: Pool, hits: Hits) -> Hits:
+    """The same hits where each text is read with the one before and the one after it."""
+    if not len(hits.places) or not pool.sessions.names:
+        return hits
+    spread = np.zeros(pool.size, dtype=np.float32)
+    spread[hits.places] = hits.counts
+    for side in ("before", "after"):
+        beside = pool.column(side)[hits.places]
+        there = beside >= 0
+        spread[beside[there]] += hits.counts[there]  # each text has one neighbour on a side: no place comes twice
+    places = np.nonzero(spread)[0]
+    return Hits(places, spread[places])
+
+
+def _near_lengths(pool: Pool, lengths: Floats) -> Floats:
+    if not pool.sessions.names:
+        return lengths
+    before, after = pool.column("before"), pool.column("after")
+    return lengths + np.where(before >= 0, lengths[before], 0) + np.where(after >= 0, lengths[after], 0)
+
+
+def _of_session(pool: Pool, hits: Hits) -> Hits:
+    sessions = pool.column("session")[hits.places]
+    inside = sessions >= 0
+    counts = np.bincount(sessions[inside], weights=hits.counts[inside], minlength=len(pool.sessions.names))
+    places = np.nonzero(counts)[0]
+    return Hits(places, counts[places].astype(np.float32))
+
+
+def _session_lengths(pool: Pool, lengths: Floats) -> Floats:
+    sessions = pool.column("session")
+    inside = sessions >= 0
+    return np.bincount(sessions[inside], weights=lengths[inside], minlength=len(pool.sessions.names)).astype(np.float32)

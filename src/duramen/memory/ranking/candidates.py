@@ -1,0 +1,370 @@
+"""Candidates of a search that is too large to be ranked by vectors and every word.
+
+Everything that is searched is ranked once by what is in memory: by codes (the signs of a vector's numbers) in place of
+vectors, and by the words of the question that are not everywhere. The best of that are ranked again, with their stored
+vectors and every word, measured against everything that was searched. It is the same ranking both times, so that all
+that counts for a memory counts for its choice, too, and every filter holds before anything is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...runtime import aside
+from ..index.columns import codes_of
+from ..index.index_cache import Holding
+from ..index.index_entry import Vector
+from ..index.owner_index import Pool
+from .bm25 import session_scores, term_scores
+from .measures import Corpus, Floats, Measures, Spread
+from .rank import Chosen, Question, Ranked, rank
+from .selection import Asked, Selection, chosen_of
+
+CANDIDATES = 800
+COMMON = 250_000
+"""A word of more memories is common: it finds none, but counts for those that are found."""
+_SAMPLED = 128
+"""Of so many memories one is looked at for what is the same for all."""
+_ENOUGH = 4_096
+"""More need not be: of so many values the mean and the deviation are right to a hundredth."""
+
+
+class _Estimate(NamedTuple):
+    """Cosines by codes: for each distance what it is in the mean, and the spread of the true ones."""
+
+    by_distance: Floats
+    spread: Spread
+
+
+class _First(NamedTuple):
+    """What the first ranking found: in which pools; the places of candidates and of what stands beside them, pool by
+    pool, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
+    `turns` is how many memories of each session are searched."""
+
+    pools: Sequence[int]
+    places: Sequence[NDArray[np.intp]]
+    chosen: Sequence[Chosen]
+    cosines: Sequence[Floats] | None
+    measures: Measures
+    turns: Sequence[NDArray[np.intp]]
+
+
+class Candidates:
+    """Chooses candidates from the pools in memory."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    def ahead(self, asked: Asked) -> None:
+        """Nothing: the pools are there."""
+
+    def forget(self) -> None:
+        """Nothing is kept but in the pools."""
+
+    async def candidates(self, asked: Asked) -> Selection | None:
+        """Candidates, if there are more memories than are ranked exactly."""
+        held = await self._held(asked)
+        pools = [pool for _, pool in held]
+        if sum(pool.count() for pool in pools) <= self._holding.exact_upto:
+            return None
+        for name, pool in held if asked.vector is not None else ():
+            if name is not None:
+                await self._holding.code(name, pool, asked.generation)
+            await self._sample(name, pool, asked.generation)
+        first = await aside(lambda: self._first(asked, pools))
+        if first is None:
+            return Selection((), (), None)
+        return await self._second(asked, held, first)
+
+    async def _held(self, asked: Asked) -> Sequence[tuple[bytes | None, Pool]]:
+        """What is searched: some pools, each with its name, or all of them as one."""
+        whole = await self._holding.whole(asked.generation) if asked.wanted.pools is None else None
+        if whole is not None:
+            return [(None, whole)]
+        return await self._holding.current(asked.wanted.pools, asked.generation)
+
+    async def _sample(self, name: bytes | None, pool: Pool, generation: int) -> None:
+        """Vectors of some memories of a pool, unless they are there: how true codes are is measured by them."""
+        if pool.size and pool.size >= 2 * pool.sampled:
+            numbers = pool.column("number")[:: _step(pool)]
+            read = await self._holding.vectors(name, pool, generation, numbers)
+            with self._holding.lock:
+                pool.take_sample(*read)
+
+    # -- everything, by what is in memory
+
+    def _first(self, asked: Asked, pools: Sequence[Pool]) -> _First | None:
+        with self._holding.lock:
+            chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
+            rare, common = _told_apart(asked.question, pools)
+            cosines = None
+            if asked.vector is not None:
+                codes = _Codes(asked.vector)
+                estimate = _estimated(asked.vector, codes, pools)
+                found = [estimate.by_distance[_distances(pool.codes, codes.of(pool))] for pool in pools]
+                cosines = np.concatenate(found), estimate.spread
+            question = replace(asked.question, terms=rare)
+            ranked = rank(question, pools, chosen, None, asked.wanted.weights, None, cosines)
+            if ranked.measures is None:
+                return None
+            measures = _with_common(asked.question, rare, common, pools, chosen, ranked.measures)
+            return _best(asked, pools, ranked, chosen, None if cosines is None else cosines[0], measures)
+
+    # -- the best of it, by vectors and every word
+
+    async def _second(self, asked: Asked, held: Sequence[tuple[bytes | None, Pool]], first: _First) -> Selection:
+        pools: list[Pool] = []
+        exact: list[NDArray[np.intp]] = []
+        for index, at in enumerate(first.pools):
+            name, pool = held[at]
+            with self._holding.lock:
+                excerpt = pool.excerpt(first.places[index], asked.question.terms)
+            pools.append(excerpt)
+            if asked.vector is not None and first.cosines is not None:
+                # Of neighbours, too: what they count for would else be no more than what their codes say.
+                numbers = excerpt.column("number")
+                read = await self._holding.vectors(name, pool, asked.generation, numbers)
+                exact.append(excerpt.take_candidates(*read))
+                first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
+        if not exact or first.cosines is None:
+            return Selection(pools, first.chosen, first.measures)
+        measures = _corrected(first, pools, exact)
+        return Selection(pools, first.chosen, measures, (np.concatenate(first.cosines), None))
+
+
+def _best(
+    asked: Asked,
+    pools: Sequence[Pool],
+    ranked: Ranked,
+    chosen: Sequence[Chosen],
+    cosines: Floats | None,
+    measures: Measures,
+) -> _First:
+    """The candidates, and whatever is needed to rank them."""
+    searched = np.concatenate(chosen)
+    scores = np.where(searched, ranked.scores, -np.inf)
+    count = min(max(CANDIDATES, 10 * asked.wanted.limit), int(np.count_nonzero(searched)))
+    best = np.sort(_highest(scores, count))
+    starts = np.cumsum([0, *(pool.size for pool in pools)])
+    cuts = np.searchsorted(best, starts)
+    taken = [at for at in range(len(pools)) if cuts[at] < cuts[at + 1]]
+    found = []
+    for at in taken:
+        own = best[cuts[at] : cuts[at + 1]] - starts[at]
+        leading = None if cosines is None else _leading(pools[at], own, cosines[starts[at] : starts[at + 1]])
+        found.append(_with_neighbours(pools[at], own, leading))
+    return _First(
+        taken,
+        [places for places, _ in found],
+        [candidates for _, candidates in found],
+        None if cosines is None else [cosines[starts[at] + found[index][0]] for index, at in enumerate(taken)],
+        replace(
+            measures,
+            session_words=[measures.session_words[at] for at in taken],
+            session_best=[measures.session_best[at] for at in taken] if measures.session_best else (),
+        ),
+        [_turns(pools[at], chosen[at]) for at in taken],
+    )
+
+
+def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
+    """The places of the highest scores. What is below most of a part is below most of all, and need not be sorted."""
+    places = np.arange(len(scores))
+    some = scores[::_SAMPLED]
+    spare = len(some) - 4 * (count // _SAMPLED + 8)
+    if spare > 0:
+        likely = np.nonzero(scores >= np.partition(some, spare)[spare])[0]
+        places = likely if len(likely) >= count else places
+    return places[np.argpartition(scores[places], len(places) - count)[len(places) - count :]]
+
+
+def _step(pool: Pool) -> int:
+    """Of so many memories of a pool one is looked at."""
+    return max(_SAMPLED, pool.size // _ENOUGH)
+
+
+def _turns(pool: Pool, chosen: Chosen) -> NDArray[np.intp]:
+    sessions = pool.column("session")[chosen] if pool.sessions.names else np.zeros(0, dtype=np.int32)
+    turns: NDArray[np.intp] = np.bincount(sessions[sessions >= 0], minlength=len(pool.sessions.names))
+    return turns
+
+
+def _leading(pool: Pool, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
+    """The places of those that by their codes are nearest in the sessions of some memories, two of each."""
+    if not pool.sessions.names:
+        return np.zeros(0, dtype=np.intp)
+    sessions = pool.column("session")
+    asked = np.zeros(len(pool.sessions.names) + 1, dtype=bool)  # the last one stands for none
+    asked[sessions[places]] = True
+    asked[-1] = False
+    members = np.nonzero(asked[sessions] & pool.column("known"))[0]
+    order = members[np.lexsort((-cosines[members], sessions[members]))]
+    first = np.diff(sessions[order], prepend=-1) != 0
+    second = np.zeros(len(order), dtype=bool)
+    second[1:] = first[:-1]
+    leading: NDArray[np.intp] = order[first | second]
+    return leading
+
+
+def _with_neighbours(
+    pool: Pool, places: NDArray[np.intp], leading: NDArray[np.intp] | None
+) -> tuple[NDArray[np.intp], Chosen]:
+    """Candidates with what stands beside them and leads their sessions; and which of them are candidates."""
+    if not pool.sessions.names:
+        return places, np.ones(len(places), dtype=bool)
+    beside = [pool.column(side)[places] for side in ("before", "after")]
+    found = np.unique(np.concatenate([places, *beside, *(() if leading is None else (leading,))]))
+    found = found[found >= 0].astype(np.intp)
+    return found, np.isin(found, places)
+
+
+def _corrected(first: _First, pools: Sequence[Pool], exact: Sequence[NDArray[np.intp]]) -> Measures:
+    """Measures in which sessions stand for the nearest of their vectors that were compared; those of which none was,
+    for what their codes say, as far as that was right about the others."""
+    guesses, truths = [], []
+    best = [some.copy() for some in first.measures.session_best]
+    left = [np.ones(len(some), dtype=bool) for some in best]
+    for index, (pool, places) in enumerate(zip(pools, exact, strict=True)):
+        sessions = pool.column("session")[places]
+        places, sessions = places[sessions >= 0], sessions[sessions >= 0]
+        met = np.unique(sessions)
+        guesses.append(best[index][met])
+        best[index][met], left[index][met] = -1, False
+        np.maximum.at(best[index], sessions, first.cosines[index][places] if first.cosines else 0)
+        truths.append(best[index][met])
+    if not sum(len(some) for some in truths):
+        return first.measures
+    guess, truth = np.concatenate(guesses), np.concatenate(truths)
+    middle, spread = Spread.of(truth), Spread.of(guess)
+    slope = 1.0
+    if spread.deviation > 1e-9 and len(guess) > 2:
+        slope = max(0.1, float(np.mean((truth - middle.mean) * (guess - spread.mean))) / spread.deviation**2)
+    for some, unmet in zip(best, left, strict=True):
+        some[unmet] = middle.mean + slope * (some[unmet] - spread.mean)
+    turns = np.concatenate(first.turns).astype(np.float64)
+    values = np.concatenate(best)
+    mean = float(np.average(values, weights=turns)) if turns.any() else 0.0
+    apart = float(np.sqrt(np.average((values - mean) ** 2, weights=turns))) if turns.any() else 0.0
+    return replace(first.measures, session_best=best, session_meaning=Spread(mean, apart))
+
+
+def _told_apart(question: Question, pools: Sequence[Pool]) -> tuple[tuple[int, ...], dict[int, int]]:
+    """The terms of a question that find something, and the others, with how many memories have each. If all are common,
+    the least common one finds."""
+    held = {term: sum(pool.frequency(term) for pool in pools) for term in question.terms}
+    rare = tuple(term for term in question.terms if held[term] <= COMMON)
+    if not rare and held:
+        rare = (min(held, key=lambda term: held[term]),)
+    return rare, {term: count for term, count in held.items() if term not in rare}
+
+
+def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """In how many bits codes differ from one."""
+    distances = np.zeros(codes.shape[1], dtype=np.uint16)
+    for words, word in zip(codes, code, strict=True):
+        distances += np.bitwise_count(words ^ word)
+    return distances
+
+
+class _Codes:
+    """The code of a question, for each center that pools have: mostly one."""
+
+    def __init__(self, vector: Vector) -> None:
+        self._vector = vector
+        self._known: dict[int, NDArray[np.uint64]] = {}
+
+    def of(self, pool: Pool) -> NDArray[np.uint64]:
+        if pool.center is None:
+            return np.zeros(0, dtype=np.uint64)
+        found = self._known.get(id(pool.center))
+        if found is None:
+            found = self._known[id(pool.center)] = codes_of(self._vector[None, :], pool.center)[:, 0]
+        return found
+
+
+def _estimated(vector: Vector, codes: _Codes, pools: Sequence[Pool]) -> _Estimate:
+    """What the distance of two codes says of a cosine, from the samples."""
+    sampled = [pool for pool in pools if len(pool.sample) and pool.center is not None]
+    steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
+    angles = np.cos(np.pi * np.minimum(1, steps / len(vector)))
+    if not sampled:
+        return _Estimate(angles.astype(np.float32), Spread(0.0, 1 / float(np.sqrt(len(vector)))))
+    true = np.concatenate([pool.sample @ vector for pool in sampled])
+    seen = angles[np.concatenate([_distances(pool.sample_codes, codes.of(pool)) for pool in sampled])]
+    spread, guessed = Spread.of(true), Spread.of(seen)
+    slope = 1.0
+    if guessed.deviation > 1e-9 and len(true) > 2:
+        slope = float(np.mean((true - spread.mean) * (seen - guessed.mean))) / guessed.deviation**2
+    # Straight through the means: what a code says counts as much as it was right about the sample.
+    fitted = spread.mean + max(0.1, slope) * (angles - guessed.mean)
+    return _Estimate(np.clip(fitted, -1, 1).astype(np.float32), spread)
+
+
+def _with_common(
+    question: Question,
+    rare: Sequence[int],
+    common: dict[int, int],
+    pools: Sequence[Pool],
+    chosen: Sequence[Chosen],
+    measures: Measures,
+) -> Measures:
+    """Measures over the rare terms of a question, with what the common ones add: estimated from a part of what is
+    searched."""
+    if not common:
+        return measures
+    texts = 3 if any(pool.sessions.names for pool in pools) else 1
+    own = measures.own._replace(held=_held(question, rare, common, measures.own, 1))
+    near = measures.near._replace(held=_held(question, rare, common, measures.near, texts))
+    found = [_common_scores(question, common, pool, some, own, near) for pool, some in zip(pools, chosen, strict=True)]
+    words, near_words = (Spread.of(np.concatenate([pair[side] for pair in found])) for side in (0, 1))
+    return replace(
+        measures,
+        own=own,
+        near=near,
+        words=_summed(measures.words, words),
+        near_words=_summed(measures.near_words, near_words),
+        session_words=session_scores(pools, question.terms),  # what many memories have, few sessions may
+    )
+
+
+def _held(
+    question: Question, rare: Sequence[int], common: dict[int, int], corpus: Corpus, texts: int
+) -> tuple[int, ...]:
+    """How many texts have each term of a question; each is so many memories read as one."""
+    known = dict(zip(rare, corpus.held, strict=True))
+    shares = {term: min(1.0, count / max(1, corpus.count)) for term, count in common.items()}
+    joined = {term: round(corpus.count * (1 - (1 - share) ** texts)) for term, share in shares.items()}
+    return tuple((known | joined)[term] for term in question.terms)
+
+
+def _common_scores(
+    question: Question, common: dict[int, int], pool: Pool, chosen: Chosen, own: Corpus, near: Corpus
+) -> tuple[Floats, Floats]:
+    """What common terms add to the scores of a part of a pool: by own words, and with those of the neighbours."""
+    step = _step(pool)
+    places = np.nonzero(chosen[::step])[0] * step
+    lengths = pool.column("length")
+    beside = [pool.column(side)[places] for side in ("before", "after")] if pool.sessions.names else []
+    near_lengths: Floats = lengths[places]
+    for side in beside:
+        near_lengths = near_lengths + np.where(side >= 0, lengths[side], np.float32(0))
+    scores, near_scores = np.zeros(len(places), dtype=np.float32), np.zeros(len(places), dtype=np.float32)
+    for at, term in enumerate(question.terms):
+        if term in common:
+            counts = pool.often(term, places).astype(np.float32)
+            near_counts = counts
+            for side in beside:
+                near_counts = near_counts + pool.often(term, side).astype(np.float32)
+            scores += term_scores(own, at, lengths[places], counts)
+            near_scores += term_scores(near, at, near_lengths, near_counts)
+    return scores, near_scores
+
+
+def _summed(one: Spread, other: Spread) -> Spread:
+    """The spread of a sum whose parts have nothing to do with each other."""
+    return Spread(one.mean + other.mean, float(np.hypot(one.deviation, other.deviation)))

@@ -1,0 +1,74 @@
+"""Who and what a name stands next to: relations that memories state, and names that they mention together.
+
+Relations are in memories: stored in their events where somebody named them (a model, or who remembered), and read from
+their texts. Nothing of it lies apart: memories that have the words of the name are found in the pools and read from the
+store as they are now. So it is right after every change, and what was forgotten relates to nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..catalog.records import Memory
+from ..extraction.entities import Link, entities, named_speaker
+from ..index.index_entry import READ_UPTO
+from ..index.words import terms
+from .search import Searching
+
+WITH = "with"
+"""The relation of names that are mentioned together, where none is stated."""
+_PAGE = 100
+_MOST = 2_000
+"""So many memories are read for a name, the newest first: it may be a common word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Something that a memory states, such as "Ada", "lives in", "Paris"; or ``"with"``: it mentions both. `memory` is
+    its source; `dates` are the days that it names, each as first and last."""
+
+    subject: str
+    relation: str
+    object: str
+    memory: Memory
+    dates: tuple[tuple[dt.date, dt.date], ...] = ()
+
+
+async def neighbours(searching: Searching, name: str, pools: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
+    """What relates to a name, newest first, each relation once with its newest source."""
+    found: dict[tuple[str, str, str], Relation] = {}
+    numbers = await searching.mentioning(name, pools) if terms(name) else []
+    for start in range(0, min(len(numbers), _MOST), _PAGE):
+        for memory in await searching.read(numbers[start : start + _PAGE]):
+            for one in related(memory, name):
+                found.setdefault((one.subject.casefold(), one.relation, one.object.casefold()), one)
+        if len(found) >= limit:
+            break
+    return list(found.values())[:limit]
+
+
+def related(memory: Memory, name: str) -> Iterator[Relation]:
+    """What one memory says of a name."""
+    text = f"{memory.title}.\n{memory.content}" if memory.title else memory.content
+    about = entities(text[:READ_UPTO], memory.valid_from.date(), memory.speaker)
+    dates = tuple((span.start, span.end) for span in about.dates)
+    wanted = terms(name)
+    told: set[str] = set()
+    for link in dict.fromkeys((*map(Link._make, memory.relations), *about.links)):
+        if _is(link.subject, wanted) or _is(link.object, wanted):
+            told |= {link.subject.casefold(), link.object.casefold()}
+            yield Relation(*link, memory, dates)
+    speaker = named_speaker(memory.speaker)
+    mentioned = tuple(dict.fromkeys((*about.names, *about.titles, *((speaker,) if speaker else ()))))
+    own = next((one for one in mentioned if _is(one, wanted)), None)
+    for other in mentioned if own is not None else ():
+        if not _is(other, wanted) and other.casefold() not in told:
+            yield Relation(str(own), WITH, other, memory, dates)
+
+
+def _is(text: str, wanted: Sequence[str]) -> bool:
+    """Whether the words of a name follow each other in a text."""
+    words, size = terms(text), len(wanted)
+    return any(words[at : at + size] == list(wanted) for at in range(len(words) - size + 1))

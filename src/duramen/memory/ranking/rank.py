@@ -1,0 +1,390 @@
+"""The ranking of recall: parts of a score, their weights and how they are fused. Pure: no store, no clock.
+
+A part is one reason why a memory may answer a question: its words, its meaning, what stands next to it, who said it,
+when. Words and meaning are standardised over what is searched (mean 0, deviation 1), so that a score of one can be
+weighed against a score of the other; ranks would throw away how far apart they are. Every part is kept, so that a score
+can be explained, and the sum of the parts is the score.
+
+Parts that a memory has nothing for are 0: a fact has no neighbours, a store without an embedder has no meaning, and the
+rest goes on working.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..index.index_entry import READ_UPTO, TIMES_CAP, Vector
+from ..index.owner_index import Pool
+from ..index.words import number_of, query_terms
+from .bm25 import WordScores, word_scores
+from .dates import Span, closeness, spans
+from .measures import Floats, Measures, Spread
+from .names import is_about
+from .weights import DEFAULT as DEFAULT
+from .weights import Weights as Weights
+
+Chosen = NDArray[np.bool_]
+
+
+_ASKS_TIME = re.compile(
+    r"^\W*(?:(?:in|on|since|until|by|at)\s+)?"
+    r"(?:when|how long|(?:what|which)\s+(?:year|month|day|date|time|season|week))\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as it is searched: its terms, the days that it names, and whether it asks for a time."""
+
+    text: str
+    terms: tuple[int, ...]
+    asked: tuple[Span, ...]
+    asks_time: bool
+    on: date
+
+    @classmethod
+    def read(cls, text: str, on: date) -> Question:
+        """Read a question that is asked on the day `on`."""
+        text = text[:READ_UPTO]
+        terms = tuple(number_of(term) for term in query_terms(text))
+        return cls(text, terms, spans(text, on)[:TIMES_CAP], _ASKS_TIME.search(text) is not None, on)
+
+
+class Ranked:
+    """Scores over several pools in a row, and the parts whose sum they are."""
+
+    def __init__(
+        self,
+        pools: Sequence[Pool],
+        chosen: Chosen,
+        parts: Mapping[str, Floats],
+        likeness: Floats | None = None,
+        measures: Measures | None = None,
+    ) -> None:
+        self.measures = measures
+        """What the scores were measured against; None where nothing was searched."""
+        self._pools, self._chosen, self.parts = pools, chosen, parts
+        self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
+        """From 0 to 1: how near the meaning is, or how much of the question's words are there."""
+        self._starts = list(accumulate((pool.size for pool in pools), initial=0))
+        self.scores: Floats = np.zeros(len(chosen), dtype=np.float32)
+        for values in parts.values():
+            if values.strides != (0,):  # nothing for anybody
+                self.scores += values
+
+    def best(self, limit: int, least: float = 0.0) -> list[int]:
+        """The best of what was searched and has that likeness, highest first; of equals the newer one, whatever the
+        store."""
+        places = np.nonzero(self._chosen & (self.likeness >= least) if least else self._chosen)[0]
+        if len(places) > limit:
+            lowest = np.partition(self.scores[places], len(places) - limit)[len(places) - limit]
+            places = places[self.scores[places] >= lowest]
+        ordered = sorted(places.tolist(), key=self._order)
+        return ordered[:limit]
+
+    def _order(self, index: int) -> tuple[float, int, int]:
+        # By number at last: ids are hashes under a salt, which order the same things differently in every store.
+        pool, place = self.place(index)
+        return (-round(float(self.scores[index]), 5), -int(pool.column("begins")[place]), -self.number(index))
+
+    def place(self, index: int) -> tuple[Pool, int]:
+        """The pool and the place of a score."""
+        which = bisect_right(self._starts, index) - 1
+        return self._pools[which], index - self._starts[which]
+
+    def number(self, index: int) -> int:
+        """The number of the memory of a score."""
+        pool, place = self.place(index)
+        return int(pool.column("number")[place])
+
+    def spread(self, order: Sequence[int], limit: int, diversity: float) -> list[int]:
+        """Of the best, those that say different things: each is measured against the ones before it."""
+        if not order:
+            return []
+        left, taken = list(order), [order[0]]
+        vectors = {index: pool.vectors[place] for index in order for pool, place in [self.place(index)]}
+        left.remove(order[0])
+        while left and len(taken) < limit:
+            chosen = np.array([vectors[index] for index in taken])
+            alike = {index: float((chosen @ vectors[index]).max()) if chosen.size else 0.0 for index in left}
+            best = max(left, key=lambda index: (float(self.scores[index]) - 2 * diversity * alike[index], -index))
+            left.remove(best)
+            taken.append(best)
+        return taken
+
+    def explain(self, index: int) -> dict[str, float]:
+        """Every part of one score that is not 0, the largest first."""
+        parts = {name: float(values[index]) for name, values in self.parts.items() if values[index]}
+        return dict(sorted(parts.items(), key=lambda item: -abs(item[1])))
+
+
+def rank(
+    question: Question,
+    pools: Sequence[Pool],
+    chosen: Sequence[Chosen],
+    vector: Vector | None = None,
+    weights: Weights = DEFAULT,
+    measures: Measures | None = None,
+    cosines: tuple[Floats, Spread | None] | None = None,
+) -> Ranked:
+    """Score every chosen memory of the pools for the question; `vector` is the question's, of length 1. Without
+    `measures` they are all that is searched; with them they are candidates, and what stands beside those: then the
+    pools hold more than is chosen, and only what they hold counts for its neighbours. `cosines` stand for those of the
+    vectors, over all pools, with their spread if that is known better than from them."""
+    searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
+    if not searched.chosen.any():
+        return Ranked(pools, searched.chosen, {})
+    rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
+    words = word_scores(pools, question.terms, measures, coverage=not rough)
+    own = searched.standardised("words", np.concatenate(words.own))
+    near = own
+    if words.near is not words.own:
+        near = searched.standardised("near_words", np.concatenate(words.near))
+    relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
+    likeness = None if rough else np.concatenate(words.coverage)
+    if cosines is None and vector is not None:
+        cosines = searched.each(lambda pool: pool.vectors @ vector), None
+    if cosines is not None:
+        known = searched.column("known")
+        relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
+        # What has no vector yet must not fall behind for that: its words stand for its meaning.
+        if not known.all():
+            relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
+        if likeness is not None:
+            likeness = np.clip(np.maximum(likeness, cosines[0]), 0, 1)
+    sessions = _Sessions(words.told, None if cosines is None else cosines[0], searched)
+    parts = (
+        relevance
+        | _neighbourhood(relevance, searched, weights)
+        | sessions.parts(weights)
+        | _own_parts(question, searched, weights)
+    )
+    return Ranked(pools, searched.chosen, parts, likeness, searched.measured(words, sessions))
+
+
+class _Searched:
+    """What is searched: pools in a row, which of their memories, and what those are measured against."""
+
+    def __init__(self, pools: Sequence[Pool], chosen: Chosen, measures: Measures | None) -> None:
+        self.pools, self.chosen, self.measures = pools, chosen, measures
+        self.inside: Chosen | None = None
+        """Which of them are in a session; None if none is."""
+        if any(pool.sessions.names for pool in pools):
+            self.inside = self.column("session") >= 0
+        self._spreads: dict[str, Spread] = {}
+        self._substance: float | None = None
+        self._shares: Mapping[str, float] | None = None
+        self.starts = np.cumsum([0, *(pool.size for pool in pools)])
+
+    def each(self, work: Callable[[Pool], NDArray[Any]]) -> NDArray[Any]:
+        """One value for each place, over all pools."""
+        return np.concatenate([work(pool) for pool in self.pools])
+
+    def column(self, name: str) -> NDArray[Any]:
+        return self.each(lambda pool: pool.column(name))
+
+    def started(self) -> Iterator[tuple[Pool, int]]:
+        """The pools, each with where it begins in the row of all."""
+        return zip(self.pools, self.starts[:-1].tolist(), strict=True)
+
+    def places(self, name: str) -> NDArray[np.int64]:
+        """A column of places, as places in the row of all pools; negative where there is none."""
+        moved = [
+            np.where(column >= 0, column + start, -1)
+            for column, start in zip((pool.column(name) for pool in self.pools), self.starts[:-1], strict=True)
+        ]
+        return np.concatenate(moved)
+
+    def nothing(self) -> Floats:
+        """0 for all of them, in no memory."""
+        return np.broadcast_to(np.float32(0), len(self.chosen))
+
+    def standardised(
+        self, part: str, values: Floats, known: Chosen | None = None, spread: Spread | None = None
+    ) -> Floats:
+        """Mean 0 and deviation 1 over what is searched and known; 0 elsewhere, and where every value is the same."""
+        if self.measures is not None:
+            spread = getattr(self.measures, part)
+        elif spread is None:
+            counted = self.chosen if known is None else self.chosen & known
+            spread = Spread.of(values if counted.all() else values[counted])
+        assert spread is not None
+        self._spreads[part] = spread
+        scores = spread.standardised(values)
+        return scores if known is None or known.all() else np.where(known, scores, np.float32(0))
+
+    def substance(self) -> float:
+        """The mean of the turns' substance."""
+        if self._substance is None:
+            self._substance = 0.0
+            if self.measures is not None:
+                self._substance = self.measures.substance
+            elif self.inside is not None and (counted := self.inside & self.chosen).any():
+                self._substance = float(self.column("substance")[counted].mean())
+        return self._substance
+
+    def shares(self) -> Mapping[str, float]:
+        """Which part of the memories each speaker said."""
+        if self._shares is None:
+            self._shares = speaker_shares(self.pools) if self.measures is None else self.measures.speakers
+        return self._shares
+
+    def measured(self, words: WordScores, sessions: _Sessions) -> Measures:
+        """What all of it was measured against."""
+        none = Spread(0.0, 0.0)
+        own = self._spreads["words"]
+        return Measures(
+            own=words.among[0],
+            near=words.among[1],
+            words=own,
+            near_words=self._spreads.get("near_words", own),
+            meaning=self._spreads.get("meaning", none),
+            session_meaning=self._spreads.get("session_meaning", none),
+            substance=self.substance(),
+            speakers=self.shares(),
+            session_words=words.told,
+            session_best=sessions.best,
+        )
+
+
+def _neighbourhood(relevance: Mapping[str, Floats], searched: _Searched, weights: Weights) -> dict[str, Floats]:
+    if searched.inside is None:
+        return {"neighbours": searched.nothing(), "answer": searched.nothing()}
+    summed = np.sum(list(relevance.values()), axis=0)
+    before, after = searched.places("before"), searched.places("after")
+    earlier, later = _taken(summed, before), _taken(summed, after)
+    count = np.maximum(1, (before >= 0).astype(np.float32) + (after >= 0))
+    return {
+        "neighbours": weights.neighbours * (earlier + later) / count,
+        "answer": weights.answer * earlier * searched.column("answers"),
+    }
+
+
+class _Sessions:
+    """What the sessions of the memories add: how well each fits as a whole."""
+
+    def __init__(self, told: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
+        self._told, self._searched = told, searched
+        self.best: Sequence[Floats] = ()
+        """The highest cosine of each session, pool by pool."""
+        if searched.measures is not None:
+            self.best = searched.measures.session_best
+        elif cosines is not None:
+            self.best = [self._highest(pool, cosines[start:]) for pool, start in searched.started()]
+
+    @staticmethod
+    def _highest(pool: Pool, cosines: Floats) -> Floats:
+        highest = np.full(len(pool.sessions.names), -1, dtype=np.float32)
+        if len(highest):
+            session = pool.column("session")
+            there = (session >= 0) & pool.column("known")
+            np.maximum.at(highest, session[there], cosines[: pool.size][there])
+        return highest
+
+    def parts(self, weights: Weights) -> dict[str, Floats]:
+        searched = self._searched
+        if searched.inside is None:
+            return {"session_words": searched.nothing()}
+        parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * self._each(self._told)}
+        if self.best and searched.inside.any():
+            best = searched.standardised("session_meaning", self._each(self.best), searched.inside)
+            parts["session_meaning"] = weights.session_meaning * best
+        return parts
+
+    def _each(self, values: Sequence[Floats]) -> Floats:
+        rows = zip(values, self._searched.pools, strict=True)
+        return np.concatenate([_taken(scores, pool.column("session")) for scores, pool in rows])
+
+
+def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
+    substance, dated = searched.nothing(), searched.nothing()
+    if searched.inside is not None:
+        above = weights.substance * (searched.column("substance") - searched.substance())
+        substance = np.where(searched.inside, above, 0).astype(np.float32)
+    if question.asks_time:
+        dated = np.float32(weights.dated) * (searched.column("tells") > 0)
+    age = searched.each(lambda pool: pool.days(question.on)) / np.float32(-weights.half_life_days)
+    return {
+        "speaker": _asked_about(question, searched, weights),
+        "substance": substance,
+        "time": _nearness(question, searched, weights),
+        "dated": dated,
+        "importance": np.float32(weights.importance) * (searched.column("importance") - np.float32(0.5)),
+        "recency": np.float32(weights.recency) * np.exp2(age),
+        "access": _access(searched, weights),
+    }
+
+
+def _access(searched: _Searched, weights: Weights) -> Floats:
+    recalled = searched.column("recalled")
+    often = np.nonzero(recalled != 0)[0]  # much faster than to look for what is not 0 among floats
+    if not len(often):
+        return searched.nothing()
+    access = np.zeros(len(recalled), dtype=np.float32)
+    access[often] = weights.access * np.log1p(recalled[often])
+    return access
+
+
+def _asked_about(question: Question, searched: _Searched, weights: Weights) -> Floats:
+    """For what the speaker said who is asked about; less where that is a small part of what is searched."""
+    about = {name: share for name, share in searched.shares().items() if is_about(question.text, name)}
+    weight = {name: weights.speaker * min(1.0, 2 * share) for name, share in about.items()}
+    if not weight:
+        return searched.nothing()
+
+    def of(pool: Pool) -> Floats:
+        said = np.array([weight.get(name, 0.0) for name in pool.speakers.names], dtype=np.float32)
+        return _taken(said, pool.column("speaker"))
+
+    return searched.each(of)
+
+
+def speaker_shares(pools: Sequence[Pool]) -> dict[str, float]:
+    """Which part of the living memories of some pools each speaker said."""
+    said: dict[str, int] = {}
+    for pool in pools:
+        if not pool.speakers.names:
+            continue
+        counts = np.bincount(pool.column("speaker")[pool.column("alive")] + 1, minlength=len(pool.speakers.names) + 1)
+        for name, count in zip(pool.speakers.names, counts[1:].tolist(), strict=True):
+            said[name] = said.get(name, 0) + count
+    everything = max(1, sum(pool.count() for pool in pools)) if said else 1
+    return {name: count / everything for name, count in said.items()}
+
+
+def _nearness(question: Question, searched: _Searched, weights: Weights) -> Floats:
+    """How near the times of each memory are to those that the question names: the day that it is from, and the days
+    that it names."""
+    if not question.asked:
+        return searched.nothing()
+    return np.float32(weights.time) * searched.each(lambda pool: nearness(question.asked, pool))
+
+
+def nearness(asked: Sequence[Span], pool: Pool) -> Floats:
+    """For each place of a pool the `closeness` of the times asked for to its own."""
+    day, tells = pool.column("day").astype(np.int64), pool.column("tells").astype(np.int64)
+    owners = np.repeat(np.arange(pool.size), tells)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(tells) - tells, tells)
+    told = pool.times()[pool.column("told")[owners] + within].astype(np.int64)
+    nearest = np.zeros(pool.size, dtype=np.float32)
+    for one in asked:
+        np.maximum(nearest, closeness(one, day, day), out=nearest)
+        np.maximum.at(nearest, owners, closeness(one, told[:, 0], told[:, 1]))
+    return nearest
+
+
+def _taken(values: Floats, places: NDArray[Any]) -> Floats:
+    """`values[places]`, and 0 where a place is negative."""
+    if not len(values):
+        return np.zeros(len(places), dtype=np.float32)
+    return np.where(places >= 0, values[places], np.float32(0))

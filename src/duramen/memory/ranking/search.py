@@ -1,0 +1,175 @@
+"""Searching the memories of a workspace: pools kept in memory and brought up to date by what changed, ranked, and the
+best of them read again from the store, so that nothing is given that was forgotten meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import EmbedderFailed, EmbedderMismatch
+from ...journal.journal import Journal
+from ...ports import MemoryQuery, MemoryRow
+from ...runtime import aside
+from ..catalog.records import Hit, Memory, Recalled
+from ..catalog.texts import Texts
+from ..index.index_cache import Holding
+from ..index.index_entry import day_of
+from ..index.index_worker import Indexing
+from ..index.words import number_of, terms
+from ..index.workspace_embedder import Embedding
+from .candidates import Candidates
+from .rank import Question, Ranked, rank
+from .selection import Asked, Selection, Source, Wanted, chosen_of
+
+_NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
+
+
+class Searching:
+    """Finds memories."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        texts: Texts,
+        embedding: Embedding,
+        indexing: Indexing,
+        source: Source | None = None,
+    ) -> None:
+        self._journal = journal
+        self._texts = texts
+        self._embedding = embedding
+        self._indexing = indexing
+        self.holding = Holding(journal, texts, embedding)
+        self._lock = self.holding.lock
+        self._sources: list[Source] = [Candidates(self.holding)]
+        if source is not None:
+            self._sources.insert(0, source)
+
+    def forget(self) -> None:
+        """Read everything anew: somebody was erased."""
+        for source in self._sources:
+            source.forget()
+        self.holding.forget()
+
+    async def search(self, wanted: Wanted) -> Recalled:
+        """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
+        now = self._journal.clock.now()
+        missing: tuple[str, ...] = (_NO_VECTORS,)
+        question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
+        asked = Asked(wanted, question, None, 0, now)
+        try:
+            generation = await self._embedding.generation()
+            if generation:
+                waiting = await self._indexing.waiting(generation)
+                asked, missing = asked._replace(generation=generation, waiting=waiting), ()
+                ahead = self._sources[0].ahead(asked)
+                vector = await self._embedding.embed_question(wanted.query, ahead)
+                asked = asked._replace(vector=vector, ahead=ahead)
+        except EmbedderMismatch:
+            raise
+        except EmbedderFailed as failure:
+            missing = (f"meaning: {failure}",)
+        ranked = await self._ranked(asked)
+        hits = await self._read(ranked, wanted)
+        if wanted.at is None:
+            self._note(hits, asked.generation, now)
+        return Recalled(tuple(hit for _, hit in hits), asked.waiting, missing)
+
+    def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
+        """These were recalled."""
+        self._indexing.note([row.number for row, _ in hits], now)
+        with self._lock:
+            for row, _ in hits:
+                self.holding.note(row, generation)
+
+    async def having(self, metadata: Mapping[str, Any], pools: tuple[bytes, ...], kind: str) -> list[Memory]:
+        """All current memories of a kind that have these values, oldest first, whatever they say."""
+        wanted = Wanted("", pools, kinds=frozenset([kind]), metadata=metadata)
+        held, now = await self.holding.held(pools), self._journal.clock.now()
+        with self._lock:
+            numbers = [
+                number for pool in held for number in pool.column("number")[chosen_of(pool, wanted, now)].tolist()
+            ]
+        return await self.read(sorted(numbers))
+
+    async def mentioning(self, name: str, pools: tuple[bytes, ...] | None) -> list[int]:
+        """The numbers of the current memories that have all words of a name, the newest first."""
+        wanted = Wanted(name, pools)
+        held, now = await self.holding.held(pools), self._journal.clock.now()
+        found: list[tuple[int, int]] = []
+        with self._lock:
+            for pool in held:
+                chosen = chosen_of(pool, wanted, now)
+                for term in terms(name):
+                    having = np.zeros(pool.size, dtype=bool)
+                    posted = pool.postings(number_of(term))
+                    if posted is not None:
+                        having[posted[0]] = True
+                    chosen &= having
+                found += zip(
+                    pool.column("begins")[chosen].tolist(), pool.column("number")[chosen].tolist(), strict=True
+                )
+        return [number for _, number in sorted(found, reverse=True)]
+
+    async def read(self, numbers: Sequence[int]) -> list[Memory]:
+        """Memories by their numbers, in that order; without those that are not current any more."""
+        query = MemoryQuery(numbers=tuple(numbers), limit=len(numbers) or 1)
+        rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
+        at = {number: place for place, number in enumerate(numbers)}
+        return await self._texts.memories(sorted(rows, key=lambda row: at[row.number]))
+
+    # -- ranking
+
+    async def _ranked(self, asked: Asked) -> Ranked:
+        """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
+        source chose where there is much, else everything in the pools."""
+        wanted, generation = asked.wanted, asked.generation
+        if wanted.at is not None:
+            selection = Selection(await self.holding.past(wanted.pools, wanted.at, generation))
+        else:
+            selection = await self._candidates(asked) or Selection(await self.holding.exact(wanted.pools, generation))
+        return await aside(lambda: self._rank(asked, selection))
+
+    async def _candidates(self, asked: Asked) -> Selection | None:
+        """What the first source gives that can tell; None if everything is ranked."""
+        for source in self._sources:
+            selection = await source.candidates(asked)
+            if selection is not None:
+                return selection
+        return None
+
+    def _rank(self, asked: Asked, selection: Selection) -> Ranked:
+        with self._lock:
+            pools, chosen, measures, cosines = selection
+            if chosen is None:
+                chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
+            return rank(asked.question, pools, chosen, asked.vector, asked.wanted.weights, measures, cosines)
+
+    async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[MemoryRow, Hit]]:
+        """The best as the store has them now; what is gone by now makes room for the next."""
+        with self._lock:
+            order = ranked.best(wanted.limit * 5 if wanted.diversity else wanted.limit + 5, wanted.threshold)
+            if wanted.diversity:
+                order = ranked.spread(order, wanted.limit * 2, wanted.diversity)
+            numbers = [ranked.number(index) for index in order]
+        hits: list[tuple[MemoryRow, Hit]] = []
+        while order and len(hits) < wanted.limit:
+            room = wanted.limit - len(hits)
+            memories = await self._memories(numbers[:room], wanted.at is not None)
+            for index, number in zip(order[:room], numbers[:room], strict=True):
+                if number in memories:
+                    row, memory = memories[number]
+                    score, likeness = float(ranked.scores[index]), float(ranked.likeness[index])
+                    hits.append((row, Hit(memory, score, likeness, ranked.explain(index))))
+            order, numbers = order[room:], numbers[room:]
+        return hits
+
+    async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, tuple[MemoryRow, Memory]]:
+        """Memories by number, without those that were forgotten or erased."""
+        query = MemoryQuery(numbers=tuple(numbers), history=history, limit=len(numbers))
+        rows = await self._journal.store.memories(self._journal.workspace, query)
+        read = {(one.id, one.source): one for one in await self._texts.memories(rows)}
+        found = ((row, read.get((row.id, f"{row.session}#{row.position}"))) for row in rows)
+        return {row.number: (row, memory) for row, memory in found if memory is not None}

@@ -1,0 +1,110 @@
+"""What is searched, and what of it is ranked: everything that the filters leave, or the candidates of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..index.columns import EPISODE
+from ..index.index_entry import Vector
+from ..index.owner_index import Pool
+from .measures import Floats, Measures, Spread
+from .rank import DEFAULT, Chosen, Question, Weights
+
+
+class Wanted(NamedTuple):
+    """What to search for, and where. `pools` None: in all. Times are in microseconds."""
+
+    query: str
+    pools: tuple[bytes, ...] | None
+    limit: int = 10
+    kinds: frozenset[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+    since: int | None = None
+    until: int | None = None
+    threshold: float = 0.0
+    diversity: float = 0.0
+    at: int | None = None
+    """As it was known then."""
+    weights: Weights = DEFAULT
+
+
+class HeadStart(Protocol):
+    """What a source does of a search before it is asked for candidates, beside the making of the question's vector."""
+
+    async def meanwhile(self) -> None:
+        """What needs no vector, while it is made."""
+        ...
+
+    def then(self, vector: Vector) -> None:
+        """What needs one, on the thread that has made it. Blocks. `meanwhile` may still be under way."""
+        ...
+
+
+class Asked(NamedTuple):
+    """A search under way: what is wanted, the question as it is read, its vector of length 1 (None: words alone), the
+    generation of vectors that is searched (0: none), the time now, how many memories had no vector when it began, and
+    what the first source has done ahead."""
+
+    wanted: Wanted
+    question: Question
+    vector: Vector | None
+    generation: int
+    now: int
+    waiting: int = 0
+    ahead: HeadStart | None = None
+
+
+class Selection(NamedTuple):
+    """What is ranked. Without `chosen` and `measures`: everything in the pools that the filters leave. With them the
+    pools hold candidates and what stands beside those (the memories before and after each, as far as they count), made
+    for this search; `chosen` are the candidates, and `measures` says how things stand in everything that is
+    searched."""
+
+    pools: Sequence[Pool]
+    chosen: Sequence[Chosen] | None = None
+    measures: Measures | None = None
+    cosines: tuple[Floats, Spread | None] | None = None
+    """In place of those of the pools' vectors, as `rank` takes them."""
+
+
+class Source(Protocol):
+    """Chooses candidates where there is too much to rank all of it."""
+
+    async def candidates(self, asked: Asked) -> Selection | None:
+        """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
+        ...
+
+    def ahead(self, asked: Asked) -> HeadStart | None:
+        """What can be done of a search whose question has no vector yet, if there is anything."""
+        ...
+
+    def forget(self) -> None:
+        """Keep nothing of what was looked at: somebody was erased."""
+        ...
+
+
+def chosen_of(pool: Pool, wanted: Wanted, now: int) -> Chosen:
+    """Which memories of a pool are searched."""
+    at = now if wanted.at is None else wanted.at
+    begins, ends = pool.column("begins"), pool.column("ends")
+    chosen = pool.column("alive") & (pool.column("expires") > at)
+    # What holds no longer, or not yet, is no answer; what happened is.
+    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (pool.column("opens") <= at))
+    if wanted.kinds is not None:
+        kinds = [number for kind in wanted.kinds if (number := pool.kinds.find(kind)) >= 0]
+        chosen &= np.isin(pool.column("kind"), kinds)
+    if wanted.since is not None:
+        chosen &= begins >= wanted.since
+    if wanted.until is not None:
+        chosen &= begins <= wanted.until
+    if wanted.metadata:
+        for place in np.nonzero(chosen)[0].tolist():
+            held = pool.metadata(place)
+            chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
+    return chosen
+
+
+_ABSENT = object()

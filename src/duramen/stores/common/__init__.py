@@ -1,0 +1,1 @@
+"""Code that the stores share: group commit, row formats, checksums, SQL files."""

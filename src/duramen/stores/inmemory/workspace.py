@@ -1,0 +1,241 @@
+"""What a workspace holds in memory, and how an append, a claim and an erasure change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...errors import LeaseLost, PositionConflict, RunActive
+from ...ports import (
+    GENESIS,
+    Append,
+    Appended,
+    Beside,
+    Blob,
+    Erase,
+    Erasure,
+    FeedItem,
+    Head,
+    Landmark,
+    LeaseRow,
+    Limits,
+    Part,
+    Record,
+    RunQuery,
+    RunRow,
+    SessionRow,
+    SubjectGone,
+    SubjectRow,
+    Touched,
+)
+from ..common.bookmark_rows import placed, refuse_second
+from .memories import Memories
+
+
+@dataclass(slots=True)
+class Session:
+    """A session and its own records."""
+
+    created: int
+    parent: str | None
+    fork: Head
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def head(self) -> Head:
+        return Head(self.records[-1].position, self.records[-1].hash) if self.records else self.fork
+
+    def row(self, name: str) -> SessionRow:
+        updated = self.records[-1].time if self.records else self.created
+        return SessionRow(name, self.created, self.parent, self.fork.position, self.head.position, updated)
+
+
+@dataclass(slots=True)
+class Workspace:
+    """Everything that one workspace holds."""
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    feed: list[tuple[str, int]] = field(default_factory=list)
+    blobs: dict[bytes, Blob] = field(default_factory=dict)
+    subjects: dict[bytes, SubjectRow] = field(default_factory=dict)
+    leases: dict[str, LeaseRow] = field(default_factory=dict)
+    cursors: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, RunRow] = field(default_factory=dict)
+    landmarks: dict[tuple[str, str, str], Landmark] = field(default_factory=dict)
+    """By session, name and id."""
+    parts: dict[tuple[str, int, int], Part] = field(default_factory=dict)
+    """By session, strand and start."""
+    memories: Memories = field(default_factory=Memories)
+
+    def end(self, session: str, strand: int) -> int:
+        """Where a strand ends."""
+        ends = [part.start + part.count for key, part in self.parts.items() if key[:2] == (session, strand)]
+        return max(ends, default=0)
+
+    def newest(self, session: str, name: str) -> str | None:
+        """The id of the newest landmark under a name."""
+        found = [one for key, one in self.landmarks.items() if key[:2] == (session, name)]
+        return max(found, key=lambda one: one.position).id if found else None
+
+    def subject(self, name: str) -> SubjectRow | None:
+        return next((row for row in self.subjects.values() if row.name == name), None)
+
+    def add(self, name: str, record: Record) -> None:
+        self.sessions[name].records.append(record)
+        self.feed.append((name, record.position))
+
+    def pick(self, name: str, positions: Sequence[int]) -> list[FeedItem]:
+        """Single events, each with the hash before it."""
+        session, found = self.sessions.get(name), []
+        first = session.fork.position + 1 if session else 1
+        for position in sorted(set(positions)):
+            if session is not None and first <= position <= session.head.position:
+                before = session.fork.hash if position == first else self.record(name, position - 1).hash
+                found.append(FeedItem(0, name, before, self.record(name, position)))
+        return found
+
+    def record(self, name: str, position: int) -> Record:
+        session = self.sessions[name]
+        return session.records[position - session.fork.position - 1]
+
+
+def append(space: Workspace, request: Append) -> Appended:
+    position = find(space, request.session, request.key) if request.key is not None else None
+    if position is not None:
+        skip = space.sessions[request.session].fork.position + 1
+        records = space.sessions[request.session].records[position - skip : position - skip + request.size]
+        return Appended(records, True)
+    if request.fence is not None:
+        held(space, request.session, request.fence, request.now)
+    session = space.sessions.get(request.session)
+    head = session.head if session is not None else Head(0, GENESIS)
+    if request.expected is not None and request.expected != head.position:
+        raise PositionConflict(request.session, request.expected, head.position)
+    if request.subject is not None and request.subject not in space.subjects:
+        raise SubjectGone("the subject was erased")
+    rows = _changed_runs(space, request)
+    if request.beside is not None:
+        _check_beside(space, request.session, request.beside)
+    records = request.place(head)
+    space.runs.update((row.run, row) for row in rows)
+    if request.release:
+        space.leases[request.session] = space.leases[request.session]._replace(expires=0)
+    if session is None:
+        space.sessions[request.session] = Session(request.now, None, head)
+    for blob in request.blobs:
+        space.blobs.setdefault(blob.address, blob)
+    for record in records:
+        space.add(request.session, record)
+    done = Touched()
+    if request.beside is not None:
+        _write_beside(space, request.session, request.beside, records)
+        done = space.memories.write(request.session, request.beside, records)
+    return Appended(records, False, done)
+
+
+def _check_beside(space: Workspace, session: str, beside: Beside) -> None:
+    refuse_second(session, beside, lambda name: space.newest(session, name), lambda strand: space.end(session, strand))
+
+
+def _write_beside(space: Workspace, session: str, beside: Beside, records: list[Record]) -> None:
+    space.parts.update(((session, part.strand, part.start), part) for part in beside.parts)
+    for name, id_ in beside.removed:
+        space.landmarks.pop((session, name, id_), None)
+    space.landmarks.update(((session, one.name, one.id), one) for one in placed(beside, records))
+    for one in beside.rewritten:
+        there = space.landmarks.get((session, one.name, one.id))
+        if there is not None and there.position == one.position:
+            space.landmarks[session, one.name, one.id] = one
+    if beside.only_strands is not None:
+        for key in [key for key in space.parts if key[0] == session and key[1] not in beside.only_strands]:
+            del space.parts[key]
+    kept = space.sessions[session]
+    for position, digest in beside.stripped:
+        index = position - kept.fork.position - 1
+        if 0 <= index < len(kept.records) and kept.records[index].payload is not None:
+            kept.records[index] = kept.records[index]._replace(payload=None, payload_hash=digest)
+
+
+def _changed_runs(space: Workspace, request: Append) -> list[RunRow]:
+    rows = []
+    for run, change in request.changes:
+        before = space.runs.get(run)
+        after = change(before)
+        if after is None:
+            continue
+        if before is None:
+            for row in space.runs.values():
+                if row.session == after.session and row.status == "open":
+                    raise RunActive(row.run, row.session, "")
+        rows.append(after)
+    return rows
+
+
+def wanted(row: RunRow, query: RunQuery) -> bool:
+    asked = ((query.task, row.task), (query.queue, row.queue), (query.parent, row.parent), (query.session, row.session))
+    return (
+        (query.status is None or row.status in query.status)
+        and all(wanted is None or wanted == found for wanted, found in asked)
+        and (query.before is None or (row.created, row.run) < query.before)
+    )
+
+
+def is_held(space: Workspace, session: str, now: int) -> bool:
+    lease = space.leases.get(session)
+    return lease is not None and lease.expires > now
+
+
+def has_room(space: Workspace, row: RunRow, now: int, limits: Limits) -> bool:
+    queue = [other for other in space.runs.values() if other.queue == row.queue and other.run != row.run]
+    active = [other for other in queue if other.status == "open" and is_held(space, other.session, now)]
+    for limit, others in ((limits.concurrency, active), (limits.key_concurrency, _of_key(active, row))):
+        if limit is not None and len(others) >= limit:
+            return False
+    if row.started is not None:
+        return True
+    for rate, others in ((limits.rate, queue), (limits.key_rate, _of_key(queue, row))):
+        if rate is not None and sum(1 for one in others if one.started and one.started > now - rate[1]) >= rate[0]:
+            return False
+    return True
+
+
+def _of_key(rows: list[RunRow], row: RunRow) -> list[RunRow]:
+    return [other for other in rows if other.queue_key == row.queue_key]
+
+
+def find(space: Workspace, session: str, key: str) -> int | None:
+    found = space.sessions.get(session)
+    records = found.records if found else []
+    return next((record.position for record in records if record.key == key), None)
+
+
+def held(space: Workspace, session: str, fence: int, now: int) -> LeaseRow:
+    lease = space.leases.get(session)
+    if lease is None or lease.fence != fence or lease.expires <= now:
+        raise LeaseLost(session, fence, lease.fence if lease else None)
+    return lease
+
+
+def erase(space: Workspace, request: Erase) -> Erasure:
+    payloads = size = 0
+    tombstones = {}
+    for name, session in space.sessions.items():
+        count = 0
+        for index, record in enumerate(session.records):
+            if record.subject == request.ref and record.payload is not None:
+                digest = request.digest(record.payload)
+                session.records[index] = record._replace(payload=None, payload_hash=digest)
+                count, size = count + 1, size + len(record.payload)
+        if count:
+            payloads += count
+            tombstones[name] = request.tombstone(name, session.head, count)
+            space.add(name, tombstones[name])
+    gone = [space.blobs.pop(blob.address) for blob in list(space.blobs.values()) if blob.owner == request.ref]
+    marks = [key for key, one in space.landmarks.items() if one.owner == request.ref]
+    parts = [key for key, part in space.parts.items() if part.owner == request.ref]
+    size += sum(len(space.landmarks.pop(key).form or b"") for key in marks)
+    size += sum(len(space.parts.pop(key).body) for key in parts)
+    memories, vectors, traced = space.memories.forget_owned(request.ref)
+    space.subjects.pop(request.ref, None)
+    size += traced + sum(len(blob.body) for blob in gone)
+    return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

@@ -1,0 +1,47 @@
+"""Erasing a subject: payloads, blobs and keys go, tombstones come, in one transaction."""
+
+from __future__ import annotations
+
+from ...crash_points import reach
+from ...ports import Erase, Erasure, Record
+from .append import add_records, lock_head, read_records
+from .connection import Connection
+from .memories import forget_owned
+from .sql import Q
+
+
+def is_committed(connection: Connection, workspace: str, erased: Erasure) -> bool:
+    """Whether the tombstones of an erasure are in the journal: whether it was committed."""
+    return bool(erased.tombstones) and all(
+        [stored.hash for stored in read_records(connection, (workspace, session), record.position, record.position)]
+        == [record.hash]
+        for session, record in erased.tombstones.items()
+    )
+
+
+def erase(connection: Connection, request: Erase) -> Erasure:
+    """Remove everything about a subject and place the tombstones."""
+    reach("erase.begun")
+    workspace, ref = request.workspace, request.ref
+    payloads = size = 0
+    tombstones: dict[str, Record] = {}
+    # The subject goes first: from here on no append about it can begin, and none is under way.
+    connection.execute(Q.delete_subject, (workspace, ref))
+    sessions = connection.execute(Q.sessions_of_subject, {"workspace": workspace, "ref": ref}).fetchall()
+    for (session,) in sessions:
+        held = connection.execute(Q.payloads_of_subject, (workspace, session, ref), binary=True).fetchall()
+        rows = [(request.digest(payload), workspace, session, position) for position, payload in held]
+        connection.cursor().executemany(Q.erase_payload, rows)
+        payloads, size = payloads + len(held), size + sum(len(payload) for _, payload in held)
+        head = lock_head(connection, workspace, session)
+        if head is not None and held:
+            tombstones[session] = request.tombstone(session, head, len(held))
+    gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
+    marks = connection.execute(Q.delete_landmarks_of, (workspace, ref)).fetchall()
+    parts = connection.execute(Q.delete_parts_of, (workspace, ref)).fetchall()
+    memories, vectors, traced = forget_owned(connection, workspace, ref)
+    reach("erase.removed")
+    for session, record in tombstones.items():
+        add_records(connection, (workspace, session), [record])
+    size += traced + sum(row[0] for row in (*gone, *marks, *parts))
+    return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

@@ -1,0 +1,131 @@
+"""The part of the store that keeps memories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from ...ports import Change, Generation, Kept, MemoryQuery, MemoryRow, Trace
+from ..common.memory_rows import noted
+from ..common.row_checksum import checksum
+from .connection import Connection, execute_planned
+from .memories import (
+    M,
+    Recall,
+    activate,
+    add_generation,
+    note_recalls,
+    put_traces,
+    read_change,
+    read_generations,
+    read_memory,
+)
+
+T = TypeVar("T")
+
+
+class Remembering:
+    """Memories by what is asked for; and what is noted about them without an append."""
+
+    async def _do(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        raise NotImplementedError
+
+    async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
+        values = {"workspace": workspace, **query._asdict()}
+        for name in ("pools", "kinds", "numbers"):
+            values[name] = None if values[name] is None else list(values[name])
+
+        def work(connection: Connection) -> list[MemoryRow]:
+            rows = connection.execute(_narrowed(query).encode(), values, binary=True)
+            return [noted(read_memory(row), recalled, at) for recalled, at, *row in rows]
+
+        return await self._do(work)
+
+    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+        def work(connection: Connection) -> dict[bytes, int]:
+            if pools is None:
+                return dict(connection.execute(M.list_pools, (workspace,), binary=True).fetchall())
+            return dict(connection.execute(M.some_pools, (workspace, list(pools)), binary=True).fetchall())
+
+        return await self._do(work)
+
+    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        asked = {"workspace": workspace, "pool": pool, "generation": generation, "after": after, "limit": limit}
+
+        def work(connection: Connection) -> list[Change]:
+            return [read_change(generation, row) for row in connection.execute(M.read_changes, asked, binary=True)]
+
+        return await self._do(work)
+
+    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        values = {"workspace": workspace, "generation": generation, "limit": limit}
+
+        def work(connection: Connection) -> list[MemoryRow]:
+            return [read_memory(row) for row in execute_planned(connection, M.read_untraced, values)]
+
+        return await self._do(work)
+
+    async def count_untraced(self, workspace: str, generation: int) -> int:
+        values = {"workspace": workspace, "generation": generation}
+
+        def work(connection: Connection) -> int:
+            row: Any = execute_planned(connection, M.count_untraced, values).fetchone()
+            return int(row[0])
+
+        return await self._do(work)
+
+    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+        if traces:
+            await self._write(lambda connection: put_traces(connection, workspace, generation, traces))
+
+    async def traces(
+        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[Kept]:
+        asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
+        query = M.read_traces
+        if pool is None or numbers is not None:
+            query = M.read_traces_anywhere if pool is None else M.read_some_traces
+            asked["numbers"] = list(numbers or ())
+
+        def work(connection: Connection) -> list[Kept]:
+            rows = connection.execute(query, asked, binary=True)
+            return [
+                Kept(fields[2], id_, owner, fields[4], fields[5], fields[1])
+                for id_, owner, check, *fields in rows
+                if checksum(*fields) == check
+            ]
+
+        return await self._do(work)
+
+    async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
+        tried: list[dict[int, Recall]] = []
+        if recalls:
+            await self._write(lambda connection: note_recalls(connection, workspace, recalls, tried))
+
+    async def generations(self, workspace: str) -> list[Generation]:
+        return await self._do(lambda connection: read_generations(connection, M.list_generations, workspace))
+
+    async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
+        return await self._write(lambda connection: add_generation(connection, workspace, identity, active))
+
+    async def activate(self, workspace: str, generation: int) -> None:
+        await self._write(lambda connection: activate(connection, workspace, generation))
+
+
+def _narrowed(query: MemoryQuery) -> str:
+    """Only the conditions that are asked for: the plan is made once for each text, whatever the values."""
+    asked = (
+        (query.pools, M.by_pool),
+        (query.id, M.by_id),
+        (query.key, M.by_key),
+        (query.kinds, M.by_kind),
+        (query.numbers, M.by_number),
+    )
+    chosen = [condition for value, condition in asked if value is not None]
+    if not query.history:
+        chosen.append(M.only_current if query.at is None else M.known_at)
+    read: str = M.read_memories
+    return read.replace("true", " AND ".join(("true", *chosen)))

@@ -1,0 +1,315 @@
+"""Searching memories inside PostgreSQL: a statement for words and one for meaning, each with every filter inside.
+
+What is searched is one pool or a few, or everything. Of a few pools every code is looked at: they lie side by side in
+the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. Both
+are planned with their values: what is right for one pool is wrong for another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from ...ports import Candidate, Change, Drawn, Generation, Seek, Sighting, Sought, Survey
+from ...runtime import aside
+from . import searchable
+from .connection import Connection, execute_planned
+from .memories import M, locked_rows, read_change, read_generations
+from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
+from .vector_index import Tending
+
+T = TypeVar("T")
+SCANNED = 60_000
+"""Up to so many codes are all looked at, rather than walking the index."""
+ALL_SCANNED = 300_000
+"""Where there is no index, up to so many."""
+_TALKS = 20
+_FEW_POOLS = 16
+_LOOK_EVERY = 60.0
+
+
+class Words(NamedTuple):
+    """How words are looked up: under which secret they are hashed, and whether by the settings of a connection."""
+
+    secret: bytes
+    bound: bool
+
+
+class Doing(Protocol):
+    """Does work on a connection of the store, again if the connection is lost."""
+
+    async def __call__(self, work: Callable[[Connection], T], /) -> T:
+        """What the work gives."""
+        ...
+
+
+class PostgresSeeker:
+    """The part of the store that searches by itself. `Seeker` in the ports says what it promises."""
+
+    def __init__(self, do: Doing, write: Doing, tending: Tending) -> None:
+        self._do, self._write = do, write
+        self._tending = tending
+        self._ready: set[tuple[str, int]] = set()
+        self._indexed: dict[tuple[str, int], tuple[float, str | None]] = {}
+        self._bound: bool | None = None
+        self._secrets: dict[str, bytes] = {}
+
+    async def survey(
+        self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
+    ) -> Survey | None:
+        asked: dict[str, Any] = {"workspace": workspace, "generation": generation, "upto": least + 1, "most": most}
+        asked["pools"] = None if pools is None else list(pools)
+
+        def work(connection: Connection) -> Survey | None:
+            if not self._is_ready(connection, workspace, generation):
+                return None
+            found: Any = connection.execute(_within(S.survey, pools).encode(), asked, binary=True).fetchone()
+            drawn, hidden, *columns = found
+            if hidden or not _is_more(connection, asked, drawn, pools, least):
+                return None
+            some = list(map(Drawn, *(column or () for column in columns)))
+            return Survey(drawn * DRAWS // DRAWN, some, _talk(connection, asked, some))
+
+        return await self._do(work)
+
+    def _is_ready(self, connection: Connection, workspace: str, generation: int) -> bool:
+        if (workspace, generation) not in self._ready:
+            if connection.execute(S.is_searched, (workspace, generation)).fetchone() is None:
+                return False
+            self._ready.add((workspace, generation))
+        return True
+
+    async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
+        def work(connection: Connection) -> Sighting | None:
+            schema = self._index(connection, workspace, wanted.generation) if wanted.size > SCANNED else None
+            if schema is None and wanted.size > ALL_SCANNED:
+                return None
+            words = Words(self._secret(connection, workspace), self._is_bound(connection))
+            found = _sought(connection, workspace, wanted, words, schema)
+            narrow = wanted.pools is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
+            few = len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None
+            if schema is None or not few:
+                return found
+            # Filters left too little on the way through the index: all there is, is looked at.
+            return _sought(connection, workspace, wanted, words, None)
+
+        return await self._do(work)
+
+    def _secret(self, connection: Connection, workspace: str) -> bytes:
+        """Under which words are hashed; empty where nothing has any yet."""
+        known = self._secrets.get(workspace)
+        if known is None:
+            known = searchable.secret_of(connection, workspace) or b""
+            if known:
+                self._secrets[workspace] = known
+        return known
+
+    def _index(self, connection: Connection, workspace: str, generation: int) -> str | None:
+        """The schema of the extension, if there is an index for this generation."""
+        known = self._indexed.get((workspace, generation))
+        if known is None or time.monotonic() - known[0] > _LOOK_EVERY:
+            known = (time.monotonic(), self._tending.schema_of_index(connection, workspace, generation))
+            self._indexed[workspace, generation] = known
+        return known[1]
+
+    def _is_bound(self, connection: Connection) -> bool:
+        """Whether policies bind this role. PostgreSQL then looks words up row by row, unless they are asked for in its
+        settings."""
+        if self._bound is None:
+            self._bound = bool(_one(connection, S.bound_rows, {})[0])
+        return self._bound
+
+    async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
+        asked = {"workspace": workspace, "generation": generation, "numbers": list(numbers)}
+
+        def work(connection: Connection) -> list[Change]:
+            return [read_change(generation, row) for row in connection.execute(S.read_beside, asked, binary=True)]
+
+        return await self._do(work) if numbers else []
+
+    async def unready(self, workspace: str, generation: int, limit: int) -> list[Change]:
+        asked = {"workspace": workspace, "generation": generation, "limit": limit}
+
+        def work(connection: Connection) -> list[Change]:
+            if self._is_ready(connection, workspace, generation):
+                return []
+            # Begun before this is looked at, nothing can be missed: who writes a trace since then writes its row, too.
+            rows = connection.execute(S.find_unready, asked, binary=True).fetchall()
+            if not rows:
+                connection.execute(S.set_searched, (workspace, generation))
+            return [read_change(generation, row) for row in rows]
+
+        return await self._write(work)
+
+    async def make_ready(self, workspace: str, generation: int, sought: Sequence[tuple[int, Sought | None]]) -> None:
+        given = dict(sought)
+
+        def work(connection: Connection) -> None:
+            there = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
+            if generation not in there:
+                return  # dropped meanwhile: nobody would remove them
+            pools, rows = locked_rows(connection, workspace, list(given))
+            asked = (workspace, list(pools), list(rows), generation)
+            traced = {row[0] for row in connection.execute(S.traced_numbers, asked)}
+            chosen = [(row, given[number]) for number, row in sorted(rows.items()) if number in traced and row.intact]
+            searchable.put(connection, workspace, generation, chosen)
+
+        if given:
+            await self._write(work)
+
+    async def tend(self, workspace: str, generation: int, bits: int) -> None:
+        generations = [one.number for one in await self._generations(workspace)]
+        await aside(lambda: self._tending.tend(workspace, generations, generation, bits))
+        self._indexed.pop((workspace, generation), None)
+
+    async def _generations(self, workspace: str) -> list[Generation]:
+        return await self._do(lambda connection: read_generations(connection, M.list_generations, workspace))
+
+
+def _within(query: str, pools: Sequence[bytes] | None) -> str:
+    return completed(query, {"POOLS": "true" if pools is None else S.in_pools})
+
+
+def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
+    return execute_planned(connection, query, values).fetchone()
+
+
+def _is_more(
+    connection: Connection, asked: dict[str, Any], drawn: int, pools: Sequence[bytes] | None, least: int
+) -> bool:
+    """Whether more than `least` are searched. It is counted only where those drawn do not tell."""
+    about = drawn * DRAWS // DRAWN
+    return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, pools), asked)[0] > least)
+
+
+def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[Drawn]) -> float:
+    """How many episodes a session has in the mean, by the first sessions of those drawn."""
+    talks = list(dict.fromkeys((one.pool, one.session) for one in drawn if one.session is not None))[:_TALKS]
+    if not talks:
+        return 0.0
+    values = asked | {"pools": [pool for pool, _ in talks], "sessions": [name for _, name in talks]}
+    return float(_one(connection, S.talk_size, values)[0] or 0)
+
+
+def _sought(connection: Connection, workspace: str, wanted: Seek, words: Words, schema: str | None) -> Sighting:
+    """Candidates by what is asked for; with a schema the near ones by the index of the extension that is in it. Each
+    statement gives those that have no trace yet, too: between two of them one may have got it."""
+    worded, masks, late = list[Candidate](), dict[int, int](), list[Candidate]()
+    if wanted.rare or wanted.code is None:
+        worded, masks, late = _by_words(connection, *_written_words(workspace, wanted, words), wanted, words.bound)
+    if wanted.code is None:
+        return Sighting([], worded, late, masks)
+    near, more = _by_code(connection, *_written_near(workspace, wanted, schema), wanted, schema)
+    return Sighting(near, worded, list(dict.fromkeys([*late, *more])), masks)
+
+
+def _by_words(
+    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, bound: bool
+) -> tuple[list[Candidate], dict[int, int], list[Candidate]]:
+    with connection.transaction() if bound else nullcontext():
+        if bound:
+            asked = "{" + ",".join(map(str, values.get("keys", ()))) + "}"
+            connection.execute(S.say_words, (asked, asked if wanted.together else "{}"))
+        row: Any = execute_planned(connection, query, values).fetchone()
+    pools, numbers, vectors, masks, distinct, held, *late = (found or () for found in row)
+    return _candidates(pools, numbers, vectors, masks), dict(zip(distinct, held, strict=True)), _candidates(*late)
+
+
+def _by_code(
+    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, schema: str | None
+) -> tuple[list[Candidate], list[Candidate]]:
+    with connection.transaction() if schema is not None else nullcontext():
+        if schema is not None:
+            connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
+        row: Any = execute_planned(connection, query, values).fetchone()
+    pools, numbers, vectors, *late = (found or () for found in row)
+    return _candidates(pools, numbers, vectors), _candidates(*late)
+
+
+def _candidates(
+    pools: Sequence[bytes],
+    numbers: Sequence[int],
+    vectors: Sequence[bytes | None] | None = None,
+    masks: Sequence[int] | None = None,
+) -> list[Candidate]:
+    return list(map(Candidate, pools, numbers, vectors or repeat(None), masks or repeat(0)))
+
+
+def _written_near(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dict[str, Any]]:
+    """The statement for what is near with its conditions, and their values."""
+    values, parts = _conditions(workspace, wanted)
+    parts["DISTANCE"] = _distance(wanted, schema)
+    return completed(S.seek_near, parts), values
+
+
+def _written_words(workspace: str, wanted: Seek, words: Words) -> tuple[str, dict[str, Any]]:
+    """The same for what has the words."""
+    values, parts = _conditions(workspace, wanted)
+    places = _places(wanted)
+    condition, more = _words(wanted, words, places)
+    if wanted.pools is not None and places != [None]:
+        parts["POOLS"] = S.among_pools
+    parts |= {
+        "WORDED": "duramen.worded" if words.bound else "duramen.searchable",
+        "WORDS": condition,
+        "MASK": more.pop("mask"),
+        "SCORE": more.pop("score"),
+    }
+    return completed(S.seek_words, parts), values | more
+
+
+def _conditions(workspace: str, wanted: Seek) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a statement, and its conditions."""
+    values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
+    values["pools"] = None if wanted.pools is None else list(wanted.pools)
+    values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
+    values["length"] = max(1.0, wanted.length)
+    asked = [
+        (wanted.kinds, S.of_kinds),
+        (wanted.since, S.since),
+        (wanted.until, S.until),
+    ]
+    dated = [condition for value, condition in asked if value is not None]
+    filters = [S.holds_now, *dated]
+    for at, (name, forms) in enumerate(wanted.metadata):
+        values |= {f"name{at}": name, f"forms{at}": list(forms)}
+        filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
+    pools = "true" if wanted.pools is None else S.in_pools
+    lately = S.lately if wanted.late else S.none_lately
+    lately = completed(lately, {"POOLS": pools, "LATE": " AND ".join(("true", *dated))})
+    return values, {"POOLS": pools, "FILTERS": " AND ".join(filters), "LATELY": lately}
+
+
+def _distance(wanted: Seek, schema: str | None) -> str:
+    if schema is None:
+        return str(S.by_scan)
+    return completed(S.by_index, {"DIMS": str(8 * len(wanted.code or b"")), "SCHEMA": schema})
+
+
+def _places(wanted: Seek) -> list[bytes | None]:
+    """Under whose keys words are looked up: those of some pools, if that is enough, or (None) the workspace's."""
+    if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
+        return list(wanted.pools)
+    return [None]
+
+
+def _words(wanted: Seek, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
+    """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
+    if not wanted.rare or not words.secret:
+        return "false", {"mask": "0", "score": "0"}
+    rare = [wanted.terms[place] for place in wanted.rare]
+    values: dict[str, Any] = {
+        "keys": [key for place in places for key in keys(words.secret, wanted.generation, place, rare)]
+    }
+    tests, weights = [], []
+    for at, key in enumerate(keys(words.secret, wanted.generation, None, wanted.terms)):
+        values[f"key{at}"], values[f"weight{at}"] = key, wanted.weights[at]
+        tests.append(f"(CASE WHEN %(key{at})s = ANY(s.terms) THEN {1 << at} ELSE 0 END)")
+        weights.append(f"CASE WHEN mask & {1 << at} <> 0 THEN %(weight{at})s::float8 ELSE 0 END")
+    values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
+    if words.bound:
+        return "true", values  # the settings say it
+    return str(S.has_all_terms if wanted.together else S.has_one_term), values

@@ -1,0 +1,102 @@
+"""A transaction for a step's own rows and its outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from ...errors import InvalidInput, StoreUnavailable
+from ...ports import Append, Appended, Record
+from .append import Appender, read_records
+from .connection import LOST, Connection, explain, translated
+from .pool import Pool
+
+
+class PostgresTransaction:
+    """A connection of the pool, inside a transaction, until `commit` or `roll_back`."""
+
+    def __init__(self, pool: Pool, shown: str) -> None:
+        self._pool = pool
+        self._shown = shown
+        self._stored: tuple[tuple[str, str], list[Record]] | None = None
+        with translated(shown):
+            self._connection: Connection | None = pool.take()
+        try:
+            with translated(shown):
+                self._connection.execute("BEGIN")
+        except BaseException:
+            self._give_back()
+            raise
+
+    @property
+    def connection(self) -> Any:
+        return self._connection
+
+    @property
+    def lost(self) -> bool:
+        return self._connection is not None and self._connection.closed
+
+    def append(self, request: Append) -> Appended:
+        assert self._connection is not None
+        self._expect_open()
+        with translated(self._shown):
+            done = Appender().locked(self._connection, request, [])
+        self._stored = ((request.workspace, request.session), done.records)
+        return done
+
+    def commit(self) -> None:
+        assert self._connection is not None
+        try:
+            self._expect_open()
+            # The next user of this connection must not see what the step may have chosen to see. Before the commit, as
+            # a failure after it would be taken for one of the commit.
+            self._connection.execute(self._pool.restoring + b"; COMMIT")
+        except LOST as error:
+            self._give_back()
+            if not self._is_stored():
+                raise explain(error, self._shown) from error
+        except psycopg.Error as error:
+            self.roll_back()
+            raise explain(error, self._shown) from error
+        else:
+            self._give_back()
+
+    def _expect_open(self) -> None:
+        assert self._connection is not None
+        status = self._connection.info.transaction_status
+        if status == psycopg.pq.TransactionStatus.IDLE:
+            raise InvalidInput(
+                "the step ended the transaction that it was given", hint="leave COMMIT and ROLLBACK to duramen"
+            )
+        if status == psycopg.pq.TransactionStatus.INERROR:
+            raise InvalidInput(
+                "a statement of the step failed, and it went on as if nothing was",
+                hint="let the error out of the step, or guard the statement with a savepoint",
+            )
+
+    def _is_stored(self) -> bool:
+        """Whether a commit whose answer was lost happened: its events tell. One that is still under way holds the
+        session's row; by the time the lock is had, it has ended."""
+        if self._stored is None:
+            raise StoreUnavailable(f"the connection to {self._shown} was lost while committing", hint="try again")
+        place, records = self._stored
+        with translated(self._shown), self._pool.connection() as connection, connection.transaction():
+            connection.execute("SELECT 1 FROM duramen.sessions WHERE workspace = %s AND session = %s FOR UPDATE", place)
+            found = read_records(connection, place, records[0].position, records[-1].position)
+        return [record.hash for record in found] == [record.hash for record in records]
+
+    def roll_back(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.execute(b"ROLLBACK; " + self._pool.restoring)
+        except psycopg.Error:
+            self._connection.close()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            self._pool.give_back(connection)

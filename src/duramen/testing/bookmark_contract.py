@@ -1,0 +1,336 @@
+"""What every store must do for landmarks: set and removed with the events, found by name, refused together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..api._async.duramen import AsyncDuramen
+from ..errors import CheckpointConflict, PositionConflict
+from ..ports import Beside, Landmark, LandmarkQuery, Part, StrandMoved, SubjectGone
+from .both_apis import Opener, both_faces
+from .chunk_contract import PartContract, held, store_beside
+
+_FULL = Landmark("näme", "id 'x'", 0, 7, 2**62, True, None, bytes(range(256)))
+_ODD_NAMES = [
+    "100%",
+    "100_",
+    "1000",
+    "a",
+    "a'b",
+    'a"b',
+    "a*",
+    "a\\b",
+    "a[b]",
+    "ab",
+    "aB",
+    "ä",
+    "Ä",
+    "äb",
+    "日本",
+    "🚀",
+    "Z",
+]
+
+
+class LandmarkContract(PartContract):
+    """The part of the contract that is about landmarks. `shared`: whether two handles can be open on one store."""
+
+    shared = True
+
+    # -- set, replaced, removed
+
+    @pytest.mark.promise("C3")
+    @both_faces
+    async def test_landmarks_lie_at_the_events_that_they_came_with(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("s").append("note", "before")
+        bare = Landmark("other", "b", 2, -3)
+        open.clock.advance(5)
+        await store_beside(handle, "s", Beside([_FULL, bare]), size=3)
+        now = open.clock.now()
+        open.clock.advance(5)
+        reader = await open() if self.shared else handle
+        assert await found(reader, "s", LandmarkQuery("näme", limit=9)) == [_FULL._replace(position=2, time=now)]
+        assert await found(reader, "s", LandmarkQuery("other", limit=9)) == [bare._replace(position=4, time=now)]
+        assert await found(reader, "s", LandmarkQuery("nobody", limit=9)) == []
+        assert await found(reader, "nowhere", LandmarkQuery("other", limit=9)) == []
+
+    @both_faces
+    async def test_the_last_landmark_of_an_id_counts(self, open: Opener) -> None:
+        handle = await open()
+        for form in (b"first", b"second", None):
+            await store_beside(
+                handle, "s", Beside([Landmark("n", "same", 0, 5, form=form), Landmark("m", "same", 0, 5)])
+            )
+        await store_beside(handle, "s", Beside([Landmark("n", "else", 0, 5)]))
+        assert await places(handle, "s", "n") == [("else", 4), ("same", 3)]
+        assert await places(handle, "s", "m") == [("same", 3)]
+        (kept,) = await found(handle, "s", LandmarkQuery("n", "same"))
+        assert kept.form is None
+
+    @pytest.mark.promise("C3")
+    @both_faces
+    async def test_landmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
+        handle = await open()
+        begun = open.clock.now()
+        for number in range(1, 7):
+            open.clock.advance({5: -25e-6, 6: 45e-6}.get(number, 10e-6))  # 10, 20, 30, 40, 15, 60: a clock may go back
+            await store_beside(handle, "s", Beside([Landmark("n", f"i{number}", 0, 0)]))
+
+        async def ids(**query: Any) -> list[str]:
+            if "until" in query:
+                query["until"] += begun
+            return [one.id for one in await found(handle, "s", LandmarkQuery("n", **{"limit": 9, **query}))]
+
+        assert await ids() == ["i6", "i5", "i4", "i3", "i2", "i1"]
+        assert await ids(limit=2) == ["i6", "i5"]
+        assert await ids(upto=4) == ["i4", "i3", "i2", "i1"]
+        assert await ids(upto=4, limit=1) == ["i4"]
+        assert await ids(upto=0) == []
+        assert await ids(until=30) == ["i5", "i3", "i2", "i1"]
+        assert await ids(until=30, upto=4) == ["i3", "i2", "i1"]
+        assert await ids(until=9) == []
+        assert await ids(id="i3") == ["i3"]
+        assert await ids(id="i3", upto=2) == []
+        assert await ids(id="i3", until=29) == []
+        assert await ids(id="i7") == []
+
+    @both_faces
+    async def test_names_are_found_by_how_they_begin(self, open: Opener) -> None:
+        handle = await open()
+        assert await names(handle, "s") == []
+        for name in _ODD_NAMES:
+            await store_beside(handle, "s", Beside([Landmark(name, "1", 0, 0), Landmark(name, "2", 0, 0)]))
+        assert await names(handle, "s") == sorted(_ODD_NAMES)
+        for prefix in {*_ODD_NAMES, *(name[:1] for name in _ODD_NAMES), "%", "_", "*", "nothing", "10"}:
+            wanted = sorted(name for name in _ODD_NAMES if name.startswith(prefix))
+            assert await names(handle, "s", prefix) == wanted, prefix
+
+    @both_faces
+    async def test_landmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        first, second = Landmark("n", "1", 0, now, form=b"old"), Landmark("n", "2", 1, now)
+        await store_beside(handle, "s", Beside([first, second]), size=2)
+        changed = Landmark("n", "1", 1, 5, 99, True, None, b"new")
+        await store_beside(handle, "s", Beside(rewritten=[changed, Landmark("n", "3", 1, 5), Landmark("m", "1", 1, 5)]))
+        assert await found(handle, "s", LandmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
+        assert await names(handle, "s") == ["n"]
+        elsewhere = changed._replace(position=2, form=b"not here")
+        await store_beside(handle, "s", Beside(rewritten=[elsewhere]))  # it is not where the writer saw it
+        assert await found(handle, "s", LandmarkQuery("n", "1")) == [changed]
+        again = Landmark("n", "2", 0, now)
+        await store_beside(handle, "s", Beside([again], removed=[("n", "1"), ("n", "2"), ("n", "3"), ("m", "2")]))
+        assert await found(handle, "s", LandmarkQuery("n", limit=9)) == [again._replace(position=5)]
+        await store_beside(handle, "s", Beside(rewritten=[changed], removed=[("n", "2")]))
+        assert await names(handle, "s") == []
+
+    @pytest.mark.promise("J7")
+    @both_faces
+    async def test_a_repeated_append_sets_nothing_again(self, open: Opener) -> None:
+        handle = await open()
+        beside = Beside([Landmark("n", "1", 0, 5)], parts=[Part(3, 0, 1, None, b"x")], strand=(3, 0))
+        await store_beside(handle, "s", beside, key="k")
+        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_strands=[]))
+        assert (await store_beside(handle, "s", beside, key="k")).repeated
+        assert await names(handle, "s") == []
+        assert await held(handle, "s", 3) == []
+
+    # -- refused
+
+    @pytest.mark.promise("C8")
+    @both_faces
+    async def test_whoever_does_not_follow_the_newest_is_refused_whole(self, open: Opener) -> None:
+        handle = await open()
+        await store_beside(handle, "s", whole("1", (7, 0), ("n", None)))
+        await store_beside(handle, "s", whole("2", (7, 1), ("n", "1")))
+        for expected in (None, "1", "3"):
+            with pytest.raises(CheckpointConflict) as caught:
+                await store_beside(handle, "s", whole("3", (7, 2), ("n", expected)))
+            refused = caught.value
+            assert (refused.session, refused.name, refused.expected, refused.found) == ("s", "n", expected, "2")
+        with pytest.raises(CheckpointConflict) as caught:
+            await store_beside(handle, "new", whole("1", (7, 0), ("n", "2")))
+        assert caught.value.found is None
+        assert await handle._journal.store.head(handle.workspace, "new") is None
+        await self.expect_nothing_of_the_third(handle)
+        await store_beside(handle, "s", whole("2", (7, 2), ("n", "2")))  # the same id again follows itself
+
+    @pytest.mark.promise("C8")
+    @both_faces
+    async def test_whoever_goes_on_with_a_strand_that_moved_is_refused_whole(self, open: Opener) -> None:
+        handle = await open()
+        await store_beside(handle, "s", whole("1", (7, 0)))
+        await store_beside(handle, "s", whole("2", (7, 1)))
+        for start in (0, 1, 3):
+            with pytest.raises(StrandMoved):
+                await store_beside(handle, "s", whole("3", (7, start)))
+        with pytest.raises(StrandMoved):
+            await store_beside(handle, "new", whole("1", (7, 1)))
+        assert await handle._journal.store.head(handle.workspace, "new") is None
+        await self.expect_nothing_of_the_third(handle)
+        with pytest.raises(PositionConflict):
+            await store_beside(handle, "s", whole("3", (7, 2)), expected=1)
+        await self.expect_nothing_of_the_third(handle)
+
+    @pytest.mark.promise("C8")
+    @both_faces
+    async def test_what_must_be_followed_is_what_is_there_now(self, open: Opener) -> None:
+        handle = await open()
+        two = await open() if self.shared else handle
+        for number, one in enumerate([two, handle, two, handle, handle]):
+            before = str(number - 1) if number else None
+            await store_beside(one, "s", whole(str(number), (7, number), ("n", before)))
+        await store_beside(handle, "s", Beside([], removed=[("n", "4")], only_strands=[]))
+        with pytest.raises(CheckpointConflict) as caught:
+            await store_beside(handle, "s", whole("5", (7, 0), ("n", "4")))
+        assert caught.value.found == "3"
+        with pytest.raises(StrandMoved):
+            await store_beside(handle, "s", whole("5", (7, 5)))
+        both = [Landmark("n", "late", 1, 5), Landmark("n", "early", 0, 5)]
+        await store_beside(handle, "s", Beside(both, after=("n", "3")), size=2)
+        await store_beside(handle, "s", whole("6", (7, 0), ("n", "late")))
+        assert (await handle.verify()).ok
+
+    async def expect_nothing_of_the_third(self, handle: AsyncDuramen) -> None:
+        """What the two tests before stored is there, and no more."""
+        assert (await handle.session("s").head()).position == 2
+        assert await places(handle, "s", "n") == [("2", 2), ("1", 1)]
+        assert [part.start for part in await held(handle, "s", 7)] == [0, 1]
+        assert await held(handle, "s", 8) == []
+        assert (await handle.verify()).ok
+
+    @pytest.mark.promise("J5", "C8")
+    @both_faces
+    async def test_of_those_who_come_together_one_follows_and_the_others_are_told(self, open: Opener) -> None:
+        handle = await open()
+        two = await open() if self.shared else handle
+        await store_beside(handle, "s", whole("0", (7, 0)))
+        pairs = list(enumerate([handle, two] * 4))
+        rivals = [store_beside(one, "s", whole(f"r{n}", (7, 1))) for n, one in pairs]
+        savers = [store_beside(one, "t", whole(f"r{n}", (n, 0), ("n", None))) for n, one in pairs]
+        plain = [one.session("s" if n < 4 else "t").append("note", n) for n, one in pairs]
+        outcomes = await open.together(*(one for three in zip(rivals, savers, plain, strict=True) for one in three))
+        kinds = [type(outcome).__name__ for outcome in outcomes]
+        assert sorted(kinds[0::3]) == ["Appended", *["StrandMoved"] * 7]
+        assert sorted(kinds[1::3]) == ["Appended", *["CheckpointConflict"] * 7]
+        assert kinds[2::3] == ["Event"] * 8
+        assert [(await handle.session(name).head()).position for name in ("s", "t")] == [1 + 1 + 4, 1 + 4]
+        assert len(await places(handle, "s", "n")) == 2
+        assert [(part.start, part.count) for part in await held(handle, "s", 7)] == [(0, 1), (1, 1)]
+        assert len(await places(handle, "t", "n")) == 1
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_nothing_is_set_for_a_subject_that_was_erased(self, open: Opener) -> None:
+        handle = await open()
+        await handle.session("s").append("note", 1, subject="ada")
+        ref = (await handle._journal.owner("ada")).ref
+        await handle.erase("ada")
+        beside = Beside([Landmark("n", "1", 0, 5, owner=ref)], strand=(7, 0), parts=[Part(7, 0, 1, ref, b"ada")])
+        with pytest.raises(SubjectGone):
+            await store_beside(handle, "s", beside, subject=ref)
+        assert await names(handle, "s") == []
+        assert await held(handle, "s", 7) == []
+
+    # -- what ends
+
+    @pytest.mark.promise("C6")
+    @both_faces
+    async def test_landmarks_whose_time_has_come_are_told_oldest_first(self, open: Opener) -> None:
+        handle, other = await open(), await open(workspace="other")
+        for number, expires in enumerate([30, None, 10, 20, 21, 0]):
+            mark = Landmark("n", f"i{number}", 0, 5, expires)
+            await store_beside(handle, f"s{number % 2}", Beside([mark]))
+        await store_beside(other, "s0", Beside([Landmark("n", "theirs", 0, 5, 1)]))
+
+        async def due(now: int, limit: int = 9, prefix: str = "") -> list[tuple[str, str]]:
+            rows = await handle._journal.store.expired(handle.workspace, prefix, now, limit)
+            assert all(one.position for _, one in rows)
+            return [(session, one.id) for session, one in rows]
+
+        assert await due(20) == [("s1", "i5"), ("s0", "i2"), ("s1", "i3")]
+        assert await due(20, limit=2) == [("s1", "i5"), ("s0", "i2")]
+        assert await due(-1) == []
+        await store_beside(
+            handle, "s0", Beside([Landmark(name, "odd", 0, 5, 1) for name in ("item:%", "item_x", "Item")])
+        )
+        assert [await due(9, prefix=prefix) for prefix in ("item:", "item_", "%", "I")] == [[("s0", "odd")]] * 2 + [
+            [],
+            [("s0", "odd")],
+        ]
+        await store_beside(handle, "s0", Beside(removed=[(name, "odd") for name in ("item:%", "item_x", "Item")]))
+        await store_beside(handle, "s0", Beside(removed=[("n", "i2")]))
+        assert await due(99) == [("s1", "i5"), ("s1", "i3"), ("s0", "i4"), ("s0", "i0")]
+
+    @pytest.mark.promise("G3")
+    @both_faces
+    async def test_erasing_a_subject_removes_its_landmarks_and_parts(self, open: Opener) -> None:
+        handle, other = await open(), await open(workspace="other")
+        for who in (handle, other):
+            for strand, subject in enumerate(("ada", "bob", None)):
+                ref = (await who._journal.owner(subject)).ref
+                for session in ("s", "t"):
+                    mark = Landmark(f"of {subject}", "1", 0, 5, owner=ref, form=b"form!")
+                    beside = Beside([mark], strand=(strand, 0), parts=[Part(strand, 0, 1, ref, b"0123456789")])
+                    await store_beside(who, session, beside, subject=ref)
+        store = handle._journal.store
+        payloads = [(await store.read(handle.workspace, session, 1, 1))[0].payload or b"" for session in ("s", "t")]
+        report = await handle.erase("ada")
+        assert (report.payloads, report.checkpoints, report.bytes) == (2, 2, sum(map(len, payloads)) + 2 * 5 + 2 * 10)
+        assert await names(handle, "s") == await names(handle, "t") == ["of None", "of bob"]
+        assert await names(other, "s") == ["of None", "of ada", "of bob"]
+        assert await held(handle, "s", 0) == await held(handle, "t", 0) == []
+        assert len(await held(other, "s", 0)) == len(await held(handle, "s", 1)) == 1
+        assert (await handle.verify()).ok
+        assert (await handle.erase("ada")).checkpoints == 0
+
+    # -- apart
+
+    @pytest.mark.promise("G4", "J13")
+    @both_faces
+    async def test_workspaces_sessions_and_forks_have_their_own(self, open: Opener) -> None:
+        handle, other = await open(), await open(workspace="other")
+        owners = [(handle, "s"), (handle, "t"), (other, "s")]
+        for number, (who, session) in enumerate(owners):
+            body = b"%d" % number
+            await store_beside(
+                who, session, Beside([Landmark("n", "1", 0, 5, form=body)], parts=[Part(7, 0, 1, None, body)])
+            )
+        await (handle.session("s")).fork("fork")
+        await store_beside(handle, "fork", Beside([Landmark("n", "2", 0, 6)], parts=[Part(7, 0, 1, None, b"fork")]))
+        for number, (who, session) in enumerate(owners):
+            body = b"%d" % number
+            assert [one.form for one in await found(who, session, LandmarkQuery("n", limit=9))] == [body]
+            assert [part.body for part in await held(who, session, 7)] == [body]
+        assert await places(handle, "fork", "n") == [("2", 2)]
+        assert [part.body for part in await held(handle, "fork", 7)] == [b"fork"]
+        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_strands=[]))
+        for who, session in (*owners[1:], (handle, "fork")):
+            assert len(await places(who, session, "n")) == 1
+            assert len(await held(who, session, 7)) == 1
+
+
+def whole(id: str, strand: tuple[int, int], after: tuple[str, str | None] | None = None) -> Beside:
+    """A landmark with a part at the end of a strand, and another strand that is to be there only together with them."""
+    parts = [Part(strand[0], strand[1], 1, None, id.encode())]
+    if id == "3":
+        parts.append(Part(8, 0, 1, None, b"third"))
+    return Beside([Landmark("n", id, 0, 5)], strand=strand, parts=parts, after=after)
+
+
+async def found(handle: AsyncDuramen, session: str, query: LandmarkQuery) -> list[Landmark]:
+    """The session's landmarks, as another handle would read them."""
+    return await handle._journal.store.landmarks(handle.workspace, session, query)
+
+
+async def places(handle: AsyncDuramen, session: str, name: str) -> list[tuple[str, int]]:
+    """The ids and positions of the landmarks under a name, newest first."""
+    return [(one.id, one.position) for one in await found(handle, session, LandmarkQuery(name, limit=99))]
+
+
+async def names(handle: AsyncDuramen, session: str, prefix: str = "") -> list[str]:
+    """The names of the session's landmarks."""
+    return await handle._journal.store.landmark_names(handle.workspace, session, prefix)

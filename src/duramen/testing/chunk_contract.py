@@ -1,0 +1,150 @@
+"""What every store must do for parts of strands and for single events: given by place, cut, stripped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ..api._async.duramen import AsyncDuramen
+from ..journal.chain import payload_digest
+from ..journal.events import Draft
+from ..ports import Append, Appended, Beside, Part, StrandMoved
+from .both_apis import Opener, both_faces, collect
+
+
+class PartContract:
+    """The part of the contract that is about what is found by its place."""
+
+    # -- parts
+
+    @pytest.mark.promise("C4")
+    @both_faces
+    async def test_the_parts_that_hold_some_items_are_given(self, open: Opener) -> None:
+        handle = await open()
+        strand, parts, start = 2**48 - 1, [], 0
+        for count in (2, 1, 5, 3):
+            parts.append(Part(strand, start, count, None, bytes([count]) * 300))
+            await store_beside(handle, "s", Beside(strand=(strand, start), parts=parts[-1:]))
+            start += count
+        await store_beside(
+            handle, "s", Beside(parts=[Part(1, 0, 9, None, b"other"), Part(strand - 1, 0, 9, None, b"other")])
+        )
+        for first in range(12):
+            for last in range(first + 1, 14):
+                wanted = [part for part in parts if part.start < last and part.start + part.count > first]
+                assert await held(handle, "s", strand, first, last) == wanted, (first, last)
+        assert await held(handle, "s", strand, 0, 2**62) == parts
+        assert await held(handle, "s", strand + 1) == []
+        assert await held(handle, "t", strand) == []
+
+    @both_faces
+    async def test_only_the_strands_that_are_named_stay(self, open: Opener) -> None:
+        handle = await open()
+        for session in ("s", "t"):
+            for number in range(3):
+                await store_beside(handle, session, Beside(strand=(7, number), parts=[Part(7, number, 1, None, b"x")]))
+            await store_beside(handle, session, Beside(parts=[Part(8, 0, 1, None, b"y"), Part(9, 0, 1, None, b"z")]))
+        fresh = Part(10, 0, 1, None, b"moved")
+        await store_beside(handle, "s", Beside(parts=[fresh], only_strands=[8, 10, 123]))
+        assert await held(handle, "s", 10) == [fresh]
+        assert [len(await held(handle, "s", strand)) for strand in (7, 8, 9)] == [0, 1, 0]
+        assert [len(await held(handle, "t", strand)) for strand in (7, 8, 9)] == [3, 1, 1]
+        with pytest.raises(StrandMoved):
+            await store_beside(handle, "s", Beside(strand=(7, 3)))
+        await store_beside(handle, "s", Beside(strand=(7, 0), parts=[Part(7, 0, 4, None, b"anew")]))
+        assert [part.body for part in await held(handle, "s", 7)] == [b"anew"]
+        await store_beside(handle, "s", Beside(only_strands=[]))
+        assert [await held(handle, "s", strand) for strand in (7, 8, 10)] == [[], [], []]
+
+    @both_faces
+    async def test_a_strand_ends_after_its_last_part(self, open: Opener) -> None:
+        handle = await open()
+        store, workspace = handle._journal.store, handle.workspace
+        assert await store.strand_end(workspace, "s", 7) == 0
+        await store_beside(handle, "s", Beside(parts=[Part(7, 0, 5, None, b""), Part(7, 5, 6, None, b"")]))
+        assert await store.strand_end(workspace, "s", 7) == 11
+        assert await store.strand_end(workspace, "s", 8) == await store.strand_end(workspace, "t", 7) == 0
+        assert await store.strand_end("other", "s", 7) == 0
+
+    # -- payloads and single events
+
+    @pytest.mark.promise("J10")
+    @both_faces
+    async def test_a_stripped_payload_leaves_an_event_that_verifies(self, open: Opener) -> None:
+        handle = await open()
+        session = handle.session("s")
+        for number in range(4):
+            await session.append("note", {"n": number})
+        fork = await session.fork("fork", at=3)
+        await fork.append("note", "own")
+        store, workspace = handle._journal.store, handle.workspace
+        digests = [(row.position, payload_digest(row.payload or b"")) for row in await store.read(workspace, "s", 1, 9)]
+        await store_beside(handle, "s", Beside(stripped=[digests[1], digests[3]]))
+        await store_beside(handle, "s", Beside(stripped=[(2, b"?" * 32), (77, b"?" * 32), (0, b"?" * 32)]))
+        await store_beside(handle, "fork", Beside(stripped=[(1, b"?" * 32), (3, b"?" * 32)]))
+        events = await collect(session.events(stop=4))
+        assert [(event.data, event.erased) for event in events] == [
+            ({"n": 0}, False),
+            (None, True),
+            ({"n": 2}, False),
+            (None, True),
+        ]
+        assert [event.data for event in await collect(fork.events())] == [{"n": 0}, None, {"n": 2}, "own", {}]
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_single_events_are_picked_with_the_hash_before_them(self, open: Opener) -> None:
+        handle = await open()
+        session = handle.session("s")
+        stored = await session.append_all([Draft("note", n, "agent", 1) for n in range(1, 6)])
+        fork = await session.fork("fork", at=2)
+        own = [await fork.append("note", "own"), await fork.append("note", "second")]
+        store, reading = handle._journal.store, handle._journal.reading
+        items = await store.pick(handle.workspace, "s", [5, 99, 1, 2**62, 3, 0, -1])
+        assert await reading.opened_feed(items) == [stored[0], stored[2], stored[4]]
+        items = await store.pick(handle.workspace, "fork", [4, 1, 2, 3])
+        assert [item.record.position for item in items] == [3, 4]
+        assert await reading.opened_feed(items) == own
+        assert await store.pick(handle.workspace, "s", []) == []
+        assert await store.pick(handle.workspace, "nowhere", [1]) == []
+
+    @pytest.mark.promise("W10")
+    @both_faces
+    async def test_a_conversation_is_found_between_other_events(self, open: Opener) -> None:
+        handle = await open()
+        kinds = ["talk.said", "talk", "talk.", "talks", "talk/x", "Talk.said", "note", "talk.tool", "talk.ä", "tal.k"]
+        session = handle.session("s")
+        await session.append_all([Draft(kind, {}) for kind in kinds])
+        fork = await session.fork("fork", at=8)
+        await fork.append("talk.said", {})
+
+        async def talk(name: str = "s", first: int = 1, last: int = 99, limit: int = 99) -> list[int]:
+            return await handle._journal.store.talk(handle.workspace, name, first, last, limit)
+
+        assert await talk() == [9, 8, 3, 1]
+        assert await talk(limit=2) == [9, 8]
+        assert await talk(first=3, last=8) == [8, 3]
+        assert await talk(first=4, last=7) == []
+        assert await talk("fork") == [9]
+        assert await talk("nowhere") == []
+
+
+async def store_beside(
+    handle: AsyncDuramen, session: str, beside: Beside, *, size: int = 1, key: str | None = None, **options: Any
+) -> Appended:
+    """Append events with what lies beside them."""
+    journal, now = handle._journal, handle._journal.clock.now()
+    owner = await journal.owner(None)
+    subject = options.pop("subject", None)
+    if subject is not None:
+        owner = (await journal.landmarks.owner_of(subject)) or owner._replace(ref=subject)
+    prepared = [journal.prepare(Draft("beside", {}), owner) for _ in range(size)]
+    place = journal._preparing.placing(session, prepared, owner, key, now)
+    request = Append(handle.workspace, session, size, place, key, now=now, subject=owner.ref, beside=beside)
+    return await journal.store.append(request._replace(**options))
+
+
+async def held(handle: AsyncDuramen, session: str, strand: int, first: int = 0, last: int = 2**62) -> list[Part]:
+    """The parts of a strand."""
+    return await handle._journal.store.parts(handle.workspace, session, strand, first, last)

@@ -1,0 +1,160 @@
+"""What every store must do for memories that are said ahead of their time, or said again with more to tell."""
+
+from __future__ import annotations
+
+from ..api._async.duramen import AsyncDuramen
+from ..ports import Beside, MemoryRow, Touched, Trace
+from .both_apis import Opener, both_faces
+from .chunk_contract import store_beside
+from .index_contract import enter, keeper, known, memory
+from .segment_contract import SegmentContract
+
+DAY = 24 * 3600
+_MICROS = DAY * 1_000_000
+
+
+class AheadContract(SegmentContract):
+    """The part of the contract that is about memories that meet others, of one key or of one id."""
+
+    @both_faces
+    async def test_what_begins_later_leaves_what_holds_until_then(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS), session="t")
+        await enter(handle, memory("bern", key="home", begins=now + 60 * _MICROS))
+        assert await _told(handle, now) == [("rome", 0, 30, None), ("oslo", 30, 60, None), ("bern", 60, None, None)]
+        await enter(handle, memory("bonn", key="home", begins=now + 40 * _MICROS))
+        later = [("rome", 0, 30, None), ("oslo", 30, 40, None), ("bern", 60, 60, "bonn"), ("bonn", 40, None, None)]
+        assert await _told(handle, now) == later, "what was to come after it was said before"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_holds_from_now_on_ends_what_was_to_come(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(10 * DAY)
+        await enter(handle, memory("bonn", key="home"))
+        assert await _told(handle, now) == [("rome", 0, 10, "bonn"), ("oslo", 30, 30, "bonn"), ("bonn", 10, None, None)]
+        await enter(handle, memory("kyiv", key="home", begins=now - 5 * _MICROS))
+        assert (await _told(handle, now))[-1] == ("kyiv", -5, 10, "bonn"), "news of the past"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_was_followed_is_history_when_the_key_is_next_written(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(40 * DAY)
+        await enter(handle, memory("rome", key="home"))  # back again: that is no confirmation of the time before
+        rome, oslo, back = await known(handle, history=True)
+        assert (rome.closed, rome.successor, rome.times) == (now + 30 * _MICROS, "oslo", 1)
+        assert (oslo.closed, oslo.ends, oslo.successor) == (now + 40 * _MICROS, now + 40 * _MICROS, "rome")
+        assert (back.id, back.begins, back.ends, back.times) == ("rome", now + 40 * _MICROS, None, 1)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_was_to_come_may_come_earlier_or_later(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS, importance=0.9))
+        await enter(handle, memory("oslo", key="home", begins=now + 50 * _MICROS))
+        assert await _told(handle, now) == [("rome", 0, 50, None), ("oslo", 30, 30, "oslo"), ("oslo", 50, None, None)]
+        open.clock.advance(10 * DAY)
+        await enter(handle, memory("oslo", key="home"))
+        (oslo,) = await known(handle)
+        assert (oslo.id, oslo.begins, oslo.times, oslo.importance) == ("oslo", now + 10 * _MICROS, 3, 0.9)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_is_said_again_ends_where_the_next_begins(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        await enter(handle, memory("rome", key="home", ends=now + 90 * _MICROS), memory("rome", key="home"))
+        rome, oslo = await known(handle)
+        assert (rome.times, rome.ends, oslo.begins) == (3, oslo.begins, now + 30 * _MICROS)
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_is_not_to_come_any_more_ends_nothing(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("rome", key="home"))
+        for _ in range(2):
+            await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+            (plan,) = await known(handle, id="oslo")
+            await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+            assert await _told(handle, now) == [("rome", 0, None, None)]
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        open.clock.advance(40 * DAY)
+        (plan,) = await known(handle, id="oslo")
+        await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+        assert await _told(handle, now) == [("rome", 0, 30, None)], "it had come"
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_what_held_before_holds_until_the_next_begins(self, open: Opener) -> None:
+        handle = await open()
+        now = open.clock.now()
+        await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
+        await enter(handle, memory("rome", key="home", begins=now - 5 * _MICROS))
+        assert await _told(handle, now) == [("oslo", 30, None, None), ("rome", -5, 30, None)]
+        assert (await handle.verify()).ok
+
+    # -- said again with more to tell
+
+    @both_faces
+    async def test_what_is_renewing_takes_the_place_of_what_said_the_same(self, open: Opener) -> None:
+        handle = await open()
+        await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, kind="first"))
+        (before,) = await known(handle)
+        open.clock.advance(10)
+        now = open.clock.now()
+        again = memory("m", importance=0.4, confidence=0.9, expires=9, kind="first")
+        done = await store_beside(handle, "t", Beside(memories=[again], renewing=[0]))
+        said, current = await known(handle, history=True)
+        assert said == before._replace(closed=now, successor="m", changed=2)
+        assert current == before._replace(
+            session="t", recorded=now, confirmed=now, expires=now + 9, confidence=0.9, times=2, changed=3,
+            number=current.number,
+        )  # fmt: skip
+        assert done.touched == Touched(met=frozenset("m"))
+        new = await store_beside(handle, "t", Beside(memories=[memory("n")], renewing=[0]))
+        assert new.touched == Touched()
+        assert (await handle.verify()).ok
+
+    @both_faces
+    async def test_an_append_tells_what_it_did_to_memories(self, open: Opener) -> None:
+        handle = await open()
+        store, workspace = keeper(handle), handle.workspace
+        made = await store.add_generation(workspace, b"model", active=True)
+        met = [
+            (await store_beside(handle, "s", Beside(memories=rows))).touched.met
+            for rows in ([memory("a"), memory("b", key="k")], [memory("a")], [memory("c"), memory("d", key="k")])
+        ]
+        assert met == [frozenset(), frozenset("a"), frozenset("bd")]
+        rows = await known(handle, history=True)
+        traces = [Trace(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"]
+        await store.put_traces(workspace, made.number, traces)
+        done = await store_beside(handle, "s", Beside(forgotten=[row.number for row in rows]))
+        assert done.touched == Touched(words=4, vectors=3)
+        assert (await store_beside(handle, "s", Beside(forgotten=[rows[0].number]))).touched == Touched()
+
+
+async def _told(handle: AsyncDuramen, now: int) -> list[tuple[str, int, int | None, str | None]]:
+    """Each row that only says nothing again: its id, the days on which it begins and ends, and what took its place."""
+
+    def day(time: int) -> int:
+        return round((time - now) / _MICROS)
+
+    def told(row: MemoryRow) -> tuple[str, int, int | None, str | None]:
+        assert (row.closed is None) == (row.successor is None)
+        return row.id, day(row.begins), None if row.ends is None else day(row.ends), row.successor
+
+    return [told(row) for row in await known(handle, history=True)]
