@@ -139,7 +139,7 @@ def recalling(path: Path, size: int, words: bool) -> dict[str, float | None]:
 
 
 def asking(dm: duramen.Duramen, **whose: Any) -> float:
-    """The 95th percentile of recalls, in milliseconds, once the pool is loaded."""
+    """The 95th percentile of recalls, in milliseconds, once the audience is loaded."""
     speech, took = Speech(3), []
     dm.memory.recall(speech.text(4), **whose)
     for _ in range(QUESTIONS):

@@ -57,10 +57,10 @@ MUST: dict[str, Must] = {
 QUESTIONS = 120
 TOGETHER = 1_000
 _EVENT = "workspace session position type time actor cause key subject payload payload_hash hash tx seq feed_check"
-_MEMORY = """workspace pool number id session position kind key owner recorded begins ends expires importance
-    confidence confirmed times closed successor changed traced checksum"""
-_TRACE = "workspace pool number generation words vector checksum"
-_SEARCHABLE = """workspace generation pool number kind session position begins opens ends expires hidden draw length
+_MEMORY = """workspace audience number id session position kind key owner recorded begins ends expires importance
+    confidence confirmed times closed successor changed indexed checksum"""
+_TRACE = "workspace audience number generation words vector checksum"
+_SEARCHABLE = """workspace generation audience number kind session position begins opens ends expires hidden draw length
     metadata terms code checksum"""
 
 
@@ -68,9 +68,9 @@ class Bulk:
     """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
 
     def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
-        self._journal: Any = dm.memory._core.mind._journal
-        self._texts: Any = dm.memory._core.mind.texts
-        self._generation = drive(dm.memory._core.mind.embedding.generation())
+        self._journal: Any = dm.memory._core.service._journal
+        self._texts: Any = dm.memory._core.service.texts
+        self._generation = drive(dm.memory._core.service.embedding.generation())
         self._embedder = embedder
         self._connection = psycopg.connect(url)
         self._heads: dict[str, Head] = {}
@@ -91,9 +91,9 @@ class Bulk:
         return Appended(records, False)
 
     def flush(self, texts: dict[int, dict[str, Any]]) -> None:
-        """Copy the memories of one subject. Each was changed twice, by its trace too."""
+        """Copy the memories of one subject. Each was changed twice, by its index_entry too."""
         cursor, workspace = self._connection.cursor(), self._journal.workspace
-        count, pool, session = len(self._rows), self._rows[0].pool, self._rows[0].session
+        count, audience, session = len(self._rows), self._rows[0].audience, self._rows[0].session
         for_numbers = "SELECT nextval(%s) FROM generate_series(1, %s)"
         numbers = [row[0] for row in cursor.execute(for_numbers, ("duramen.memories_number_seq", count))]
         seqs = [row[0] for row in cursor.execute(for_numbers, ("duramen.feed", len(self._records)))]
@@ -105,25 +105,27 @@ class Bulk:
         ]
         self._copy("events", _EVENT, events)
         cursor.execute(
-            "INSERT INTO duramen.pools VALUES (%s, %s, %s, %s)",
-            (workspace, pool, 2 * count, checksum(workspace, pool, 2 * count)),
+            "INSERT INTO duramen.audiences VALUES (%s, %s, %s, %s)",
+            (workspace, audience, 2 * count, checksum(workspace, audience, 2 * count)),
         )
-        owner = drive(self._journal.landmarks.owner_of(self._rows[0].owner))
+        owner = drive(self._journal.bookmarks.owner_of(self._rows[0].owner))
         vectors = pack_vectors(self._embedder.embed([""] * count) if count > 1 else self._embedder.embed(["", ""]))
-        memories, traces, sought = list[Any](), list[Any](), list[Any]()
+        memories, index_entries, search_fields = list[Any](), list[Any](), list[Any]()
         secret = searchable.made_secret(self._connection, workspace)
         for at, (given, number) in enumerate(zip(self._rows, numbers, strict=True)):
             row = given._replace(number=number, changed=count + at + 1)
-            fields: tuple[Any, ...] = (workspace, row.pool, number, *row[1:18], self._generation)
+            fields: tuple[Any, ...] = (workspace, row.audience, number, *row[1:18], self._generation)
             memories.append((*fields, checksum(*fields)))
-            gist = self._texts.gist(row, texts[row.position])
-            trace = self._texts.trace(row, gist, vectors[at], owner, self._generation)
-            fields = (workspace, row.pool, number, self._generation, trace.words, trace.vector)
-            traces.append((*fields, checksum(*fields)))
-            sought.append(searchable.columns(workspace, secret, self._generation, row, trace.sought))
+            stats = self._texts.stats(row, texts[row.position])
+            index_entry = self._texts.index_entry(row, stats, vectors[at], owner, self._generation)
+            fields = (workspace, row.audience, number, self._generation, index_entry.words, index_entry.vector)
+            index_entries.append((*fields, checksum(*fields)))
+            search_fields.append(
+                searchable.columns(workspace, secret, self._generation, row, index_entry.search_fields)
+            )
         self._copy("memories", _MEMORY, memories)
-        self._copy("traces", _TRACE, traces)
-        self._copy("searchable", _SEARCHABLE, sought)
+        self._copy("index_entries", _TRACE, index_entries)
+        self._copy("searchable", _SEARCHABLE, search_fields)
         self._connection.commit()
         self._records, self._rows = [], []
 
@@ -153,7 +155,7 @@ def fill(url: str, first: int, last: int, each: int) -> None:
     """The memories of some subjects."""
     embedder, speech = Quick(None), spoken(1_000 + first)
     with duramen.open(url, embedder=embedder) as dm:
-        dm.memory._core.mind.indexing.stop()  # its index would be made while it grows, which takes many times as long
+        dm.memory._core.service.indexing.stop()  # its index would be made while it grows, which takes many times as long
         bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
@@ -190,14 +192,14 @@ def filled(url: str, size: int) -> dict[str, float]:
 def settled(url: str, size: int, index: bool) -> dict[str, float]:
     """Let a store that is filled make what it makes in the background."""
     with duramen.open(url, embedder=Quick(None)) as dm:
-        mind: Any = dm.memory._core.mind
-        mind.indexing.stop()
+        service: Any = dm.memory._core.service
+        service.indexing.stop()
         began = time.perf_counter()
-        drive(mind.indexing.pack())
+        drive(service.indexing.pack())
         figures = {"packing_s": time.perf_counter() - began}
         if index:
             began = time.perf_counter()
-            mind.indexing._tend_now(mind._journal.store.seeker)
+            service.indexing._tend_now(service._journal.store.retriever)
             figures["indexing_s"] = time.perf_counter() - began
     with psycopg.connect(url, autocommit=True) as connection:
         size_of: Any = connection.execute(
@@ -222,7 +224,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            dm.memory._core.mind.indexing._tend_again = float("inf")
+            dm.memory._core.service.indexing._tend_again = float("inf")
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(spoken(5).text(4), subject="subject 3")
@@ -240,7 +242,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
 
 
 def p95(dm: duramen.Duramen, whose: list[dict[str, Any]], warm: bool = False) -> float:
-    """The 95th percentile of recalls, in milliseconds; the first of each pool counts, unless `warm`."""
+    """The 95th percentile of recalls, in milliseconds; the first of each audience counts, unless `warm`."""
     speech, took = spoken(3), []
     if warm:
         dm.memory.recall(speech.text(4), **whose[0])

@@ -134,7 +134,7 @@ def test_a_task_group_can_wait_like_a_gather(served: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(grouped, id="r")
         if served:
-            assert await dm.serve([grouped], until_idle=True) == 1
+            assert await dm.work([grouped], until_idle=True) == 1
         else:
             with pytest.raises(RunParked, match="signal 'go'"):
                 await dm.resume("r")
@@ -247,9 +247,9 @@ def test_sleeps_side_by_side_end_each_at_its_own_time() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(sleeps_side_by_side, id="r")
         for seconds, expected in ((9, {}), (2, {"fetch a": 1}), (8, {"fetch a": 1}), (2, {"fetch a": 1, "fetch b": 1})):
-            await dm.serve([sleeps_side_by_side], until_idle=True)
+            await dm.work([sleeps_side_by_side], until_idle=True)
             clock.advance(seconds)
-            await dm.serve([sleeps_side_by_side], until_idle=True)
+            await dm.work([sleeps_side_by_side], until_idle=True)
             assert calls == expected
         assert await dm.handle("r").result(0) == "<a><b>"
 
@@ -316,7 +316,7 @@ def test_a_step_that_runs_out_of_time_is_tried_again_later() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         await dm.start(with_timeouts, id="r")
         for _ in range(3):
-            await dm.serve([with_timeouts], until_idle=True)
+            await dm.work([with_timeouts], until_idle=True)
             clock.advance(200)
         assert await dm.handle("r").result(0) == ["in time", "too_slow", "third time"]
         assert await dm.replay("r") == ["in time", "too_slow", "third time"]
@@ -380,7 +380,7 @@ def test_async_tasks_run_on_the_blocking_handle() -> None:
     with blocking() as dm:
         assert dm.run(mixed, id="r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
         dm.start(three_at_once, id="s")
-        assert dm.serve([three_at_once], until_idle=True) == 1
+        assert dm.work([three_at_once], until_idle=True) == 1
         assert dm.handle("s").result(0) == ["<a>", "<b>", "<c>"]
         assert dm.replay("r") == ["PLAIN", "<async>", "<a>", "BESIDE"]
     assert calls["note plain"] == calls["fetch async"] == 1
@@ -406,7 +406,7 @@ def plain_task(name: str) -> str:
 def test_plain_tasks_are_served_on_threads_beside_the_loop() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         handles = [await dm.start(plain_task, f"n{number}", id=f"r{number}") for number in range(5)]
-        assert await dm.serve([plain_task], until_idle=True) == 5
+        assert await dm.work([plain_task], until_idle=True) == 5
         assert [await handle.result(0) for handle in handles] == [f"N{number}" for number in range(5)]
         assert threading.current_thread().name not in threads.values()
 
@@ -430,7 +430,7 @@ def test_sixty_four_runs_at_once_in_one_loop(address: str, tmp_path: Any, monkey
         async with await duramen.aopen(address) as one, await duramen.aopen(address) as other:
             serving = [one, other] if address != "memory:" else [one]
             handles = [await one.start(many_steps, number, id=f"r{number}") for number in range(64)]
-            executed = await asyncio.gather(*(dm.serve([many_steps], until_idle=True) for dm in serving))
+            executed = await asyncio.gather(*(dm.work([many_steps], until_idle=True) for dm in serving))
             assert [await handle.result(10) for handle in handles] == list(range(64))
             assert sum(executed) == 64
 
@@ -623,13 +623,13 @@ def test_children_in_branches_and_beside_them_deliver_once() -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         tasks = [family, child]
         await dm.start(family, id="r")
-        await dm.serve(tasks, until_idle=True)
+        await dm.work(tasks, until_idle=True)
         assert calls == {"fetch a": 1, "fetch b": 1, "fetch own": 1}
         one = next(info.id for info in await dm.runs(task="child") if info.id.endswith("s") or "-1s-" in info.id)
         await dm.signal(one, "go", "!")
         clock.advance(51)
         for _ in range(3):
-            await dm.serve(tasks, until_idle=True)
+            await dm.work(tasks, until_idle=True)
         assert await dm.handle("r").result(0) == ["kept <a>-", "<own>", "kept <b>!"]
         assert await dm.replay("r", family) == ["kept <a>-", "<own>", "kept <b>!"]
 

@@ -24,14 +24,14 @@ from duramen import Draft, Duramen, errors
 from duramen.api._async.duramen import AsyncDuramen
 from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
-from duramen.ports import Beside, Landmark, LandmarkQuery, Part
+from duramen.ports import Beside, Bookmark, BookmarkQuery, Part
 from duramen.runtime import Blocking, drive
 from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import PostgresSettings
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
 from duramen.stores.sqlite import connection as sqlite
-from duramen.testing.bookmark_contract import found as landmarks
+from duramen.testing.bookmark_contract import found as bookmarks
 from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock
 from duramen.testing.index_contract import enter, known, memory
@@ -520,14 +520,14 @@ def test_a_store_of_the_first_version_opens_after_migration(address: str, monkey
 def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with yesterday(address, 4, monkeypatch), duramen.open(address) as dm:
         dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-        drive(store_beside(dm._core, "s", Beside([Landmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
+        drive(store_beside(dm._core, "s", Beside([Bookmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
     refused(errors.StoreReadOnly, lambda: duramen.open(address, readonly=True))
     with duramen.open(address) as dm:
         assert drive(known(dm._core)) == []
         assert dm.verify().ok
         ada = drive(dm._core._journal.owner("ada")).ref
         drive(enter(dm._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
-        assert [one.id for one in drive(landmarks(dm._core, "s", LandmarkQuery("n")))] == ["1"]
+        assert [one.id for one in drive(bookmarks(dm._core, "s", BookmarkQuery("n")))] == ["1"]
     with duramen.open(address) as dm:
         assert [row.id for row in drive(known(dm._core))] == ["m", "n"]
         assert dm.verify().ok

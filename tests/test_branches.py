@@ -203,7 +203,7 @@ def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, far: 
 
     async def body(dm: AsyncDuramen) -> None:
         await dm.start(job, id="r")
-        await dm.serve([job], until_idle=True)
+        await dm.work([job], until_idle=True)
         info = await dm.run_info("r")
         assert (info.status, info.waiting) == (RunStatus.SLEEPING, "flaky#1.1 to be tried again")
 
@@ -314,7 +314,7 @@ def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
 
     async def body(dm: AsyncDuramen) -> RunStatus:
         await dm.start(job, id="r")
-        await dm.serve([job], until_idle=True)
+        await dm.work([job], until_idle=True)
         return (await dm.run_info("r")).status
 
     assert looped(body) is RunStatus.FAILED

@@ -18,7 +18,7 @@ from duramen.checkpoints.chunks import Chunks
 from duramen.checkpoints.manifest import Leaf, pack
 from duramen.errors import CheckpointDamaged
 from duramen.journal.envelope import disclose
-from duramen.ports import Beside, LandmarkQuery
+from duramen.ports import Beside, BookmarkQuery
 from duramen.runtime import drive
 
 
@@ -69,15 +69,15 @@ class Disk:
         table, column, place, change = DAMAGE[how]
         before = self._read(session, table, column, place)
         self._write(session, table, column, place, change(before))
-        moved = column in ("position", "start", "strand") and change(before)
+        moved = column in ("position", "start", "chunk_log") and change(before)
         return lambda: self._write(session, table, column, (moved and f"{column} = {moved}") or place, before)
 
     def _where(self, session: str, place: str) -> str:
         if self._is_postgres:
             own = f"session = '{session}'"
-            return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen.parts WHERE {own})")
+            return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen.chunks WHERE {own})")
         own = f"sid = (SELECT sid FROM duramen_sessions WHERE session = '{session}')"
-        return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen_parts WHERE {own})")
+        return f"{own} AND {place}".replace("LAST", f"(SELECT max(start) FROM duramen_chunks WHERE {own})")
 
     def _read(self, session: str, table: str, column: str, place: str) -> Any:
         return self._do(f"SELECT {column} FROM {self._named(table)} WHERE {self._where(session, place)}", ())[0]
@@ -106,25 +106,25 @@ def flip(at: int, bit: int = 4) -> Callable[[bytes], bytes]:
 
 PART, ROW, EVENT = "start = LAST", "id = 'c3'", "position = 5"
 DAMAGE: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
-    "a part's first byte": ("parts", "body", PART, flip(0, 0)),
-    "a part's second bit": ("parts", "body", PART, flip(0, 1)),
-    "a part's body": ("parts", "body", PART, flip(-3)),
-    "a part's end": ("parts", "body", PART, lambda body: body[:-5]),
-    "a part without a body": ("parts", "body", PART, lambda body: b""),
-    "a part's place": ("parts", "start", PART, lambda start: start + 1),
-    "a part's length": ("parts", "count", PART, lambda count: count + 1000),
-    "a part's lost length": ("parts", "count", PART, lambda count: 0),
-    "a part's owner": ("parts", "owner", PART, lambda owner: b"?" * 16),
-    "a part's checksum": ("parts", "checksum", PART, flip(-1)),
-    "the form's first byte": ("landmarks", "form", ROW, flip(0, 0)),
-    "the form": ("landmarks", "form", ROW, flip(-3)),
-    "the form's end": ("landmarks", "form", ROW, lambda form: form[:-2]),
-    "no form": ("landmarks", "form", ROW, lambda form: None),
-    "the row's time": ("landmarks", "time", ROW, lambda time: time ^ 1),
-    "the row's place far away": ("landmarks", "position", ROW, lambda position: position + 64),
-    "the row's place": ("landmarks", "position", ROW, lambda position: 1),
-    "the row's owner": ("landmarks", "owner", ROW, lambda owner: b"?" * 16),
-    "the row's checksum": ("landmarks", "checksum", ROW, flip(2)),
+    "a chunk's first byte": ("chunks", "body", PART, flip(0, 0)),
+    "a chunk's second bit": ("chunks", "body", PART, flip(0, 1)),
+    "a chunk's body": ("chunks", "body", PART, flip(-3)),
+    "a chunk's end": ("chunks", "body", PART, lambda body: body[:-5]),
+    "a chunk without a body": ("chunks", "body", PART, lambda body: b""),
+    "a chunk's place": ("chunks", "start", PART, lambda start: start + 1),
+    "a chunk's length": ("chunks", "count", PART, lambda count: count + 1000),
+    "a chunk's lost length": ("chunks", "count", PART, lambda count: 0),
+    "a chunk's owner": ("chunks", "owner", PART, lambda owner: b"?" * 16),
+    "a chunk's checksum": ("chunks", "checksum", PART, flip(-1)),
+    "the form's first byte": ("bookmarks", "form", ROW, flip(0, 0)),
+    "the form": ("bookmarks", "form", ROW, flip(-3)),
+    "the form's end": ("bookmarks", "form", ROW, lambda form: form[:-2]),
+    "no form": ("bookmarks", "form", ROW, lambda form: None),
+    "the row's time": ("bookmarks", "time", ROW, lambda time: time ^ 1),
+    "the row's place far away": ("bookmarks", "position", ROW, lambda position: position + 64),
+    "the row's place": ("bookmarks", "position", ROW, lambda position: 1),
+    "the row's owner": ("bookmarks", "owner", ROW, lambda owner: b"?" * 16),
+    "the row's checksum": ("bookmarks", "checksum", ROW, flip(2)),
     "the event's payload": ("events", "payload", EVENT, flip(-3)),
     "the event's first byte": ("events", "payload", EVENT, flip(0, 0)),
     "the event's type": ("events", "type", EVENT, lambda kind: "other"),
@@ -192,7 +192,7 @@ def test_damaged_ones_and_others_beside_them_can_be_dropped(dm: duramen.Duramen,
 def test_when_all_are_damaged_it_is_said(dm: duramen.Duramen, address: str) -> None:
     cp = checkpoints_of(dm)
     drive(cp.save("s", "main", {"x": Leaf(b"word " * 50)}, {}, id="c3"))
-    Disk(address).change("s", "a part's body")
+    Disk(address).change("s", "a chunk's body")
     with pytest.raises(CheckpointDamaged):
         drive(cp.load("s", "main"))
     assert drive(cp.load("s", "main", at=0)) is None
@@ -204,7 +204,7 @@ def test_damage_in_what_is_attached_is_said(dm: duramen.Duramen, address: str) -
     save(cp, "s", 0)
     drive(cp.attach("s", "main", "c0", {"n": 1}, type="writes", form={"w": texts(["first " * 50])}))
     drive(cp.attach("s", "main", "c0", {"n": 2}, type="writes", form={"w": texts(["second " * 50])}))
-    Disk(address).change("s", "a part's body")
+    Disk(address).change("s", "a chunk's body")
     with pytest.raises(CheckpointDamaged):
         drive(cp.attached("s", "main", "c0"))
     assert expect(cp, "s", 0, "attached") == ()
@@ -218,7 +218,7 @@ def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None
 
     async def forge() -> None:
         store, place = journal.store, (journal.workspace, "s")
-        (old,), (new,) = [await store.landmarks(*place, LandmarkQuery("main", id)) for id in ("c1", "c3")]
+        (old,), (new,) = [await store.bookmarks(*place, BookmarkQuery("main", id)) for id in ("c1", "c3")]
         owner = await journal.owner(None)
         form = disclose(old.form or b"", owner, pack((*place, "main", "c1")))
         forged = new._replace(form=Chunks(journal).seal_form("s", "main", "c3", form, owner))
@@ -231,7 +231,7 @@ def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None
 
 
 @pytest.mark.promise("J8")
-def test_whatever_part_of_a_list_in_many_pieces_is_damaged_one_before_is_used(tmp_path: Path) -> None:
+def test_whatever_chunk_of_a_list_in_many_pieces_is_damaged_one_before_is_used(tmp_path: Path) -> None:
     path, wanted = str(tmp_path / "agent.db"), dict[str, list[bytes]]()
     with duramen.open(path) as dm:
         cp = checkpoints_of(dm)
@@ -241,10 +241,10 @@ def test_whatever_part_of_a_list_in_many_pieces_is_damaged_one_before_is_used(tm
             drive(cp.save("s", "main", {"talk": texts(list(talk))}, {}, id=f"c{turn}"))
             wanted[f"c{turn}"] = [one.encode() for one in talk]
         with closing(apsw.Connection(path)) as db:
-            parts: Any = db.execute("SELECT number, body FROM duramen_parts").fetchall()
+            chunks: Any = db.execute("SELECT number, body FROM duramen_chunks").fetchall()
             skipped = 0
-            for number, body in parts[1:]:  # all are made of the first
-                change = "UPDATE duramen_parts SET body = ? WHERE number = ?"
+            for number, body in chunks[1:]:  # all are made of the first
+                change = "UPDATE duramen_chunks SET body = ? WHERE number = ?"
                 db.execute(change, (flip(-9)(body), number))
                 found = drive(checkpoints_of(dm).load("s", "main"))
                 assert found is not None

@@ -196,18 +196,18 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     drive(cp.save("s", "other", {"x": Leaf(b"only here " * 20)}, {}, id="x"))
     drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", form={"w": texts(["word " * 50])}))
     store = dm._core._journal.store
-    read_parts = store.parts
+    read_chunks = store.chunks
 
     async def moved_meanwhile(*place: Any) -> Any:
-        monkeypatch.setattr(store, "parts", read_parts)
+        monkeypatch.setattr(store, "chunks", read_chunks)
         if what == "erase":
             other.erase("ada")
         else:
             name, id = ("main", "2") if what == "drop it" else ("other", "x")
             assert drive(two.drop("s", name, [id], reason="test")) == 1
-        return await read_parts(*place)
+        return await read_chunks(*place)
 
-    monkeypatch.setattr(store, "parts", moved_meanwhile)
+    monkeypatch.setattr(store, "chunks", moved_meanwhile)
     if which == "attached":
         found = drive(cp.attached("s", "main", "2"))
         assert [one.data for one in found] == ([{"n": 2}] if what != "drop it" else [])
@@ -224,7 +224,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
 
 @pytest.mark.promise("J5", "J8")
 @pytest.mark.parametrize("first", ["load", "save"])
-def test_a_drop_between_a_state_and_the_end_of_its_strand(
+def test_a_drop_between_a_state_and_the_end_of_its_chunk_log(
     pair: Pair, open_one: Open, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     one, _ = pair
@@ -232,19 +232,19 @@ def test_a_drop_between_a_state_and_the_end_of_its_strand(
     save(one, 4)
     three = checkpoints_of(open_one())
     store = three._journal.store
-    asked = type(store).strand_end
+    asked = type(store).chunk_log_end
 
-    async def strand_end(self: Any, *place: Any) -> int:
+    async def chunk_log_end(self: Any, *place: Any) -> int:
         if self is store:
             monkeypatch.undo()
             await one.drop("s", "own", None, reason="test")
         return await asked(self, *place)
 
-    monkeypatch.setattr(type(store), "strand_end", strand_end)
+    monkeypatch.setattr(type(store), "chunk_log_end", chunk_log_end)
     if first == "load":
         expect(three, None, 4)
     save(three, 5)
-    assert type(store).strand_end is asked, "the drop came between"
+    assert type(store).chunk_log_end is asked, "the drop came between"
     for cp in (*pair, three, checkpoints_of(open_one())):
         for number in range(6):
             expect(cp, f"{number}", number)

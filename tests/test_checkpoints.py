@@ -13,7 +13,7 @@ import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.checkpoints.manifest import Leaf
 from duramen.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
-from duramen.ports import LandmarkQuery
+from duramen.ports import BookmarkQuery
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
 
@@ -249,7 +249,7 @@ def test_pins_last_and_change_nothing_else(open_one: Open) -> None:
     for number in (1, 2):
         found = load(one, id=f"c{number}")
         assert found.pinned
-        (row,) = drive(one._journal.store.landmarks("default", "s", LandmarkQuery("main", f"c{number}")))
+        (row,) = drive(one._journal.store.bookmarks("default", "s", BookmarkQuery("main", f"c{number}")))
         assert row.expires == 5
         expect(found, number)
 

@@ -37,7 +37,7 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
     for _ in range(40):
         dm = open_one()
         try:
-            dm.serve([project, part], until_idle=True)
+            dm.work([project, part], until_idle=True)
         except BaseException:  # noqa: BLE001 - the killed one
             restarts += 1
         clock.advance(24 * 3600 + 1)
@@ -96,7 +96,7 @@ def test_children_can_be_started_beside_and_waited_for(open_one: Open) -> None:
 
     dm = open_one()
     dm.start(total, [1, 2, 3], id="r")
-    dm.serve([total, square], until_idle=True)
+    dm.work([total, square], until_idle=True)
     assert dm.resume("r") == 14
     children = dm.runs(task="square")
     assert [one.parent for one in children] == ["r"] * 3
@@ -117,9 +117,9 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
     dm = open_one()
     dm.start(family, id="r")
-    dm.serve([family, wait], until_idle=True)
+    dm.work([family, wait], until_idle=True)
     dm.cancel("r", "enough")
-    dm.serve([family, wait], until_idle=True)
+    dm.work([family, wait], until_idle=True)
     assert {one.status for one in dm.runs()} == {RunStatus.CANCELLED}
 
 

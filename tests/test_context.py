@@ -143,7 +143,7 @@ def test_a_few_huge_items_do_not_defeat_it(dm: Duramen, kind: str) -> None:
 def test_what_cannot_be_masked_is_left_out_whole(dm: Duramen) -> None:
     session = dm.session("s")
     session.decide("Write it all down", reason=LONG * 900)
-    session.met_error(LONG * 900)
+    session.log_error(LONG * 900)
     session.tool_call("write", {"text": LONG * 900})
     session.say("user", "Well?")
     context = session.context()
@@ -227,7 +227,7 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) 
     arguments = {"path": odd, "n": 1.5, "deep": [None, True, {"k": odd}]}
     session.say("user", odd, name="Ann")
     session.decide(odd, reason=odd + "!")
-    session.resolved(session.met_error(odd), odd)
+    session.log_fix(session.log_error(odd), odd)
     call = session.tool_call("read", arguments)
     session.tool_result(call, odd, error=True)
     session.say("assistant", [{"type": "text", "text": odd}])

@@ -43,8 +43,8 @@ def talk_about_ann(session: Session, number: int) -> None:
     session.say("assistant", f"Noted, number {number}.")
     session.tool_result(session.tool_call("find", {"n": number}), mine, subject="ann")
     session.tool_result(session.tool_call("find", {"who": mine}, subject="ann"), f"found {number}")
-    session.resolved(session.met_error(f"error {number}"), mine, subject="ann")
-    session.resolved(session.met_error(mine, subject="ann"), f"fixed {number}")
+    session.log_fix(session.log_error(f"error {number}"), mine, subject="ann")
+    session.log_fix(session.log_error(mine, subject="ann"), f"fixed {number}")
     session.decide(mine, reason=mine, subject="ann")
 
 
@@ -77,7 +77,7 @@ def test_an_erased_person_is_gone_from_contexts_and_summaries(dm: Duramen, model
 
 def _remembered(dm: Duramen) -> str:
     """Where the secret lies in what the handle remembers of texts."""
-    working = dm._core._faculties.telling._working
+    working = dm._core._services.builder._working
     return " ".join(name for name, value in vars(working).items() if SECRET in repr(value)[: 10**7])
 
 
@@ -172,13 +172,13 @@ def _payload(address: str, position: int) -> bytes:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE duramen.landmarks SET time = 5",
-        "UPDATE duramen.landmarks SET position = 5",
-        "UPDATE duramen.landmarks SET position = position - 1",
-        "UPDATE duramen.landmarks SET position = 900",
-        "UPDATE duramen.landmarks SET id = 'x'",
-        "UPDATE duramen.landmarks SET name = 'contexu'",
-        "DELETE FROM duramen.landmarks",
+        "UPDATE duramen.bookmarks SET time = 5",
+        "UPDATE duramen.bookmarks SET position = 5",
+        "UPDATE duramen.bookmarks SET position = position - 1",
+        "UPDATE duramen.bookmarks SET position = 900",
+        "UPDATE duramen.bookmarks SET id = 'x'",
+        "UPDATE duramen.bookmarks SET name = 'contexu'",
+        "DELETE FROM duramen.bookmarks",
         "DELETE FROM duramen.events WHERE type = 'context.compacted'",
         "DELETE FROM duramen.events WHERE type = 'context.summary'",
     ],
@@ -265,14 +265,14 @@ def test_what_belongs_to_nothing_stands_alone(dm: Duramen) -> None:
     session = dm.session("s")
     said = session.say("user", "Hm.")
     call = session.tool_call("x", id="c")
-    session.resolved(call, "by hand")
-    session.resolved(said, "by itself")
+    session.log_fix(call, "by hand")
+    session.log_fix(said, "by itself")
     session.tool_result("c", "one")
     session.tool_result("c", "two")
     session.tool_result("never called", "three")
-    erred = session.met_error(ValueError("bad"))
-    session.resolved(erred, "first")
-    session.resolved(erred.position, "second")
+    erred = session.log_error(ValueError("bad"))
+    session.log_fix(erred, "first")
+    session.log_fix(erred.position, "second")
     text = session.context().json().decode()
     for expected in ("by hand", "by itself", '"content":"one"', "two", "three", "ValueError: bad", "first", "second"):
         assert expected in text
@@ -306,11 +306,11 @@ def test_what_belongs_to_nothing_stands_alone(dm: Duramen) -> None:
         lambda s: s.tool_result(s.say("user", "x"), 1),
         lambda s: s.decide("x", reason=""),
         lambda s: s.decide("", reason="x"),
-        lambda s: s.met_error(""),
-        lambda s: s.resolved("1", "x"),
-        lambda s: s.resolved(0, "x"),
-        lambda s: s.resolved(10**30, "x"),
-        lambda s: s.resolved(1, ""),
+        lambda s: s.log_error(""),
+        lambda s: s.log_fix("1", "x"),
+        lambda s: s.log_fix(0, "x"),
+        lambda s: s.log_fix(10**30, "x"),
+        lambda s: s.log_fix(1, ""),
         lambda s: s.context(at=-1),
         lambda s: s.context(at=True),
         lambda s: s.context(at="1"),

@@ -160,10 +160,10 @@ class Play:
         self.session.decide(decision, reason=reason, priority=priority, subject=subject)
 
     def _err(self, subject: str | None, error: str, priority: str | None) -> None:
-        self.session.met_error(error, priority=priority, subject=subject)
+        self.session.log_error(error, priority=priority, subject=subject)
 
     def _resolve(self, subject: str | None, of: int, how: str) -> None:
-        self.session.resolved(of, how, subject=subject)
+        self.session.log_fix(of, how, subject=subject)
 
     def _chat(self, subject: str | None, count: int) -> None:
         for number in range(count):

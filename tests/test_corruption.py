@@ -25,7 +25,7 @@ from duramen.checkpoints.kv_items import Shelf
 from duramen.checkpoints.manifest import Leaf
 from duramen.errors import DuramenError, JournalDamaged, StoreDamaged
 from duramen.journal.journal import Journal
-from duramen.ports import Beside, FeedItem, MemoryQuery, Record, Store, Trace
+from duramen.ports import Beside, FeedItem, IndexEntry, MemoryQuery, Record, Store
 from duramen.runtime import Blocking, drive
 from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock, FakeIds
@@ -34,8 +34,8 @@ from duramen.testing.index_contract import enter, known, memory
 KEY = bytes(range(32))
 FLIPS = 200
 WORKSPACES = ("main", "other")
-REMEMBERED = ("pools", "memories", "traces", "recalls", "generations")
-TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs", "landmarks", "parts", *REMEMBERED)
+REMEMBERED = ("audiences", "memories", "index_entries", "recalls", "generations")
+TABLES = ("sessions", "events", "blobs", "subjects", "leases", "cursors", "runs", "bookmarks", "chunks", *REMEMBERED)
 
 
 class Outlet:
@@ -91,16 +91,16 @@ def save_states(dm: Duramen) -> None:
 
 
 def remember(dm: Duramen) -> None:
-    """Memories in two pools: current, replaced, said again, forgotten, of a person who is erased; with traces."""
+    """Memories in two audiences: current, replaced, said again, forgotten, of a person who is erased; with index_entries."""
     core, store = dm._core, dm._core._journal.store
     eve = drive(core._journal.owner("eve")).ref
     made = drive(store.add_generation("main", b"model", active=True))
-    drive(enter(core, memory("old", key="k"), memory("gone", pool=b"p"), memory("twice", expires=9), session="m"))
+    drive(enter(core, memory("old", key="k"), memory("gone", audience=b"p"), memory("twice", expires=9), session="m"))
     drive(enter(core, memory("new", key="k"), memory("twice"), session="m"))
-    drive(enter(core, memory("of eve", pool=b"p", owner=eve), session="m", subject=eve))
+    drive(enter(core, memory("of eve", audience=b"p", owner=eve), session="m", subject=eve))
     rows = {row.id: row for row in drive(known(core))}
-    traces = [Trace(b"", rows[id].number, id.encode(), b"\0\1") for id in ("new", "gone", "of eve")]
-    drive(store.put_traces("main", made.number, traces))
+    index_entries = [IndexEntry(b"", rows[id].number, id.encode(), b"\0\1") for id in ("new", "gone", "of eve")]
+    drive(store.put_index_entries("main", made.number, index_entries))
     drive(store.note_recalls("main", [(row.number, 2, 7) for row in rows.values()]))
     drive(store_beside(core, "m", Beside(forgotten=[rows["gone"].number])))
     drive(store.add_generation("main", b"next", active=False))
@@ -108,12 +108,12 @@ def remember(dm: Duramen) -> None:
 
 def remembered(store: Store, workspace: str) -> Any:
     """All that is known of memories; a row that says that it is damaged counts as found."""
-    pools = drive(store.pool_changes(workspace, None))
+    audiences = drive(store.audience_changes(workspace, None))
     rows = [drive(store.memories(workspace, MemoryQuery(**asked))) for asked in ({}, {"history": True}, {"key": "k"})]
-    rows += [drive(store.untraced(workspace, generation, 99)) for generation in (1, 2)]
+    rows += [drive(store.unindexed(workspace, generation, 99)) for generation in (1, 2)]
     bad = [row for found in rows for row in found if not row.intact]
-    changes = [drive(store.changes(workspace, pool, 1, 0, 99)) for pool in sorted(pools)]
-    return StoreDamaged("a row says so") if bad else [pools, rows, changes, drive(store.generations(workspace))]
+    changes = [drive(store.changes(workspace, audience, 1, 0, 99)) for audience in sorted(audiences)]
+    return StoreDamaged("a row says so") if bad else [audiences, rows, changes, drive(store.generations(workspace))]
 
 
 def states(journal: Journal) -> Any:
@@ -139,7 +139,7 @@ def answers(store: Store) -> dict[str, Any]:
             )
         items = attempt(lambda workspace=workspace: drive(store.feed(workspace, 0, 500)))
         if not isinstance(items, DuramenError):
-            items = attempt(lambda journal=journal, items=items: drive(journal.reading.opened_feed(items)))
+            items = attempt(lambda journal=journal, items=items: drive(journal.reader.opened_feed(items)))
         found[f"{workspace} feed"] = items
         found[f"{workspace} pending"] = attempt(lambda workspace=workspace: pending(store, workspace))
         found[f"{workspace} states"] = attempt(lambda journal=journal: states(journal))
@@ -159,7 +159,7 @@ def attempt(work: Any) -> Any:
 
 
 def read(dm: Duramen, session: str) -> Any:
-    return list(dm.session(session).events()), dm.session(session).head(), dm.session(session).standing()
+    return list(dm.session(session).events()), dm.session(session).head(), dm.session(session).status()
 
 
 def pending(store: Store, workspace: str) -> list[Any]:
@@ -275,8 +275,8 @@ def test_a_sound_store_answers(sqlite_answers: dict[str, Any]) -> None:
     newest, attached, names, shelf = sqlite_answers["main states"]
     assert [saved.id for saved in newest] == ["3", "2", "1"]
     assert (len(attached), names, len(shelf)) == (1, ["main"], 1)
-    pools, rows, changes, generations = sqlite_answers["main memories"]
-    assert [len(found) for found in (pools, *rows, *changes, generations)] == [2, 2, 4, 1, 1, 2, 4, 2, 2]
+    audiences, rows, changes, generations = sqlite_answers["main memories"]
+    assert [len(found) for found in (audiences, *rows, *changes, generations)] == [2, 2, 4, 1, 1, 2, 4, 2, 2]
 
 
 def expect_none_wrong(verdicts: list[tuple[Any, str]], least: int) -> None:
@@ -309,7 +309,7 @@ def test_no_flip_in_sqlite_gives_a_wrong_answer(
 
 @pytest.mark.promise("J8")
 @pytest.mark.parametrize(
-    "table", ["sessions", "events", "subjects", "leases", "cursors", "landmarks", "pools", "memories"]
+    "table", ["sessions", "events", "subjects", "leases", "cursors", "bookmarks", "audiences", "memories"]
 )
 def test_text_that_is_no_text_any_more_is_found(
     table: str, sqlite_template: Path, sqlite_answers: dict[str, Any], tmp_path: Path
@@ -365,7 +365,7 @@ def postgres_mutations(connection: Any, table: str) -> Iterator[Mutation]:
         for place, (column, value) in enumerate(zip(columns[1:], row[1:], strict=True)):
             turn += 1
             if (
-                table in ("events", "landmarks", "parts", "memories")
+                table in ("events", "bookmarks", "chunks", "memories")
                 and (number + place) % 2
                 and column not in ("tx", "seq")
             ):
@@ -521,7 +521,7 @@ def test_a_field_of_the_wrong_type_is_damage_too(field: str) -> None:
                     list(dm.session("s").events())
                 assert damaged.value.position == 2
                 with pytest.raises(DuramenError):
-                    drive(open_journal(store, {}).reading.opened_feed([FeedItem(2, "s", records[0].hash, records[1])]))
+                    drive(open_journal(store, {}).reader.opened_feed([FeedItem(2, "s", records[0].hash, records[1])]))
 
 
 @pytest.mark.promise("J8")

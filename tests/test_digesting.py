@@ -163,7 +163,7 @@ def test_the_same_error_is_told_once_and_the_rare_one_beside_it() -> None:
 
 
 def test_addresses_do_not_make_errors_different() -> None:
-    lines = [f"ERROR: bad pointer 0x{n * 7919:08x} in pool" for n in range(40)]
+    lines = [f"ERROR: bad pointer 0x{n * 7919:08x} in audience" for n in range(40)]
     told = [line for line in digested("\n".join(lines), 400).splitlines() if line.startswith("!")]
     assert len(told) == 1
 
@@ -486,7 +486,7 @@ def test_bytes_that_are_text_are_read_as_text(body: bytes) -> None:
     "output",
     [
         "\x1b]0;title\x07\x1b[1;31mred\x1b[0m\x1b(B" * 50,
-        "null\x00byte\x01\x7f\x9b31m bell\x07" * 50,
+        "null\x00byte\x01\x7f\x9b31m notifier\x07" * 50,
         "\u202eevil\u2066 order\u2028separated " * 50,
         "lone \ud800 surrogate \udfff " * 50,
         '{"a\ud800": "\ud800\x1b[1m"}',

@@ -30,10 +30,10 @@ def test_each_kind_is_told_in_time_order_with_what_came_of_it(open_one: Open, cl
     session.tool_result(call, "3 flights")
     failed = session.tool_call("pay", {"sum": 280})
     session.tool_result(failed, "declined", error=True)
-    error = session.met_error("the payment was declined")
-    open_error = session.met_error("the mail server is down")
+    error = session.log_error("the payment was declined")
+    open_error = session.log_error("the mail server is down")
     session.decide("take TP 1351", reason="it is the cheapest")
-    session.resolved(error, "used the other card")
+    session.log_fix(error, "used the other card")
     found = open_one().session("s").episodes()
     assert [(one.kind, one.text, one.outcome, one.fix) for one in found] == [
         ("said", "Ada: Book a flight", None, None),

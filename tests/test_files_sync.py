@@ -304,7 +304,7 @@ def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, f
     assert soul.read_text() == "You are Harbour, calm and exact.\n"
     soul.write_text("You are Storm.\n")
     assert [one.what for one in files.sync().taken] == ["proposed"]
-    assert dm.memory.soul() == "You are Harbour, calm and exact."
+    assert dm.memory.persona() == "You are Harbour, calm and exact."
     assert soul.read_text() == "You are Storm.\n", "what somebody wrote stands until it is decided"
     (pending,) = dm.memory.proposals.list()
     dm.memory.proposals.dismiss(pending.id)
@@ -315,7 +315,7 @@ def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, f
     (pending,) = dm.memory.proposals.list()
     dm.memory.proposals.accept(pending.id, actor="ada")
     files.sync()
-    assert dm.memory.soul() == "You are Breeze."
+    assert dm.memory.persona() == "You are Breeze."
     assert soul.read_text() == "You are Breeze.\n"
 
 

@@ -85,8 +85,8 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
         elif then == "move":
             writer.move()
         elif then == "fresh":
-            fresh = max(writer.strands) + 1
-            writer.strands[fresh] = []
+            fresh = max(writer.chunk_logs) + 1
+            writer.chunk_logs[fresh] = []
             writer.kept = Kept(fresh, 0)
     for stored in writer.forms:
         writer.check(*stored)
@@ -215,7 +215,7 @@ def test_what_did_not_change_is_not_encoded_again() -> None:
         calls.clear()
         woven = weave(name, {"talk": Items(talk, counted, by_bytes)}, writer.kept, SALT)
         assert len(calls) <= (2 if len(talk) > 501 else 1000)
-        writer.strands[STRAND] += woven.bodies
+        writer.chunk_logs[STRAND] += woven.bodies
         writer.kept.tip += len(woven.bodies)
         writer.kept.learn(name, woven.fields, woven.fresh.items())
 

@@ -147,7 +147,7 @@ def test_it_is_as_the_old_session_stood(open_one: Open) -> None:
         lambda s: s.append_all([Draft("note"), Draft("note")]),
         lambda s: s.tool_call("t"),
         lambda s: s.decide("d", reason="r"),
-        lambda s: s.met_error("e"),
+        lambda s: s.log_error("e"),
         lambda s: s.checkpoint(1),
         lambda s: s.context(),
         lambda s: s.progress.read(),

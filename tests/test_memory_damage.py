@@ -13,7 +13,7 @@ import pytest
 
 import duramen
 from duramen.errors import StoreDamaged
-from duramen.ports import Beside, MemoryQuery, Trace
+from duramen.ports import Beside, IndexEntry, MemoryQuery
 from duramen.runtime import drive
 from duramen.stores.postgres.memories import note_recalls
 from duramen.testing.chunk_contract import store_beside
@@ -37,12 +37,12 @@ def spoil(address: str, sql: str) -> None:
 
 
 def populate(handle: Any) -> None:
-    """Two memories, of which the second has a key, with their traces and recalls."""
+    """Two memories, of which the second has a key, with their index_entries and recalls."""
     drive(enter(handle, memory("a"), memory("b", key="k")))
     made = drive(keeper(handle).add_generation(handle.workspace, b"model", active=True))
     rows = drive(known(handle))
-    traces = [Trace(b"", row.number, b"words", b"vector") for row in rows]
-    drive(keeper(handle).put_traces(handle.workspace, made.number, traces))
+    index_entries = [IndexEntry(b"", row.number, b"words", b"vector") for row in rows]
+    drive(keeper(handle).put_index_entries(handle.workspace, made.number, index_entries))
     drive(keeper(handle).note_recalls(handle.workspace, [(row.number, 1, 5) for row in rows]))
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(addre
         assert [row.id for row in drive(known(handle, history=True))] == ["a", "b"]
         assert [row.session for row in dm.sessions()] == ["s"]
         before = drive(changed(handle))
-        drive(keeper(handle).put_traces("default", 1, [Trace(b"", damaged.number, b"new", None)]))
+        drive(keeper(handle).put_index_entries("default", 1, [IndexEntry(b"", damaged.number, b"new", None)]))
         assert drive(changed(handle)) == before
         drive(store_beside(handle, "s", Beside(memories=[memory("c")], forgotten=[damaged.number])))
         drive(enter(handle, memory("b", key="k")))
@@ -74,38 +74,38 @@ def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(addre
         assert dm.verify().ok
 
 
-def spoiled_pool(address: str) -> str:
-    """On PostgreSQL a pool counts its changes; on SQLite the newest memory has them, and a pool is only a number."""
+def spoiled_audience(address: str) -> str:
+    """On PostgreSQL an audience counts its changes; on SQLite the newest memory has them, and an audience is only a number."""
     column = "changes" if "postgresql" in address else "pid"
-    return f"UPDATE duramen.pools SET {column} = {column} + 1"
+    return f"UPDATE duramen.audiences SET {column} = {column} + 1"
 
 
 @pytest.mark.promise("J5", "J8")
 def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(address: str) -> None:
     async def together() -> list[Any]:
         async with await duramen.aopen(address) as handle:
-            beside = Beside(memories=[memory("x", pool=b"good"), memory("y")])
+            beside = Beside(memories=[memory("x", audience=b"good"), memory("y")])
             work = [store_beside(handle, f"bad{n}", beside) for n in range(4)]
-            work += [enter(handle, memory("z", pool=b"good"), session=f"good{n}") for n in range(4)]
+            work += [enter(handle, memory("z", audience=b"good"), session=f"good{n}") for n in range(4)]
             return list(await asyncio.gather(*work, return_exceptions=True))
 
     with duramen.open(address) as dm:
         populate(dm._core)
-    spoil(address, spoiled_pool(address))
+    spoil(address, spoiled_audience(address))
     outcomes = asyncio.run(together())
     assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Appended"] * 4
     with duramen.open(address) as dm:
         assert [row.session for row in dm.sessions()] == ["good0", "good1", "good2", "good3", "s"]
-        assert [row.times for row in drive(known(dm._core, pools=(b"good",)))] == [4]
+        assert [row.times for row in drive(known(dm._core, audiences=(b"good",)))] == [4]
         assert not [row for row in drive(known(dm._core, history=True)) if row.id in ("x", "y")]
 
 
 @pytest.mark.promise("J8")
-def test_a_damaged_trace_is_left_out_and_damaged_recalls_are_not_added_to(address: str) -> None:
+def test_a_damaged_index_entry_is_left_out_and_damaged_recalls_are_not_added_to(address: str) -> None:
     with duramen.open(address) as dm:
         populate(dm._core)
         word, times = ("words || 'x'::bytea", "7") if "postgresql" in address else ("x'00'", "7")
-        spoil(address, f"UPDATE duramen.traces SET words = {word}")
+        spoil(address, f"UPDATE duramen.index_entries SET words = {word}")
         assert [(change.words, change.vector) for change in drive(changed(dm._core))] == [(None, None)] * 2
         spoil(address, f"UPDATE duramen.recalls SET count = {times}")
         (first, _) = drive(known(dm._core))
@@ -129,11 +129,11 @@ def test_two_of_a_key_that_hold_at_once_are_found(
 SPOILED = {
     "a lost memory": "DELETE FROM duramen.memories WHERE id = 'b'",
     "a lost event": "DELETE FROM duramen.events WHERE position = 1",
-    "a lost pool": "DELETE FROM duramen.pools",
+    "a lost audience": "DELETE FROM duramen.audiences",
     "a lost generation": "DELETE FROM duramen.generations",
-    "a pool that is not itself": "",
+    "an audience that is not itself": "",
     "a swapped number": "UPDATE duramen.memories SET number = number + 100 WHERE id = 'a'",
-    "a mark that is wrong": "UPDATE duramen.memories SET traced = 0 WHERE id = 'a'",
+    "a mark that is wrong": "UPDATE duramen.memories SET indexed = 0 WHERE id = 'a'",
     "a dropped generation": "UPDATE duramen.generations SET active = -1",
 }
 
@@ -144,7 +144,7 @@ def test_what_is_missing_or_wrong_is_found(address: str, how: str) -> None:
     with duramen.open(address) as dm:
         populate(dm._core)
         assert dm.verify().ok
-        sql = SPOILED[how] or spoiled_pool(address)
+        sql = SPOILED[how] or spoiled_audience(address)
         if "postgresql" in address and "number + 100" in sql:
             spoil(address, "ALTER TABLE duramen.memories ALTER number SET GENERATED BY DEFAULT")
         spoil(address, sql)

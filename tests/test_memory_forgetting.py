@@ -16,7 +16,7 @@ from programs.minds import contents, open_mind, vectors_of
 
 import duramen
 from duramen.errors import StoreBusy, UnknownMemory
-from duramen.memory.index.index_entry import pack_vectors, read_gist
+from duramen.memory.index.index_entry import pack_vectors, read_term_stats
 from duramen.testing.clock import FakeClock
 
 PLANTED = "a-secret-to-forget"
@@ -84,10 +84,10 @@ def planted_in(address: str, folder: Path, planted: bytes = PLANTED.encode()) ->
 
 
 def leftovers(address: str) -> list[tuple[Any, ...]]:
-    """What rows are left of memories that say something, of traces, of recalls."""
+    """What rows are left of memories that say something, of index_entries, of recalls."""
     query = """
         SELECT (SELECT count(*) FROM duramen.memories WHERE id <> '' OR key IS NOT NULL OR successor IS NOT NULL),
-               (SELECT count(*) FROM duramen.traces), (SELECT count(*) FROM duramen.recalls)
+               (SELECT count(*) FROM duramen.index_entries), (SELECT count(*) FROM duramen.recalls)
     """
     if address.startswith("postgresql:"):
         with psycopg.connect(address) as connection:
@@ -147,7 +147,7 @@ def test_a_sealed_store_never_held_the_words_or_the_vectors(address: str, tmp_pa
         data = {"content": f"{PLANTED} from a task"}
         vector = vectors_of([data["content"]])[0]
         packed = pack_vectors((vector / np.linalg.norm(vector)).astype(np.float32)[None])[0].body
-        terms = read_gist(data, 0).terms
+        terms = read_term_stats(data, 0).terms
         for secret in (PLANTED.encode(), packed, packed[4:], terms[:8], terms[-8:]):
             assert planted_in(address, tmp_path, secret) == []
     plain = tmp_path / "plain"

@@ -20,7 +20,7 @@ from duramen.errors import InvalidInput, UnknownMemory
 
 APPEND_POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
 STEP_POINTS = ["step.intended", "step.acted", "step.recorded", "run.started", "run.claimed", "run.ended"]
-ON_A_SERVER = ["append.begun", "append.committed", "step.acted", "step.recorded", "memory.traced", "memory.forgetting"]
+ON_A_SERVER = ["append.begun", "append.committed", "step.acted", "step.recorded", "memory.indexed", "memory.forgetting"]
 """Points at which a process is killed that uses PostgreSQL: before and after what the server does."""
 
 
@@ -129,7 +129,7 @@ def _said(address: str) -> int:
 
 @pytest.mark.promise("S7", "R9")
 @pytest.mark.parametrize(
-    ("address", "point"), cases("memory.embedded", "memory.traced", *APPEND_POINTS[1:]), indirect=["address"]
+    ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
 def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, point: str) -> None:
     child = nursery.start("minds:remember_all", crash=(point, 3), address=address, count=80, index=True)

@@ -18,10 +18,10 @@ from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.memory_event import remembered
 from duramen.memory.index import index_cache as holding
 from duramen.memory.index.columns import codes_of
-from duramen.memory.index.index_cache import Holding
+from duramen.memory.index.index_cache import IndexCache
 from duramen.memory.index.postings import Packed, Postings
 from duramen.memory.ranking import candidates
-from duramen.memory.ranking.search import Searching
+from duramen.memory.ranking.search import Search
 from duramen.testing.clock import FakeClock
 
 WORDS = """
@@ -81,8 +81,8 @@ def mind(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
         yield dm
 
 
-def held_by(dm: duramen.Duramen) -> Holding:
-    return dm.memory._core.mind.searching.holding
+def held_by(dm: duramen.Duramen) -> IndexCache:
+    return dm.memory._core.service.searching.holding
 
 
 def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:
@@ -107,7 +107,7 @@ QUESTIONS = [
 
 @pytest.mark.promise("S2", "B10")
 def test_candidates_find_what_the_whole_ranking_finds(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     shared = []
     for question in QUESTIONS:
         whole, chosen = asked(mind, question, 10_000), asked(mind, question, 0)
@@ -123,7 +123,7 @@ def test_a_twentieth_chosen_holds_the_best(
 ) -> None:
     """Candidates are chosen from twenty times as many, under words as frequent as a language's, of which the common
     ones choose nothing. By identity: what ranks nearly as high does not count as the same."""
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     monkeypatch.setattr(candidates, "CANDIDATES", 100)
     monkeypatch.setattr(candidates, "COMMON", 200)
     chance = random.Random(3)
@@ -212,7 +212,7 @@ def test_what_another_process_ends_is_no_candidate(tmp_path: Path, clock: FakeCl
 
 
 @pytest.mark.promise("S11")
-def test_what_is_recalled_counts_in_the_pool_itself(mind: duramen.Duramen) -> None:
+def test_what_is_recalled_counts_in_the_audience_itself(mind: duramen.Duramen) -> None:
     held_by(mind).exact_upto = 0
     first = mind.memory.recall("thunder", everyone=True, limit=1)
     again = mind.memory.recall("thunder", everyone=True, limit=1)
@@ -224,25 +224,27 @@ def test_what_is_recalled_counts_in_the_pool_itself(mind: duramen.Duramen) -> No
 
 
 def test_vectors_are_let_go_first_and_read_again(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     whole = [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS]
     held_by(mind).exact_upto = 10_000
     mind.memory.recall("violin", everyone=True)
-    pools = list(held_by(mind)._pools.values())
-    assert all(pool.exact for pool in pools)
+    audiences = list(held_by(mind)._audiences.values())
+    assert all(audience.exact for audience in audiences)
     monkeypatch.setattr(
-        holding, "KEPT", sum(pool.held_bytes for pool in pools) + max(pool.vector_bytes for pool in pools)
+        holding,
+        "KEPT",
+        sum(audience.held_bytes for audience in audiences) + max(audience.vector_bytes for audience in audiences),
     )
     mind.memory.remember("A violin more", subject="bob")
     mind.memory.recall("violin", subject="bob")
-    assert [pool.exact for pool in held_by(mind)._pools.values()].count(False) >= 1
-    assert len(held_by(mind)._pools) == len(pools)
+    assert [audience.exact for audience in held_by(mind)._audiences.values()].count(False) >= 1
+    assert len(held_by(mind)._audiences) == len(audiences)
     monkeypatch.setattr(holding, "KEPT", 2**40)
     assert [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS] == whole
     monkeypatch.setattr(holding, "KEPT", 1)
     held_by(mind).forget()
     mind.memory.recall("violin", everyone=True)
-    assert len(held_by(mind)._pools) == 1
+    assert len(held_by(mind)._audiences) == 1
 
 
 # -- packed lists

@@ -52,7 +52,7 @@ FACTS = [
 PARAPHRASES = {
     "Where does she like to sit on a plane?": 0,
     "Which operating system is installed on the test machine?": 1,
-    "Whose child makes classical music?": 2,
+    "Scope child makes classical music?": 2,
     "When do we settle bills?": 3,
     "Where can I get a coffee?": 4,
     "Why did the pipeline fail?": 5,
@@ -253,7 +253,7 @@ def test_diverse_hits_say_different_things(quick: duramen.Duramen) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_pools_are_searched(mind: duramen.Duramen, count: int) -> None:
+def test_small_audiences_are_searched(mind: duramen.Duramen, count: int) -> None:
     for number in range(count):
         mind.memory.remember(f"tea {number}")
     for query in ("tea", "???", "the", "\0"):

@@ -1,4 +1,4 @@
-"""Searching inside PostgreSQL: candidates by words and meaning in one statement, filters inside, and nothing that is
+"""Search inside PostgreSQL: candidates by words and meaning in one statement, filters inside, and nothing that is
 gone, sealed or somebody else's."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duramen.errors import StoreUnavailable, UnknownMemory
 from duramen.memory.index.index_entry import code_bits, day_of
 from duramen.memory.ranking import retrieval as seeking
 from duramen.memory.ranking.rank import Question, Weights
-from duramen.memory.ranking.retrieval import Seeking
+from duramen.memory.ranking.retrieval import Retrieval
 from duramen.memory.ranking.selection import Asked, Wanted
 from duramen.runtime import drive, meanwhile
 from duramen.stores.postgres import retrieval as inside
@@ -43,10 +43,10 @@ def opened(address: str, **settings: Any) -> duramen.Duramen:
     return made
 
 
-def source(dm: duramen.Duramen, exact: int | None) -> Seeking:
+def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
     """Above so many memories candidates are asked for; None: never."""
-    found: Any = dm.memory._core.mind.searching._sources[0]
-    assert isinstance(found, Seeking)
+    found: Any = dm.memory._core.service.searching._sources[0]
+    assert isinstance(found, Retrieval)
     found.exact = 10**9 if exact is None else exact
     return found
 
@@ -70,7 +70,7 @@ class Watched:
         """Of the memories that the last search ranked."""
         last = self.selections[-1]
         assert last is not None, "nothing was asked of the store"
-        return {number for pool in last.pools for number in pool.column("number").tolist()}
+        return {number for audience in last.audiences for number in audience.column("number").tolist()}
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def told(found: Any) -> list[str]:
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
     """What is found and its score, whatever was recalled before."""
     source(dm, exact)
-    mind: Any = dm.memory._core.mind
-    pools = options.pop("pools", (b"",))
-    found = drive(mind.searching.search(Wanted(question, pools, weights=Weights(access=0), **options)))
+    mind: Any = dm.memory._core.service
+    audiences = options.pop("audiences", (b"",))
+    found = drive(mind.searching.search(Wanted(question, audiences, weights=Weights(access=0), **options)))
     return {hit.memory.content: hit.score for hit in found.hits}
 
 
@@ -166,7 +166,7 @@ def test_a_common_word_does_not_rank_every_memory_that_has_it(
 
 def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
     fill(dm, 60)
-    dm.memory._core.mind.indexing.stop()
+    dm.memory._core.service.indexing.stop()
     dm.memory.remember("the heron stands in the reeds")
     found = dm.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
@@ -187,26 +187,26 @@ class Patient(Themes):
 
 
 @pytest.mark.promise("B2")
-def test_a_pool_is_looked_over_while_the_question_is_embedded(
+def test_a_audience_is_looked_over_while_the_question_is_embedded(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
     surveyed = threading.Event()
     patient = Patient(surveyed)
     with opened(postgres_url, embedder=patient) as other:
-        given: Any = source(other, 20)._seeker
-        survey, surveys = given.survey, list[Any]()
+        given: Any = source(other, 20)._retriever
+        sample_corpus, corpus_samples = given.sample_corpus, list[Any]()
 
         async def watching(*asked: Any) -> Any:
-            surveys.append(await survey(*asked))
+            corpus_samples.append(await sample_corpus(*asked))
             surveyed.set()
-            return surveys[-1]
+            return corpus_samples[-1]
 
-        monkeypatch.setattr(given, "survey", watching)
+        monkeypatch.setattr(given, "sample_corpus", watching)
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         assert patient.waited == [True]
         assert told(other.memory.recall(said[4], limit=1)) == [said[4]]
-        assert len(surveys) == 1, "what is known is not looked at again"
+        assert len(corpus_samples) == 1, "what is known is not looked at again"
 
 
 @pytest.mark.promise("B2")
@@ -218,21 +218,21 @@ def test_what_is_near_is_sought_while_words_still_are(
     words, near = threading.Event(), threading.Event()
     patient = Patient(words)
     with opened(postgres_url, embedder=patient) as other:
-        given: Any = source(other, 20)._seeker
+        given: Any = source(other, 20)._retriever
         if known:
             words.set()
             other.memory.recall(said[2])
             words.clear()
-        seek, waited, asked = given.seek, list[bool](), list[Any]()
+        retrieve, waited, asked = given.retrieve, list[bool](), list[Any]()
 
         async def watching(workspace: str, wanted: Any) -> Any:
             asked.append(wanted)
             (words if wanted.code is None else near).set()
             if wanted.code is None:
                 waited.append(near.wait(20))
-            return await seek(workspace, wanted)
+            return await retrieve(workspace, wanted)
 
-        monkeypatch.setattr(given, "seek", watching)
+        monkeypatch.setattr(given, "retrieve", watching)
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         assert waited == [True]
         assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
@@ -248,21 +248,21 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
     words, read = threading.Event(), threading.Event()
     whole = search(dm, said[3], 20)
     with opened(postgres_url, embedder=Patient(words), clock=clock) as other:
-        given: Any = source(other, 20)._seeker
-        seek, beside, waited, numbers = given.seek, given.beside, list[bool](), list[set[int]]()
+        given: Any = source(other, 20)._retriever
+        retrieve, beside, waited, numbers = given.retrieve, given.beside, list[bool](), list[set[int]]()
 
         async def seeking_near(workspace: str, wanted: Any) -> Any:
             words.set()
             if wanted.code is not None:
                 waited.append(read.wait(20))
-            return await seek(workspace, wanted)
+            return await retrieve(workspace, wanted)
 
         async def reading(workspace: str, generation: int, some: Any) -> Any:
             numbers.append(set(some))
             read.set()
             return await beside(workspace, generation, some)
 
-        monkeypatch.setattr(given, "seek", seeking_near)
+        monkeypatch.setattr(given, "retrieve", seeking_near)
         monkeypatch.setattr(given, "beside", reading)
         assert search(other, said[3], 20) == whole
         assert waited == [True]
@@ -273,7 +273,7 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
 
 
 def stands(dm: duramen.Duramen) -> Any:
-    """How things stand in the one pool that was searched."""
+    """How things stand in the one audience that was searched."""
     ((_, standing),) = source(dm, 20)._known.values()
     assert standing is not None
     return standing
@@ -281,8 +281,8 @@ def stands(dm: duramen.Duramen) -> Any:
 
 def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Duramen, postgres_url: str) -> None:
     said = fill(dm, 200)
-    sql(postgres_url, "UPDATE duramen.traces SET words = '\\x00c1' WHERE number % 3 = 0")
-    sql(postgres_url, "UPDATE duramen.traces SET vector = '\\x0000' WHERE number % 3 = 1")
+    sql(postgres_url, "UPDATE duramen.index_entries SET words = '\\x00c1' WHERE number % 3 = 0")
+    sql(postgres_url, "UPDATE duramen.index_entries SET vector = '\\x0000' WHERE number % 3 = 1")
     drawn = [one for (one,) in sql(postgres_url, "SELECT number FROM duramen.searchable WHERE draw < 128")]
     assert {number % 3 for number in drawn} == {0, 1, 2}
     with opened(postgres_url) as other:
@@ -318,7 +318,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
-    embedding: Any = dm.memory._core.mind.embedding
+    embedding: Any = dm.memory._core.service.embedding
     room, at_once = embedding._room, list[int]()
 
     async def watching(*both: Any) -> Any:
@@ -385,14 +385,14 @@ def test_what_is_forgotten_while_it_is_searched_is_not_given(
 ) -> None:
     said = fill(dm, 60)
     first = dm.memory.recall(said[5]).hits[0].memory
-    given: Any = source(dm, 20)._seeker
-    for place in ("beside", "seek"):
+    given: Any = source(dm, 20)._retriever
+    for place in ("beside", "retrieve"):
         one = dm.memory.recall(said[5]).hits[0].memory
         do = getattr(given, place)
 
         async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
             found = await do(*asked)
-            with suppress(UnknownMemory):  # words and meaning are sought one after the other
+            with suppress(UnknownMemory):  # words and meaning are search_fields one after the other
                 await dm.memory._core.forget(id)
             return found
 
@@ -473,16 +473,16 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
     dm.close()
     unmake(postgres_url)
     with opened(postgres_url) as again:
-        again.memory._core.mind.indexing.stop()
+        again.memory._core.service.indexing.stop()
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
-        child = nursery.start("seeking:make_ready", crash=("memory.readying", 2), address=postgres_url)
+        child = nursery.start("seeking:make_searchable", crash=("memory.readying", 2), address=postgres_url)
         assert child.wait() == -signal.SIGKILL, child.complaint()
         made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
         assert made == [(500,)]
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        children = [nursery.start("seeking:make_ready", address=postgres_url) for _ in range(2)]
+        children = [nursery.start("seeking:make_searchable", address=postgres_url) for _ in range(2)]
         for one in children:
             one.finish()
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
@@ -520,14 +520,14 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "ALL_SCANNED", 60)
 
 
-def tend(dm: duramen.Duramen) -> None:
+def maintain_indexes(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
-    mind: Any = dm.memory._core.mind
+    mind: Any = dm.memory._core.service
     mind.indexing.stop()
     thread = mind.indexing._tending
     if thread is not None:
         thread.join()
-    mind.indexing._tend_now(source(dm, 20)._seeker)
+    mind.indexing._tend_now(source(dm, 20)._retriever)
 
 
 def indexes(address: str) -> list[Any]:
@@ -545,9 +545,9 @@ def test_what_is_large_is_searched_by_an_index(dm: duramen.Duramen, postgres_url
     said = fill(dm, 400)
     assert told(dm.memory.recall(said[3], limit=1)) == [said[3]]
     assert watched.selections == [None], "without an index it is searched in memory"
-    tend(dm)
+    maintain_indexes(dm)
     assert indexes(postgres_url) == [("1", True)]
-    source(dm, 20)._seeker._indexed.clear()  # type: ignore[attr-defined]
+    source(dm, 20)._retriever._indexed.clear()  # type: ignore[attr-defined]
     assert sql(postgres_url, SCANS) == [(0,)]
     with opened(postgres_url) as other:
         assert told(other.memory.recall(said[7], limit=1)) == [said[7]]
@@ -558,12 +558,12 @@ def test_what_is_large_is_searched_by_an_index(dm: duramen.Duramen, postgres_url
     assert told(dm.memory.recall(said[0], kinds="nothing of that")) == []
     assert all(selection is not None for selection in watched.selections[1:])
     sql(postgres_url, f"UPDATE pg_index SET indisvalid = false WHERE indexrelid IN ({NEAR})")
-    tend(dm)
+    maintain_indexes(dm)
     assert indexes(postgres_url) == [("1", True)], "one that was not completed is made again"
     with opened(postgres_url, embedder=Themes("other")) as moved:
         list(moved.memory.reindex())
         assert indexes(postgres_url) == [("1", True), ("2", True)], "it is made before it is searched"
-        tend(moved)
+        maintain_indexes(moved)
         assert indexes(postgres_url) == [("2", True)]
 
 
@@ -584,8 +584,8 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
     ):
         sql(postgres_url, grant)
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
-        tend(bound)
-        store: Any = bound.memory._core.mind._journal.store
+        maintain_indexes(bound)
+        store: Any = bound.memory._core.service._journal.store
         assert "owner" in store._tending.refused or "permission" in store._tending.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []

@@ -16,7 +16,7 @@ import duramen
 from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.texts import Texts
 from duramen.memory.index import segment_writer as segmenting
-from duramen.memory.ranking.search import Searching
+from duramen.memory.ranking.search import Search
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
 
@@ -29,7 +29,7 @@ PLANTED = "xylophonewoodpecker"
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segmenting, "LEAST", 8)
     monkeypatch.setattr(segmenting, "MOST", 32)
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:
@@ -104,27 +104,27 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_mind(any_address, clock=clock) as dm:
-        indexing: Any = dm.memory._core.mind.indexing
+        indexing: Any = dm.memory._core.service.indexing
         indexing.stop()
         fill(dm, clock)
         drive(indexing.pack())
         packed = spans(dm)
         assert packed
         store: Any = dm._core._journal.store
-        read, pools = store.changes, list[bytes]()
+        read, audiences = store.changes, list[bytes]()
 
-        async def counting(workspace: str, pool: bytes, *asked: Any) -> Any:
-            pools.append(pool)
-            return await read(workspace, pool, *asked)
+        async def counting(workspace: str, audience: bytes, *asked: Any) -> Any:
+            audiences.append(audience)
+            return await read(workspace, audience, *asked)
 
         monkeypatch.setattr(store, "changes", counting)
         indexing._segmenting._looked.clear()  # as in a process that begins
         drive(indexing.pack())
-        assert (pools, spans(dm)) == ([], packed)
+        assert (audiences, spans(dm)) == ([], packed)
         indexing._segmenting._looked.clear()
         fill(dm, clock, 8)
         drive(indexing.pack())
-        assert pools
+        assert audiences
         assert spans(dm) != packed
 
 
@@ -145,7 +145,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
-        dm.memory._core.mind.indexing._segmenting._looked.clear()
+        dm.memory._core.service.indexing._segmenting._looked.clear()
         come_to_rest(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
@@ -153,7 +153,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
     plain = one_by_one(monkeypatch, address, clock=clock)
     with open_mind(address, clock=clock) as dm:
         assert asked(dm) == plain
-        dm.memory._core.mind.indexing.stop()  # it would pack that they are gone
+        dm.memory._core.service.indexing.stop()  # it would pack that they are gone
         dm.erase("ada")
         assert spans(dm) == []
         assert dm.verify().ok

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.memory.index.index_entry import TIMES_CAP, read_gist
+from duramen.memory.index.index_entry import TIMES_CAP, read_term_stats
 from duramen.memory.ranking import dates as times
 from duramen.memory.ranking.dates import closeness, spans
 from duramen.memory.ranking.rank import Question
@@ -152,6 +152,6 @@ def test_a_long_text_full_of_times_is_read_in_no_time() -> None:
     assert len(spans("may 1, " * 2_800, ON)) == 2_800
     assert len(spans("the week before yesterday " * 800, ON)) == 800
     assert time.process_time() - began < 5  # it took the square of the length: half a minute
-    gist = read_gist({"content": "may 1, " * 2_800}, 0)
-    assert len(gist.told) == TIMES_CAP
+    stats = read_term_stats({"content": "may 1, " * 2_800}, 0)
+    assert len(stats.told) == TIMES_CAP
     assert len(Question.read("may 1, " * 2_800, ON).asked) == TIMES_CAP

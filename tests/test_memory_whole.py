@@ -1,5 +1,5 @@
-"""Searches of everything where there is much: all pools are held as one, find what the pools find one by one, and ask
-the store no more often for many pools than for few."""
+"""Searches of everything where there is much: all audiences are held as one, find what the audiences find one by one, and ask
+the store no more often for many audiences than for few."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from programs.minds import open_mind
 
 import duramen
 from duramen.memory.index import segment_writer as segmenting
-from duramen.memory.index.index_cache import Holding
+from duramen.memory.index.index_cache import IndexCache
 from duramen.memory.ranking import candidates
-from duramen.memory.ranking.search import Searching
+from duramen.memory.ranking.search import Search
 from duramen.testing.clock import FakeClock
 
 QUESTIONS = [
@@ -34,8 +34,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidates, "_SAMPLED", 1)
 
 
-def searching_of(dm: duramen.Duramen) -> Searching:
-    return dm.memory._core.mind.searching
+def searching_of(dm: duramen.Duramen) -> Search:
+    return dm.memory._core.service.searching
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:
@@ -68,20 +68,20 @@ def asked(dm: duramen.Duramen, **how: Any) -> list[Any]:
     return found
 
 
-def codes_of(holding: Holding) -> list[dict[int, bytes]]:
-    """The codes of each pool that is held, by number."""
+def codes_of(holding: IndexCache) -> list[dict[int, bytes]]:
+    """The codes of each audience that is held, by number."""
     return [
-        {int(number): code.tobytes() for number, code in zip(pool.column("number"), pool.codes.T, strict=True)}
-        for pool in holding._pools.values()
+        {int(number): code.tobytes() for number, code in zip(audience.column("number"), audience.codes.T, strict=True)}
+        for audience in holding._audiences.values()
     ]
 
 
-def pools_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> list[Any]:
+def audiences_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> list[Any]:
     async def none(*_: Any) -> None:
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(Holding, "whole", none)
+        patch.setattr(IndexCache, "whole", none)
         return asked(dm)
 
 
@@ -90,7 +90,7 @@ def pools_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> list[An
 def test_as_one_they_find_what_they_find_apart(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     if not packed:
         monkeypatch.setattr(segmenting, "LEAST", 10_000)
     address = str(tmp_path / "agent.db")
@@ -100,11 +100,11 @@ def test_as_one_they_find_what_they_find_apart(
         holding = searching_of(dm).holding
         holding.exact_upto = 0
         as_one = asked(dm)
-        assert [name for name, _ in holding._pools] == [None]
+        assert [name for name, _ in holding._audiences] == [None]
         assert any("neighbours" in parts for _, _, _, parts in as_one)
         (codes,) = codes_of(holding)
         assert len(codes) == 3 * 40
-        assert pools_apart(monkeypatch, dm) == as_one
+        assert audiences_apart(monkeypatch, dm) == as_one
         assert codes == ChainMap(*codes_of(holding)[1:])
 
 
@@ -120,7 +120,9 @@ def test_what_changes_later_is_taken_in(tmp_path: Path, clock: FakeClock) -> Non
             return {hit.memory.content: hit for hit in one.memory.recall("Where is the anchor?", everyone=True)}
 
         assert gone.content in found()
-        whole = searching_of(one).holding._pools[next(key for key in searching_of(one).holding._pools if not key[0])]
+        whole = searching_of(one).holding._audiences[
+            next(key for key in searching_of(one).holding._audiences if not key[0])
+        ]
         other.memory.remember("The anchor of Fay is light", subject="fay", fresh=True)
         other.memory.remember("An anchor lies in the garden", fresh=True)
         assert {gone.content, "The anchor of Fay is light", "An anchor lies in the garden"} <= found().keys()
@@ -129,20 +131,20 @@ def test_what_changes_later_is_taken_in(tmp_path: Path, clock: FakeClock) -> Non
         assert gone.content not in found()
         other.erase("fay")
         assert "The anchor of Fay is light" not in found()
-        assert whole in searching_of(one).holding._pools.values()  # nothing was read anew for all that
+        assert whole in searching_of(one).holding._audiences.values()  # nothing was read anew for all that
         one.erase("subject 2")
         assert all(hit.memory.subject != "subject 2" for hit in found().values())
 
 
 @pytest.mark.promise("B10")
-def test_a_search_reads_no_more_for_more_memories_and_pools(
+def test_a_search_reads_no_more_for_more_memories_and_audiences(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """How long a search takes is measured by bench/memory.py; here it is counted what it asks of the store."""
     monkeypatch.setattr(candidates, "CANDIDATES", 20)
 
     def reads(subjects: int, each: int, **how: Any) -> Counter[str]:
-        """What the store is asked for, and how many rows it gives, once the pools are loaded."""
+        """What the store is asked for, and how many rows it gives, once the audiences are loaded."""
         path = tmp_path / f"{subjects} {each}.db"
         new = not path.exists()
         with open_mind(str(path), clock=clock) as dm:
@@ -164,16 +166,16 @@ def test_a_search_reads_no_more_for_more_memories_and_pools(
                 return call
 
             with monkeypatch.context() as patch:
-                for name in ("changes", "traces", "segments", "memories", "recalls"):
+                for name in ("changes", "index_entries", "segments", "memories", "recalls"):
                     patch.setattr(store, name, counting(name, getattr(store, name)))
                 dm.memory.recall(QUESTIONS[0], limit=2, **how)
             return called
 
     for how in ({"everyone": True}, {"subject": "subject 1"}):
         few, many = reads(2, 20, **how), reads(10, 40, **how)
-        assert few["traces"] == few["memories"] == 1
-        assert 20 <= few["rows of traces"] <= 60  # candidates, and the nearest of their sessions
-        assert many <= few + Counter({"rows of traces": 40})
+        assert few["index_entries"] == few["memories"] == 1
+        assert 20 <= few["rows of index_entries"] <= 60  # candidates, and the nearest of their sessions
+        assert many <= few + Counter({"rows of index_entries": 40})
 
 
 @pytest.mark.parametrize("size", [5, 400, 30_000])

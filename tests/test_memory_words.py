@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from duramen.memory.index.index_entry import read_gist
+from duramen.memory.index.index_entry import read_term_stats
 from duramen.memory.index.words import number_of, query_terms, stem, terms
 
 
@@ -29,7 +29,7 @@ def test_a_question_of_stop_words_alone_keeps_them() -> None:
 
 
 def test_thanks_has_less_to_say_than_a_statement() -> None:
-    thanks, statement = (read_gist({"content": said}, 0) for said in ("Oh, so it is!", "Bought a red bicycle"))
+    thanks, statement = (read_term_stats({"content": said}, 0) for said in ("Oh, so it is!", "Bought a red bicycle"))
     assert thanks.substance < statement.substance
 
 

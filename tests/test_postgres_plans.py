@@ -25,11 +25,11 @@ GROWN = {
     "leases": ["session"],
     "cursors": ["outlet"],
     "runs": ["run", "session", "wake"],
-    "landmarks": ["id", "position", "expires"],
-    "parts": ["start"],
-    "pools": ["pool"],
+    "bookmarks": ["id", "position", "expires"],
+    "chunks": ["start"],
+    "audiences": ["audience"],
     "memories": ["number", "id", "changed", "key"],
-    "traces": ["number"],
+    "index_entries": ["number"],
     "recalls": ["number"],
     "generations": ["generation"],
 }
@@ -111,16 +111,18 @@ def test_a_query_uses_the_same_indexes_under_the_policies(
 def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres_url: str) -> None:
     scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'duramen.memories'::regclass"
     with duramen.open(postgres_url, embedder="none") as dm, psycopg.connect(postgres_url, autocommit=True) as free:
-        store: Any = dm.memory._core.mind._journal.store
+        store: Any = dm.memory._core.service._journal.store
         dm.memory.remember("one of many")
         _grow(free, "duramen.memories", GROWN["memories"], dm.workspace)
-        free.execute("UPDATE duramen.memories SET traced = 1")
-        free.execute("INSERT INTO duramen.traces SELECT workspace, pool, number, 1, '', NULL, '' FROM duramen.memories")
-        free.execute("VACUUM ANALYZE duramen.memories, duramen.traces")
+        free.execute("UPDATE duramen.memories SET indexed = 1")
+        free.execute(
+            "INSERT INTO duramen.index_entries SELECT workspace, audience, number, 1, '', NULL, '' FROM duramen.memories"
+        )
+        free.execute("VACUUM ANALYZE duramen.memories, duramen.index_entries")
         before = free.execute(scans).fetchall()
         for _ in range(8):
-            assert drive(store.untraced(dm.workspace, 1, 32)) == []
-            assert drive(store.count_untraced(dm.workspace, 1)) == 0
-        with store.pool.connection() as connection:
+            assert drive(store.unindexed(dm.workspace, 1, 32)) == []
+            assert drive(store.count_unindexed(dm.workspace, 1)) == 0
+        with store.audience.connection() as connection:
             connection.execute("SELECT pg_stat_force_next_flush()")
         assert free.execute(scans).fetchall() == before

@@ -242,8 +242,8 @@ def test_a_runner_killed_while_starting_leaves_nothing(temporary_root: Path) -> 
 def test_closed_binaries_are_copied_not_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = postgres._find_install().parent
     tmp_path.chmod(0o700)
-    for part in package.parent.glob(f"{package.name}*"):
-        (tmp_path / part.name).symlink_to(part)
+    for chunk in package.parent.glob(f"{package.name}*"):
+        (tmp_path / chunk.name).symlink_to(chunk)
     install = tmp_path / package.name / "pginstall18"
     modes = {path: path.stat().st_mode for path in (*install.parents, *package.rglob("*"))}
     monkeypatch.setattr(postgres, "_find_install", lambda: install)

@@ -15,9 +15,9 @@ from psycopg import errors as pg
 
 import duramen
 from duramen.memory.index.words import number_of, terms
-from duramen.memory.ranking.retrieval import Seeking
-from duramen.memory.ranking.search import Searching
-from duramen.ports import Seek
+from duramen.memory.ranking.retrieval import Retrieval
+from duramen.memory.ranking.search import Search
+from duramen.ports import RetrievalQuery
 from duramen.runtime import drive
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres import retrieval as inside
@@ -31,8 +31,8 @@ Roles = dict[str, str]
 def opened(address: str, workspace: str) -> duramen.Duramen:
     """A handle that asks the store for candidates."""
     made = duramen.open(address, workspace=workspace, embedder=Themes())
-    found: Any = made.memory._core.mind.searching._sources[0]
-    assert isinstance(found, Seeking)
+    found: Any = made.memory._core.service.searching._sources[0]
+    assert isinstance(found, Retrieval)
     found.exact = 20
     return made
 
@@ -60,7 +60,7 @@ def roles(_new_bound_database: Callable[[], tuple[str, str]]) -> Roles:
         connection.execute(
             """
             INSERT INTO duramen.searchable SELECT (jsonb_populate_record(s, jsonb_build_object(
-                'number', n, 'pool', '\\x' || lpad(to_hex(n), 8, '0'), 'terms', ARRAY[n, n + 1]))).*
+                'number', n, 'audience', '\\x' || lpad(to_hex(n), 8, '0'), 'terms', ARRAY[n, n + 1]))).*
             FROM duramen.searchable s, generate_series(1000000, 1020000) n
             WHERE s.ctid = (SELECT min(ctid) FROM duramen.searchable WHERE workspace = %s)
             """,
@@ -119,12 +119,14 @@ def test_who_is_bound_is_given_the_same_candidates(
     roles: Roles, role: str, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inside, "SCANNED", 50)
-    monkeypatch.setattr(Searching, "_note", lambda *_: None)  # what the one recalled would rank higher for the other
+    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what the one recalled would rank higher for the other
     with opened(roles["superuser"], OURS) as free, opened(roles[role], OURS) as bound:
         for number, together in enumerate((False, True) * 4):
             words = tuple(number_of(term) for term in terms(said[number])[3:6])
-            asked = _seek(words, together)
-            there, here = (drive(dm.memory._core.mind._journal.store.seeker.seek(OURS, asked)) for dm in (free, bound))
+            asked = _retrieve(words, together)
+            there, here = (
+                drive(dm.memory._core.service._journal.store.retriever.retrieve(OURS, asked)) for dm in (free, bound)
+            )
             assert here == there
             assert here.worded
             assert here.masks
@@ -136,7 +138,7 @@ def test_who_is_bound_is_given_the_same_candidates(
 def test_words_are_looked_up_in_their_index(bound: Connection, together: bool, said: list[str]) -> None:
     secret = secret_of(bound, OURS)
     assert secret is not None
-    asked = _seek(tuple(number_of(term) for term in terms(said[7])), together)
+    asked = _retrieve(tuple(number_of(term) for term in terms(said[7])), together)
     query, values = inside._written_words(OURS, asked, inside.Words(secret, True))
     say(bound, values["keys"], values["keys"] if together else [])
     with psycopg.ClientCursor(bound) as cursor:
@@ -146,11 +148,11 @@ def test_words_are_looked_up_in_their_index(bound: Connection, together: bool, s
 
 
 @pytest.mark.promise("B2")
-def test_words_of_one_pool_are_looked_up_in_no_other_index(roles: Roles, said: list[str]) -> None:
+def test_words_of_one_audience_are_looked_up_in_no_other_index(roles: Roles, said: list[str]) -> None:
     with psycopg.connect(roles["superuser"], autocommit=True) as free:
         secret = secret_of(free, OURS)
         assert secret is not None
-        asked = _seek(tuple(number_of(term) for term in terms(said[7])), False)._replace(pools=(b"", b"other"))
+        asked = _retrieve(tuple(number_of(term) for term in terms(said[7])), False)._replace(audiences=(b"", b"other"))
         query, values = inside._written_words(OURS, asked, inside.Words(secret, False))
         with psycopg.ClientCursor(free) as cursor:
             free.execute("SET enable_seqscan = off")
@@ -277,11 +279,11 @@ def test_a_store_of_before_keeps_its_rights_and_is_searched_again(older: tuple[s
 SEEN = "SELECT workspace, number FROM duramen.worded"
 
 
-def _seek(words: tuple[int, ...], together: bool) -> Seek:
-    """Words alone, in all pools."""
-    return Seek(
+def _retrieve(words: tuple[int, ...], together: bool) -> RetrievalQuery:
+    """Words alone, in all audiences."""
+    return RetrievalQuery(
         generation=1,
-        pools=None,
+        audiences=None,
         now=2**60,
         code=None,
         near=0,

@@ -321,14 +321,14 @@ class TestOnAFile:
 
 
 @pytest.mark.promise("P3")
-def test_a_damaged_landmark_costs_no_outcome(tmp_path: Path) -> None:
+def test_a_damaged_bookmark_costs_no_outcome(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", embedder="none") as dm:
         for name in ("deploy", "other"):
             dm.memory.procedures.save(name, BUILD)
             dm.memory.procedures.worked(name)
         dm.memory.procedures.failed("deploy")
     with apsw.Connection(str(tmp_path / "agent.db")) as connection:
-        connection.execute("UPDATE duramen_landmarks SET position = 1 WHERE name = 'tally'")
+        connection.execute("UPDATE duramen_bookmarks SET position = 1 WHERE name = 'tally'")
     with duramen.open(tmp_path / "agent.db", embedder="none") as dm:
         counted = [(one.name, one.successes, one.failures) for one in dm.memory.procedures.list()]
         assert counted == [("deploy", 1, 1), ("other", 1, 0)]

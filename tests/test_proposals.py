@@ -154,7 +154,7 @@ def test_the_persona_is_told_first_and_changes_only_when_accepted(dm: duramen.Du
     assert proposal is not None
     dm.session("s").turn("Hello", model=answer, system="Be brief.")
     dm.memory.proposals.accept(proposal.id, actor="ada")
-    assert dm.memory.soul() == "You are Harbour, calm and exact."
+    assert dm.memory.persona() == "You are Harbour, calm and exact."
     dm.session("s").turn("Hello again", model=answer, system="Be brief.")
     assert "Harbour" not in seen[0].split("<recalled>")[0]
     assert seen[1].startswith("You are Harbour, calm and exact.\n\nBe brief.")
@@ -225,15 +225,15 @@ def test_verifying_makes_a_memory_fresh_again(any_address: str) -> None:
         assert notes[link.id].startswith("31 days old: must be reconfirmed")
         text = dm.session("s").recall("gate").text
         assert "(Not confirmed lately.) The gate manual" in text
-        dm.memory.verify(link.id, actor="ada")
-        verified = dm.memory.verify(fact.id, actor="ada")
+        dm.memory.confirm(link.id, actor="ada")
+        verified = dm.memory.confirm(fact.id, actor="ada")
         assert verified.id == fact.id
         assert {hit.note for hit in dm.memory.recall("gate")} == {""}
         assert "Not confirmed" not in dm.session("s").recall("gate").text
         said, again = _of(dm, "4711")
         assert (said.actor, again.actor, again.cause) == (None, "ada", f"@memory#{said.position}")
         with pytest.raises(UnknownMemory):
-            dm.memory.verify("nothing")
+            dm.memory.confirm("nothing")
 
 
 def _of(dm: duramen.Duramen, word: str) -> list[Any]:

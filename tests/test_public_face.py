@@ -79,9 +79,9 @@ FACE = {
     "SessionProgress",
     "SessionView",
     "SharedState",
-    "Standing",
+    "SessionStatus",
     "Synced",
-    "Trace",
+    "ContextTrace",
     "Unregistered",
     "Verification",
     "Versioned",
@@ -146,7 +146,7 @@ def test_the_documents_name_only_what_is_there() -> None:
 
 @pytest.mark.parametrize("module", ["duramen", "duramen.errors"])
 def test_importing_costs_nothing(module: str) -> None:
-    heavy = ["apsw", "psycopg", "psycopg_pool", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
+    heavy = ["apsw", "psycopg", "psycopg_audience", "cryptography", "typer", "rich", "zstandard", "msgspec", "asyncio"]
     heavy += ["numpy", "onnxruntime", "openai", "yaml"]
     program = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -226,7 +226,10 @@ def test_every_error_is_in_the_tree() -> None:
     import duramen.stores.postgres
     import duramen.stores.sqlite  # noqa: F401 - so that all of them are defined
 
-    internal = {"SubjectGone", "StrandMoved"} | {"PostgresMissing", "PostgresFailed"}  # in stores, in the testing tools
+    internal = {"SubjectGone", "ChunkLogMoved"} | {
+        "PostgresMissing",
+        "PostgresFailed",
+    }  # in stores, in the testing tools
     known = {cls.__name__ for cls in subclasses(DuramenError) if cls.__module__.startswith("duramen")}
     assert known - internal == set(ERRORS)
     builtins = vars(__import__("builtins"))
@@ -328,7 +331,7 @@ CALLS: dict[str, Callable[[Duramen], Any]] = {
     "pages": lambda dm: list(dm.session("s").pages(backwards=True)),
     "follow": lambda dm: list(dm.session("s").follow(timeout=0.01)),
     "head": lambda dm: dm.session("s").head(),
-    "standing": lambda dm: dm.session("s").standing(),
+    "standing": lambda dm: dm.session("s").status(),
     "fork": lambda dm: dm.session("s").fork("t"),
     "lease": lambda dm: dm.session("s").lease("me"),
     "verify": lambda dm: dm.verify(),

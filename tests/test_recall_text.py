@@ -87,7 +87,7 @@ def test_one_call_tells_of_all_tiers(dm: duramen.Duramen) -> None:
     assert attributes["match"] == f"{found.knowledge[0].likeness:.2f}"
     assert found.knowledge[0].score == pytest.approx(sum(found.knowledge[0].parts.values()), abs=1e-4)
     assert str(found) == found.text
-    assert found.tokens == counter_for(dm._core._faculties.window.counter).count(found.text)
+    assert found.tokens == counter_for(dm._core._services.window.counter).count(found.text)
     assert "message 2" in session.recall("seats", recent=1).text
     assert "message 1" not in session.recall("seats", recent=1).text
     assert "## Recent" not in session.recall("seats", recent=0).text

@@ -81,7 +81,7 @@ def test_a_move_that_is_stopped_goes_on_where_it_was(address: str) -> None:
 
 
 @pytest.mark.promise("S6")
-@pytest.mark.parametrize("point", ["memory.embedded", "memory.traced", "memory.reindexed"])
+@pytest.mark.parametrize("point", ["memory.embedded", "memory.indexed", "memory.reindexed"])
 def test_a_move_that_is_killed_goes_on_where_it_was(address: str, nursery: Nursery, point: str) -> None:
     fill(address, Counted("old"))
     for visit in (1, 2) if point != "memory.reindexed" else (1,):
@@ -91,7 +91,7 @@ def test_a_move_that_is_killed_goes_on_where_it_was(address: str, nursery: Nurse
     with duramen.open(address, embedder=last) as dm:
         list(dm.memory.reindex())
         # A batch that was embedded and not stored is made again; what was stored is not.
-        assert len(last.asked) == {"memory.embedded": 38, "memory.traced": 0, "memory.reindexed": 0}[point]
+        assert len(last.asked) == {"memory.embedded": 38, "memory.indexed": 0, "memory.reindexed": 0}[point]
         assert best(dm, "fact number 7") == "fact number 7"
         assert dm.verify().ok
 

@@ -115,10 +115,10 @@ def test_two_threads_of_a_handle_do_not_ask_twice(any_address: str) -> None:
     with duramen.open(any_address, embedder="none", write_back=False, model=model, model_every=100) as dm:
         take_turns(dm)
         dm.memory.write_back()
-        with ThreadPoolExecutor(2) as pool:
-            first = pool.submit(dm.memory.write_back, "s")
+        with ThreadPoolExecutor(2) as audience:
+            first = audience.submit(dm.memory.write_back, "s")
             assert model.asked.wait(60)
-            second = pool.submit(dm.memory.write_back, "s")
+            second = audience.submit(dm.memory.write_back, "s")
             assert not model.again.wait(1.0), "somebody else of this handle is at it"
             model.may.set()
             first.result(60)

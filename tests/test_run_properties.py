@@ -678,11 +678,11 @@ def test_a_cancelled_parent_executes_nothing_more_of_its_child() -> None:
     with duramen.open("memory:", clock=clock) as dm:
         dm._core._engine.patience = 0
         dm.start(careless, id="r")
-        dm.serve([careless, sleepy], until_idle=True)
+        dm.work([careless, sleepy], until_idle=True)
         dm.cancel("r")
         clock.advance(5)
         with pytest.raises(duramen.errors.RunCancelled):
             dm.resume("r", careless)
-        dm.serve([careless, sleepy], until_idle=True)
+        dm.work([careless, sleepy], until_idle=True)
         assert [info.status for info in dm.runs()] == [RunStatus.CANCELLED, RunStatus.CANCELLED]
     assert acts == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Far, Killed, Open
-from programs.talkers import damage_landmark, damage_last_part
+from programs.talkers import damage_bookmark, damage_last_part
 
 import duramen
 from duramen import Checkpoint, Duramen, RunStatus
@@ -146,7 +146,7 @@ def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: 
         dm.start(patient, id="r", session="s")
     elif run == "sleeping":
         dm.start(sleeps, id="r", session="s")
-        dm.serve([sleeps], until_idle=True)
+        dm.work([sleeps], until_idle=True)
     elif run == "crashed":
         far.die = "before act"
         with pytest.raises(Killed):
@@ -216,7 +216,7 @@ def test_with_a_damaged_newest_the_newest_that_can_be_read_stays(
     dm = open_one()
     made = save(dm, clock, 4)
     if what == "row":
-        damage_landmark(dm, any_address, "state")
+        damage_bookmark(dm, any_address, "state")
     else:
         damage_last_part(dm, any_address)
     open_one().session("s").expire()

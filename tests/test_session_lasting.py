@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from programs.children import Nursery
 from programs.faroff import Open
-from programs.talkers import damage_landmark, damage_last_part, state_of
+from programs.talkers import damage_bookmark, damage_last_part, state_of
 
 import duramen
 from duramen import Checkpoint, Draft, Duramen
@@ -57,7 +57,7 @@ class Scales:
         weight = sum(len(record.payload or b"") for record in done.records)
         if request.beside is not None:
             weight += sum(len(part.body) for part in request.beside.parts)
-            weight += sum(len(one.form or b"") for one in request.beside.landmarks)
+            weight += sum(len(one.form or b"") for one in request.beside.bookmarks)
         self.weighed.append(weight)
         return done
 
@@ -245,7 +245,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open,
     dm = open_one()
     made = [dm.session("s").checkpoint({"n": [number], "text": noise(number)}) for number in range(4)]
     if what == "row":
-        damage_landmark(dm, any_address, "state")
+        damage_bookmark(dm, any_address, "state")
     else:
         damage_last_part(dm, any_address)
     session = open_one().session("s")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Open
-from programs.talkers import damage_landmark
+from programs.talkers import damage_bookmark
 
 import duramen
 from duramen import Duramen, Progress
@@ -347,7 +347,7 @@ def test_with_damaged_progress_the_work_goes_on(open_one: Open, any_address: str
     for step in ("one", "two", "three"):
         dm.session("s").progress.begin("g", next_action="n")
         dm.session("s").progress.complete(step)
-    damage_landmark(dm, any_address, "progress")
+    damage_bookmark(dm, any_address, "progress")
     assert open_one().session("s").progress.completed == ("one", "two"), "the one before it"
     done: list[Progress] = []
     worker = threading.Thread(
@@ -388,7 +388,7 @@ def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
         async def weigh(request: Any) -> Any:
             done = await append(request)
             parts = sum(len(part.body) for part in request.beside.parts)
-            forms = sum(len(one.form or b"") for one in request.beside.landmarks)
+            forms = sum(len(one.form or b"") for one in request.beside.bookmarks)
             sizes.append(parts + forms + sum(len(record.payload or b"") for record in done.records))
             return done
 

@@ -375,9 +375,9 @@ def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE duramen_landmarks SET time = 1 WHERE id = 'k'",
-        "UPDATE duramen_landmarks SET position = 1 WHERE id = 'k'",
-        "UPDATE duramen_landmarks SET expires = 1 WHERE id = 'k'",
+        "UPDATE duramen_bookmarks SET time = 1 WHERE id = 'k'",
+        "UPDATE duramen_bookmarks SET position = 1 WHERE id = 'k'",
+        "UPDATE duramen_bookmarks SET expires = 1 WHERE id = 'k'",
         "UPDATE duramen_events SET payload = x'00' WHERE position = 2",
         "UPDATE duramen_events SET type = 'other' WHERE position = 2",
     ],

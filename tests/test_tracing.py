@@ -19,8 +19,8 @@ from duramen.embedders import CallableEmbedder
 from duramen.errors import EmbedderFailed, InvalidInput
 from duramen.memory.index import index_builder as tracing
 from duramen.memory.index.index_builder import BATCH
-from duramen.memory.index.index_worker import Indexing
-from duramen.memory.index.segment_writer import Segmenting
+from duramen.memory.index.index_worker import IndexWorker
+from duramen.memory.index.segment_writer import SegmentWriter
 from duramen.runtime import drive
 
 COUNT = 3 * BATCH + 5
@@ -44,13 +44,13 @@ def stored(address: str) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that stay small, and nothing in the background."""
     monkeypatch.setattr(tracing, "_LARGEST_BATCH", BATCH)
-    monkeypatch.setattr(Indexing, "start", lambda _: None)
+    monkeypatch.setattr(IndexWorker, "start", lambda _: None)
 
 
 @pytest.mark.promise("S6")
 def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, read_ahead = threading.Semaphore(0), list[bool]()
-    original = tracing.Tracing._read
+    original = tracing.IndexBuilder._read
 
     async def noted(*given: Any) -> Any:
         batch = await original(*given)
@@ -67,7 +67,7 @@ def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatc
 
     address = str(tmp_path / "agent.db")
     stored(address)
-    monkeypatch.setattr(tracing.Tracing, "_read", noted)
+    monkeypatch.setattr(tracing.IndexBuilder, "_read", noted)
     with open_mind(address, embedder=embedder(work)) as dm:
         dm.memory.catch_up()
         assert read_ahead == [True] * 4
@@ -257,9 +257,9 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         inside[0] -= 1
 
     with open_mind(str(tmp_path / "agent.db")) as dm:
-        indexing = dm.memory._core.mind.indexing
+        indexing = dm.memory._core.service.indexing
         dm.memory.remember("a fact", fresh=True)
-        monkeypatch.setattr(Segmenting, "once", once)
+        monkeypatch.setattr(SegmentWriter, "once", once)
 
         def pack() -> None:
             met.wait(20)

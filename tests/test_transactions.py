@@ -162,7 +162,7 @@ def test_transactions_of_several_runs_follow_one_another(dm: Duramen) -> None:
 
     for number in range(6):
         dm.start(job, id=f"r{number}")
-    dm.serve([job], until_idle=True, concurrency=6)
+    dm.work([job], until_idle=True, concurrency=6)
     assert {one.status for one in dm.runs(task="job")} == {"done"}
     assert dm.run(rows) == 30
 

@@ -29,17 +29,17 @@ def nap(seconds: float) -> str:
 def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, clock: FakeClock) -> None:
     dm = open_one()
     dm.start(nap, WEEK, id="r")
-    assert dm.serve([nap], until_idle=True) == 1
+    assert dm.work([nap], until_idle=True) == 1
     assert not [one for one in threading.enumerate() if one.name == "duramen-run"]
     info = dm.run_info("r")
     assert (info.status, info.waiting) == (RunStatus.SLEEPING, "asleep")
     assert info.wake == dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(weeks=1)
     clock.advance(WEEK - 1)
-    assert open_one().serve([nap], until_idle=True) == 0
+    assert open_one().work([nap], until_idle=True) == 0
     clock.advance(3 * WEEK)  # nobody was there when it should have woken
     late = open_one()
-    assert late.serve([nap], until_idle=True) == 1
-    assert late.serve([nap], until_idle=True) == 0
+    assert late.work([nap], until_idle=True) == 1
+    assert late.work([nap], until_idle=True) == 0
     assert late.resume("r") == "awake"
     assert types(late, "r").count("run.resumed") == 1
 
@@ -67,7 +67,7 @@ def test_sleep_until_takes_a_time_with_a_zone(open_one: Open, clock: FakeClock) 
 
     dm = open_one()
     dm.start(wait, when, id="r")
-    dm.serve([wait], until_idle=True)
+    dm.work([wait], until_idle=True)
     assert dm.run_info("r").wake == when
     clock.advance(3600)
     assert dm.resume("r") == "awake"
@@ -92,11 +92,11 @@ def test_signals_are_received_once_in_order_whenever_they_came(open_one: Open) -
     dm.signal("r", "other", "not for it")
     dm.signal("r", "news", 2, key="same")
     dm.signal("r", "news", 2, key="same")
-    dm.serve([listener], until_idle=True)
+    dm.work([listener], until_idle=True)
     assert dm.run_info("r").status is RunStatus.WAITING
     later = open_one()
     later.signal("r", "news", 3)
-    assert later.serve([listener], until_idle=True) == 1
+    assert later.work([listener], until_idle=True) == 1
     assert later.resume("r") == [1, 2, 3]
     with pytest.raises(RunError, match="has ended"):
         later.signal("r", "news", 4)
@@ -115,7 +115,7 @@ def test_a_signal_that_comes_while_the_run_parks_is_not_lost(open_one: Open) -> 
         return await write(session, prepared, *args, **options)
 
     engine.journal.append_prepared = late  # type: ignore[method-assign]
-    dm.serve([listener], until_idle=True)
+    dm.work([listener], until_idle=True)
     assert dm.run_info("r").status is RunStatus.DONE, "the worker took it up again by itself"
     assert dm.resume("r") == ["just in time"]
 
@@ -183,7 +183,7 @@ def test_a_question_can_have_a_default(open_one: Open, clock: FakeClock) -> None
     with pytest.raises(RunParked):
         dm.run(polite, id="r")
     clock.advance(3601)
-    assert dm.serve([polite], until_idle=True) == 1
+    assert dm.work([polite], until_idle=True) == 1
     assert dm.resume("r") == "coffee"
 
 
@@ -217,12 +217,12 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: F
 
     dm = open_one()
     dm.start(job, id="r")
-    dm.serve([job], until_idle=True)
+    dm.work([job], until_idle=True)
     assert dm.run_info("r").status is RunStatus.SLEEPING
     clock.advance(80)
-    assert open_one().serve([job], until_idle=True) == 0
+    assert open_one().work([job], until_idle=True) == 0
     clock.advance(11)
-    assert open_one().serve([job], until_idle=True) == 1
+    assert open_one().work([job], until_idle=True) == 1
     clock.advance(91)
     assert open_one().resume("r") == "call done"
     assert far.times("call") == 3
@@ -245,7 +245,7 @@ def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open,
 
     open_one().start(job, id="r")
     for _ in range(4):
-        assert open_one().serve([job], until_idle=True) == 1
+        assert open_one().work([job], until_idle=True) == 1
         clock.advance(31)
     assert open_one().resume("r", job) == "answered"
 
@@ -288,11 +288,11 @@ def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock,
     dm = open_one()
     dm.start(job, id="r")
     for pause in (10, 20):
-        assert open_one().serve([job], until_idle=True) == 1
+        assert open_one().work([job], until_idle=True) == 1
         clock.advance(pause - 1)
-        assert open_one().serve([job], until_idle=True) == 0
+        assert open_one().work([job], until_idle=True) == 0
         clock.advance(2)
-    assert open_one().serve([job], until_idle=True) == 1
+    assert open_one().work([job], until_idle=True) == 1
     assert far.times("flaky") == 3
     with pytest.raises(TimeoutError):
         dm.resume("r")
@@ -305,10 +305,10 @@ def test_a_deadline_ends_a_run_that_sleeps_too_long(open_one: Open, clock: FakeC
 
     dm = open_one()
     dm.start(late, id="r")
-    dm.serve([late], until_idle=True)
+    dm.work([late], until_idle=True)
     assert dm.run_info("r").status is RunStatus.SLEEPING
     clock.advance(61)
-    assert dm.serve([late], until_idle=True) == 1
+    assert dm.work([late], until_idle=True) == 1
     assert dm.run_info("r").status is RunStatus.FAILED
     with pytest.raises(DeadlineExceeded):
         dm.resume("r")

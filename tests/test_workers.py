@@ -50,14 +50,14 @@ class Serving:
 
     def __init__(self, dm: Duramen, *tasks: object, **options: object) -> None:
         self._dm = dm
-        self._thread = threading.Thread(target=lambda: dm.serve(tasks, **options), daemon=True)  # type: ignore[arg-type]
+        self._thread = threading.Thread(target=lambda: dm.work(tasks, **options), daemon=True)  # type: ignore[arg-type]
         self._thread.start()
 
     def __enter__(self) -> None:
         until(lambda: self._dm._core._workers, "the worker")
 
     def __exit__(self, *_: object) -> None:
-        self._dm.stop_serving()
+        self._dm.stop_working()
         self._thread.join(30)
         assert not self._thread.is_alive()
 
@@ -91,11 +91,11 @@ def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
     dm.start(unknown, id="a")
     dm.start(newer, 3, id="b")
     dm.start(echo, 4, id="c", queue="not served")
-    assert dm.serve([echo], until_idle=True) == 0
-    assert dm.serve([newer], until_idle=True) == 1
+    assert dm.work([echo], until_idle=True) == 0
+    assert dm.work([newer], until_idle=True) == 1
     assert dm.resume("b") == -3
     with pytest.raises(InvalidInput, match="no task"):
-        dm.serve([len])  # type: ignore[list-item]
+        dm.work([len])  # type: ignore[list-item]
 
 
 def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, far: Far) -> None:
@@ -108,10 +108,10 @@ def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: Fake
         dm.start(act, what, priority=priority)
         clock.advance(1)
     dm.start(act, "later", delay=60)
-    dm.serve([act], until_idle=True, concurrency=1)
+    dm.work([act], until_idle=True, concurrency=1)
     assert [what for what, _ in far.done] == ["urgent", "old", "new"]
     clock.advance(60)
-    dm.serve([act], until_idle=True)
+    dm.work([act], until_idle=True)
     assert far.times("later") == 1
 
 
@@ -145,9 +145,9 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, f
     thread.start()
     stopped.wait(60)
     assert other.run_info("r").status is RunStatus.RUNNING
-    assert other.serve([job], until_idle=True) == 0, "while the lease holds, nobody else may"
+    assert other.work([job], until_idle=True) == 0, "while the lease holds, nobody else may"
     clock.advance(31)
-    assert other.serve([job], until_idle=True) == 1
+    assert other.work([job], until_idle=True) == 1
     before = [event.hash for event in other.session("r").events()]
     go_on.set()
     thread.join(60)
@@ -231,12 +231,12 @@ def test_a_queue_limits_the_rate_of_starts(open_one: Open, clock: FakeClock) -> 
     queue = Queue("calls", rate=(3, 60))
     for number in range(8):
         dm.start(echo, number, queue="calls")
-    assert dm.serve([echo], queues=[queue], until_idle=True) == 3
-    assert other.serve([echo], queues=[queue], until_idle=True) == 0
+    assert dm.work([echo], queues=[queue], until_idle=True) == 3
+    assert other.work([echo], queues=[queue], until_idle=True) == 0
     clock.advance(61)
-    assert other.serve([echo], queues=[queue], until_idle=True) == 3
+    assert other.work([echo], queues=[queue], until_idle=True) == 3
     clock.advance(61)
-    assert dm.serve([echo], queues=[queue], until_idle=True) == 2
+    assert dm.work([echo], queues=[queue], until_idle=True) == 2
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"rate": (0, 1)}, {"rate": (1, 0)}, {"name": ""}])
@@ -253,12 +253,12 @@ def test_nonsense_queues_are_refused(options: dict[str, object]) -> None:
 def test_missed_ticks_are_caught_up_by_policy(open_one: Open, clock: FakeClock, missed: str, expected: int) -> None:
     nightly = Schedule("nightly", echo, every=3600, args=[1], missed=missed)  # type: ignore[arg-type]
     dm = open_one()
-    assert dm.serve([], schedules=[nightly], until_idle=True) == 0
+    assert dm.work([], schedules=[nightly], until_idle=True) == 0
     clock.advance(3601)
-    assert dm.serve([], schedules=[nightly], until_idle=True) == 1
-    assert open_one().serve([], schedules=[nightly], until_idle=True) == 0, "a restart does not double the tick"
+    assert dm.work([], schedules=[nightly], until_idle=True) == 1
+    assert open_one().work([], schedules=[nightly], until_idle=True) == 0, "a restart does not double the tick"
     clock.advance(5 * 3600 + 600)
-    assert open_one().serve([], schedules=[nightly], until_idle=True) == expected
+    assert open_one().work([], schedules=[nightly], until_idle=True) == expected
     runs = {one.id for one in dm.runs(task="echo")}
     assert len(runs) == 1 + expected
     ticks = [event.data["tick"] for event in dm.session("schedule:nightly").events()]
@@ -271,11 +271,11 @@ def test_many_workers_fire_each_tick_once(open_one: Open, clock: FakeClock) -> N
     minutely = Schedule("minutely", echo, cron="* * * * *", args=[7], missed="all")
     workers = [open_one() for _ in range(3)]
     for dm in workers:
-        dm.serve([], schedules=[minutely], until_idle=True)
+        dm.work([], schedules=[minutely], until_idle=True)
     for _ in range(5):
         clock.advance(60)
         threads = [
-            threading.Thread(target=lambda dm=dm: dm.serve([], schedules=[minutely], until_idle=True)) for dm in workers
+            threading.Thread(target=lambda dm=dm: dm.work([], schedules=[minutely], until_idle=True)) for dm in workers
         ]
         for thread in threads:
             thread.start()

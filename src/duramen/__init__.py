@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .context.handoff import Handoff
     from .context.progress.progress_log import Synced
     from .context.progress.record import Progress
-    from .context.window.context import Context, Trace
+    from .context.window.context import Context, ContextTrace
     from .context.window.settings import Window
     from .errors import DuramenError
     from .execution.engine.run_info import RunInfo, RunStatus
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from .files.sync.import_export import MemoriesExported, MemoriesImported
     from .files.sync.report import FilesSynced
     from .journal.codec import Unregistered
-    from .journal.events import Draft, Event, Standing
+    from .journal.events import Draft, Event, SessionStatus
     from .journal.journal import ErasureReport
     from .journal.redaction import Redactor
     from .journal.registry import register
@@ -132,9 +132,9 @@ _HOME = {
     "SessionProgress": "api._sync.conversation",
     "SessionView": "api._sync.duramen",
     "SharedState": "api._sync.runs",
-    "Standing": "journal.events",
+    "SessionStatus": "journal.events",
     "Synced": "context.progress.progress_log",
-    "Trace": "context.window.context",
+    "ContextTrace": "context.window.context",
     "Unregistered": "journal.codec",
     "Verification": "journal.verification",
     "Versioned": "execution.waits.shared_state",
@@ -210,9 +210,9 @@ __all__ = [
     "SessionProgress",
     "SessionView",
     "SharedState",
-    "Standing",
+    "SessionStatus",
     "Synced",
-    "Trace",
+    "ContextTrace",
     "Unregistered",
     "Verification",
     "Versioned",

@@ -28,7 +28,7 @@ POINTS: tuple[str, ...] = (
     "checkpoints.dropping",
     "context.summarised",
     "memory.embedded",
-    "memory.traced",
+    "memory.indexed",
     "memory.packing",
     "memory.packed",
     "memory.reindexed",

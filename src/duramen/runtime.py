@@ -88,7 +88,7 @@ async def pause(seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-class Turn:
+class Lock:
     """One at a time, threads and coroutines alike, for work that would otherwise be done in vain. It is a courtesy, not
     a lock: whoever waited too long goes on without."""
 
@@ -111,7 +111,7 @@ class Turn:
         self._lock.release()
 
 
-class Bell:
+class Notifier:
     """Counts rings and wakes whoever waits for the next one. Ring it from any thread."""
 
     def __init__(self) -> None:
@@ -119,13 +119,13 @@ class Bell:
         self._condition = threading.Condition(self._lock)
         self._sleepers = 0
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self.rings = 0
+        self.notices = 0
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all who wait."""
         # Without the lock, two that ring at once may count as one: what both did can be seen before the count moves.
         # Whoever waits says so before looking at the count, so one of the two sees the other.
-        self.rings += 1
+        self.notices += 1
         if self._sleepers or self._waiting:
             self._wake()
 
@@ -142,7 +142,7 @@ class Bell:
         with self._condition:
             self._sleepers += 1
             try:
-                return self._condition.wait_for(lambda: self.rings != seen, timeout)
+                return self._condition.wait_for(lambda: self.notices != seen, timeout)
             finally:
                 self._sleepers -= 1
 
@@ -154,11 +154,11 @@ class Bell:
         with self._condition:
             self._waiting.append(entry)
         try:
-            if self.rings != seen:
+            if self.notices != seen:
                 return True
             await asyncio.wait_for(future, timeout)
         except TimeoutError:
-            return self.rings != seen
+            return self.notices != seen
         finally:
             with self._condition:
                 if entry in self._waiting:
@@ -180,8 +180,8 @@ class Runtime(Protocol):
         """Do blocking work: in place, or on a thread while the loop goes on."""
         ...
 
-    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
-        """Wait for the bell to ring past `seen`."""
+    async def wait(self, notifier: Notifier, seen: int, timeout: float) -> bool:
+        """Wait for the notifier to ring past `seen`."""
         ...
 
     def close(self) -> None:
@@ -197,8 +197,8 @@ class Blocking:
     async def run(self, work: Callable[[], T]) -> T:
         return work()
 
-    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
-        return bell.wait_blocking(seen, timeout)
+    async def wait(self, notifier: Notifier, seen: int, timeout: float) -> bool:
+        return notifier.wait_blocking(seen, timeout)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -217,10 +217,10 @@ class Looping:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    async def wait(self, bell: Bell, seen: int, timeout: float) -> bool:
+    async def wait(self, notifier: Notifier, seen: int, timeout: float) -> bool:
         if is_driven():
-            return bell.wait_blocking(seen, timeout)
-        return await bell.wait_looping(seen, timeout)
+            return notifier.wait_blocking(seen, timeout)
+        return await notifier.wait_looping(seen, timeout)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)

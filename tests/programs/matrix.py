@@ -261,7 +261,7 @@ def serve_slowly(say: Say, address: str, run: str, port: int, log: str, stop_at:
         if stop_at is not None:
             crashpoints.listen(_stopping_at(say, *stop_at.split(":")))
         say("serving")
-        dm.serve([errand], until_idle=stop_at is not None)
+        dm.work([errand], until_idle=stop_at is not None)
     say("served")
 
 

@@ -106,8 +106,8 @@ def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], r
                     store.session(session).append("wrote", number)
 
         pass_gate(gate)
-        with ThreadPoolExecutor(len(orders)) as pool:
-            list(pool.map(work, orders))
+        with ThreadPoolExecutor(len(orders)) as audience:
+            list(audience.map(work, orders))
 
 
 def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
@@ -248,8 +248,8 @@ def wait_together(say: Say, address: str, gate: str, threads: int, timeout: floa
                 outcome = type(error).__name__
             return outcome, time.monotonic() - begun
 
-        with ThreadPoolExecutor(threads) as pool:
-            say(json.dumps(list(pool.map(work, range(threads)))))
+        with ThreadPoolExecutor(threads) as audience:
+            say(json.dumps(list(audience.map(work, range(threads)))))
         threading.Event().wait()
 
 

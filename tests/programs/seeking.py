@@ -60,8 +60,8 @@ def fill(dm: duramen.Duramen, count: int = 2_000, seed: int = 1, kind: str = "fa
     return said
 
 
-def make_ready(say: Say, address: str) -> None:
-    """Make what PostgreSQL searches, of traces that are older than that."""
+def make_searchable(say: Say, address: str) -> None:
+    """Make what PostgreSQL searches, of index_entries that are older than that."""
     with duramen.open(address, embedder=Themes()) as dm:
         dm.memory.catch_up()
         say("ready")

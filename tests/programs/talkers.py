@@ -57,16 +57,16 @@ def go_on(say: Say, address: str, new: str, old: str, gate: str | None = None) -
         say(repr(session.context().memory))
 
 
-def damage_landmark(dm: duramen.Duramen, address: str, name: str) -> None:
-    """Flip a bit of the newest landmark under a name."""
+def damage_bookmark(dm: duramen.Duramen, address: str, name: str) -> None:
+    """Flip a bit of the newest bookmark under a name."""
     if address == "memory:":
-        landmarks = _space(dm).landmarks
+        bookmarks = _space(dm).bookmarks
         place, newest = max(
-            ((place, one) for place, one in landmarks.items() if place[1] == name), key=lambda one: one[1].position
+            ((place, one) for place, one in bookmarks.items() if place[1] == name), key=lambda one: one[1].position
         )
-        landmarks[place] = newest._replace(form=_flipped(newest.form))
+        bookmarks[place] = newest._replace(form=_flipped(newest.form))
         return
-    _change(address, "landmarks", "form", f"name = '{name}'", "position")
+    _change(address, "bookmarks", "form", f"name = '{name}'", "position")
 
 
 def damage_last_part(dm: duramen.Duramen, address: str) -> None:

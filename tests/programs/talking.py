@@ -67,7 +67,7 @@ def _compact(value: Any) -> str:
 
 def digest_of(context: Context) -> str:
     """A short stand-in for all that a context is."""
-    whole = repr((context.position, context.tokens, context.trace)).encode("utf-8", "backslashreplace")
+    whole = repr((context.position, context.tokens, context.index_entry)).encode("utf-8", "backslashreplace")
     return hashlib.sha256(context.json() + whole).hexdigest()
 
 
@@ -107,8 +107,8 @@ def take_turn(session: Session, number: int) -> None:
     if number % 4 == 0:
         session.decide(f"Book LH{number}", reason=f"{number * 99} euro is cheap", key=f"{number}.decided")
     if number % 6 == 0:
-        erred = session.met_error(f"TimeoutError: LH{number}", key=f"{number}.erred")
-        session.resolved(erred, "asked again later", key=f"{number}.resolved")
+        erred = session.log_error(f"TimeoutError: LH{number}", key=f"{number}.erred")
+        session.log_fix(erred, "asked again later", key=f"{number}.resolved")
     session.say("assistant", f"LH{number} costs {number * 99} euro.", key=f"{number}.answered")
 
 

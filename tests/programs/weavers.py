@@ -1,4 +1,4 @@
-"""Weaves states as a process would, onto strands that are kept in memory."""
+"""Weaves states as a process would, onto chunk_logs that are kept in memory."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def _plain(value: Any) -> Any:
 
 
 class Writer:
-    """Weaves states as a process would, onto strands that it keeps in memory."""
+    """Weaves states as a process would, onto chunk_logs that it keeps in memory."""
 
     def __init__(self, salt: bytes = SALT) -> None:
         self.salt = salt
-        self.strands: dict[int, list[bytes]] = {STRAND: []}
+        self.chunk_logs: dict[int, list[bytes]] = {STRAND: []}
         self.kept = Kept(STRAND, 0)
         self.forms: list[tuple[bytes, bytes, dict[str, Any]]] = []
         self.written: list[int] = []
@@ -49,12 +49,12 @@ class Writer:
     def save(self, name: str | None, fields: dict[str, Any]) -> int:
         """Store a state, look whether it and its digest can be read back, and say how many bodies were written."""
         woven = weave(name, fields, self.kept, self.salt)
-        strand = self.strands[woven.strand]
-        assert woven.start == len(strand)
-        strand += woven.bodies
-        self.kept.tip = len(strand)
+        chunk_log = self.chunk_logs[woven.chunk_log]
+        assert woven.start == len(chunk_log)
+        chunk_log += woven.bodies
+        self.kept.tip = len(chunk_log)
         self.kept.learn(name, woven.fields, woven.fresh.items())
-        assert Form(woven.form).tip == len(strand)
+        assert Form(woven.form).tip == len(chunk_log)
         self.forms.append((woven.form, woven.digest, plain(fields)))
         self.check(woven.form, woven.digest, plain(fields))
         self.written.append(sum(map(len, woven.bodies)) + len(woven.form))
@@ -70,11 +70,11 @@ class Writer:
         """A form with all its pages turned."""
         form = Form(packed)
         while pages := form.pages():
-            form.turn([self.strands[page.strand][page.first] for page in pages])
+            form.turn([self.chunk_logs[page.chunk_log][page.first] for page in pages])
         return form
 
     def bodies(self, span: Span) -> list[bytes]:
-        found = self.strands[span.strand][span.first : span.last]
+        found = self.chunk_logs[span.chunk_log][span.first : span.last]
         assert len(found) == span.last - span.first
         return found
 
@@ -82,17 +82,17 @@ class Writer:
         """Go on as another process would that read the last state."""
         form = self.read(self.forms[-1][0])
         _, _, fields = form.assemble(self.bodies, self.salt)
-        self.kept = Kept(form.strand, form.tip)
+        self.kept = Kept(form.chunk_log, form.tip)
         self.kept.learn(name, fields, bodies_of(fields))
 
     def move(self) -> None:
-        """Put all states together anew on another strand, as dropping does."""
+        """Put all states together anew on another chunk_log, as dropping does."""
         forms = [self.read(form) for form, _, _ in self.forms]
         needed = in_order(span for form in reversed(forms) for span in form.spans())
         fresh = [body for span in needed for body in self.bodies(span)]
-        assert len({(span.strand, at) for span in needed for at in range(*span[1:])}) == len(fresh), "each once"
-        name = max(self.strands) + 1
-        self.strands = {name: fresh}
+        assert len({(span.chunk_log, at) for span in needed for at in range(*span[1:])}) == len(fresh), "each once"
+        name = max(self.chunk_logs) + 1
+        self.chunk_logs = {name: fresh}
         moved = [form.moved(mover(needed, name), name, len(fresh)) for form in forms]
         self.forms = [(form, digest, wanted) for form, (_, digest, wanted) in zip(moved, self.forms, strict=True)]
         for form, digest, state in self.forms:

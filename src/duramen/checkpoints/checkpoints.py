@@ -1,6 +1,6 @@
 """Checkpoints: a session's state as of an event, stored as what is new in it.
 
-A checkpoint is an event with the digest of the state, a landmark with the form that says which stored bodies the state
+A checkpoint is an event with the digest of the state, a bookmark with the form that says which stored bodies the state
 is made of, and the bodies that were not there yet: all in one transaction.
 """
 
@@ -17,7 +17,7 @@ from ..journal.bookmarks import ATTACHED, Found, attached_to
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Beside, Landmark, LandmarkQuery
+from ..ports import Beside, Bookmark, BookmarkQuery
 from .chunks import Chunks
 from .manifest import Fields
 from .removal import Doomed, Dropping
@@ -81,7 +81,7 @@ class Checkpoints:
         fence: int | None = None,
         like: str | None = None,
         actor: str | None = None,
-        also: tuple[Landmark, ...] = (),
+        also: tuple[Bookmark, ...] = (),
     ) -> Saved:
         """Store a state; durable on return. Under an id that is there already, it takes the older one's place. Raises
         `CheckpointConflict` if `after` is not the newest (None: if there is one). A writer that remembers nothing looks
@@ -96,9 +96,9 @@ class Checkpoints:
         expected = None
         if after is not ANYTHING:  # what is remembered need not be read first: the store compares it anyway
             expected = (name, after if remembered else await self._own_newest(session, name, after))
-        landmark = Landmark(name, id, 0, 0, expires, pinned)
+        bookmark = Bookmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
-        order = Order(session, name, landmark, form, type, note, subject, fence, expected, names, actor, also)
+        order = Order(session, name, bookmark, form, type, note, subject, fence, expected, names, actor, also)
         try:
             stored = await self._weaver.store(order)
         except CheckpointConflict as conflict:
@@ -120,13 +120,13 @@ class Checkpoints:
         """What the newest of the session's own checkpoints must be if `after` is to be the newest that can be read:
         none, if that is one that a fork shares with its parent."""
         own: str | None = None
-        async for found in self._journal.landmarks.find(session, LandmarkQuery(name), page=1):
+        async for found in self._journal.bookmarks.find(session, BookmarkQuery(name), page=1):
             if own is None and found.session == session:
-                own = found.landmark.id
-            if found.landmark.id == after:
+                own = found.bookmark.id
+            if found.bookmark.id == after:
                 return own
             if await self._is_readable(found):
-                raise CheckpointConflict(session, name, after, found.landmark.id)
+                raise CheckpointConflict(session, name, after, found.bookmark.id)
         if after is not None:
             raise CheckpointConflict(session, name, after, None)
         return own
@@ -152,8 +152,8 @@ class Checkpoints:
         own if it has one; durable on return. A patient one may wait a moment for the next checkpoint, which stores it
         along with itself."""
         _check(session, name)
-        landmark = Landmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
-        order = Order(session, None, landmark, form or {}, type, data, None, None, None, (name,), patient=patient)
+        bookmark = Bookmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
+        order = Order(session, None, bookmark, form or {}, type, data, None, None, None, (name,), patient=patient)
         await self._weaver.store(order)
 
     # -- reading
@@ -165,8 +165,8 @@ class Checkpoints:
         is damaged, the one before it is given, which says so; asked for by id, `CheckpointDamaged` is raised."""
         _check(session, name)
         skipped: tuple[CheckpointDamaged, ...] = ()
-        query = LandmarkQuery(name, id, _bounded(at), _bounded(until))
-        async for found in self._journal.landmarks.find(session, query, page=1):
+        query = BookmarkQuery(name, id, _bounded(at), _bounded(until))
+        async for found in self._journal.bookmarks.find(session, query, page=1):
             try:
                 saved = await self._filled(found)
             except CheckpointDamaged as damage:
@@ -190,16 +190,16 @@ class Checkpoints:
         _check(session, name)
         upto = None
         if before is not None:
-            async for found in self._journal.landmarks.find(session, LandmarkQuery(name, before), page=1):
-                upto = found.landmark.position - 1
+            async for found in self._journal.bookmarks.find(session, BookmarkQuery(name, before), page=1):
+                upto = found.bookmark.position - 1
                 break
             else:
                 return
         given: set[str] = set()
-        async for found in self._journal.landmarks.find(session, LandmarkQuery(name, upto=upto)):
+        async for found in self._journal.bookmarks.find(session, BookmarkQuery(name, upto=upto)):
             if limit is not None and len(given) >= limit:
                 return
-            if found.landmark.id in given:
+            if found.bookmark.id in given:
                 continue  # a fork saved it again: that is the one which counts
             try:
                 saved = await self._noted(found)
@@ -211,7 +211,7 @@ class Checkpoints:
 
     async def fill(self, saved: Saved) -> Saved:
         """A checkpoint with its fields read. Raises `CheckpointDamaged`, also if it is there no longer."""
-        async for found in self._journal.landmarks.find(saved.session, LandmarkQuery(saved.name, saved.id), page=1):
+        async for found in self._journal.bookmarks.find(saved.session, BookmarkQuery(saved.name, saved.id), page=1):
             filled = await self._filled(found)
             if filled is not None:
                 return filled
@@ -219,11 +219,11 @@ class Checkpoints:
 
     async def _noted(self, found: Found) -> Saved | None:
         """A checkpoint from its event; None if its payload is gone."""
-        name, id, position, time, _, pinned, _, _, intact = found.landmark
+        name, id, position, time, _, pinned, _, _, intact = found.bookmark
         if not intact:
             raise CheckpointDamaged(found.session, name, id, "its row does not match its checksum")
         try:
-            events = await self._journal.landmarks.events(found.session, [position])
+            events = await self._journal.bookmarks.events(found.session, [position])
         except JournalDamaged as damage:
             raise CheckpointDamaged(found.session, name, id, f"its event: {damage.reason}") from damage
         if not events:
@@ -241,24 +241,24 @@ class Checkpoints:
                 return await self._read(found)
             except CheckpointDamaged:
                 again = await self._again(found)
-                if again == found.landmark:
+                if again == found.bookmark:
                     raise
                 if again is None:
                     return None
-                found = found._replace(landmark=again)
+                found = found._replace(bookmark=again)
 
-    async def _again(self, found: Found) -> Landmark | None:
-        query = LandmarkQuery(found.landmark.name, found.landmark.id)
-        rows = await self._journal.store.landmarks(self._journal.workspace, found.session, query)
+    async def _again(self, found: Found) -> Bookmark | None:
+        query = BookmarkQuery(found.bookmark.name, found.bookmark.id)
+        rows = await self._journal.store.bookmarks(self._journal.workspace, found.session, query)
         return rows[0] if rows else None
 
     async def _read(self, found: Found) -> Saved | None:
         saved = await self._noted(found)
-        owner = await self._journal.landmarks.owner_of(found.landmark.owner)
+        owner = await self._journal.bookmarks.owner_of(found.bookmark.owner)
         if saved is None or owner is None:
             return None
         try:
-            form = await self._chunks.open_form(found.session, found.landmark, owner)
+            form = await self._chunks.open_form(found.session, found.bookmark, owner)
             fields, digest, made_of = await self._weaver.assembled(found.session, form, owner)
         except ValueError as error:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, str(error)) from error
@@ -272,10 +272,10 @@ class Checkpoints:
     async def attached(self, session: str, name: str, id: str) -> Sequence[Attached]:
         """What was attached to a checkpoint, oldest first."""
         _check(session, name)
-        query = LandmarkQuery(attached_to(name, check_name("checkpoint", id)))
-        found = [one async for one in self._journal.landmarks.find(session, query)]
+        query = BookmarkQuery(attached_to(name, check_name("checkpoint", id)))
+        found = [one async for one in self._journal.bookmarks.find(session, query)]
         given = []
-        for one in sorted(found, key=lambda one: one.landmark.position):
+        for one in sorted(found, key=lambda one: one.bookmark.position):
             saved = await self._filled(one)
             if saved is not None:
                 given.append(Attached(saved.position, saved.note, saved.fields or None))
@@ -284,11 +284,11 @@ class Checkpoints:
     async def names(self, session: str, prefix: str = "") -> Sequence[str]:
         """The names under which there are checkpoints, those of shared events included."""
         journal = self._journal
-        names = set(await journal.store.landmark_names(journal.workspace, session, prefix))
-        for origin, _, last in await journal.reading.lineage(session):
-            for name in await journal.store.landmark_names(journal.workspace, origin, prefix):
-                query = LandmarkQuery(name, upto=last)
-                if name not in names and await journal.store.landmarks(journal.workspace, origin, query):
+        names = set(await journal.store.bookmark_names(journal.workspace, session, prefix))
+        for origin, _, last in await journal.reader.lineage(session):
+            for name in await journal.store.bookmark_names(journal.workspace, origin, prefix):
+                query = BookmarkQuery(name, upto=last)
+                if name not in names and await journal.store.bookmarks(journal.workspace, origin, query):
                     names.add(name)
         return sorted(name for name in names if not name.startswith(ATTACHED))
 
@@ -309,10 +309,10 @@ class Checkpoints:
     async def pin(self, session: str, name: str, id: str, pinned: bool) -> bool:
         """Keep a checkpoint of this very session from expiring, or no longer; False if there is none with this id."""
         _check(session, name)
-        query = LandmarkQuery(name, check_name("checkpoint", id))
+        query = BookmarkQuery(name, check_name("checkpoint", id))
         while True:
-            head = await self._journal.reading.head(session)
-            rows = await self._journal.store.landmarks(self._journal.workspace, session, query)
+            head = await self._journal.reader.head(session)
+            rows = await self._journal.store.bookmarks(self._journal.workspace, session, query)
             if not rows or not rows[0].intact:
                 return False
             note = {"name": name, "id": id, "pinned": pinned}

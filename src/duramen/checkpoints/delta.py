@@ -24,7 +24,7 @@ class Woven(NamedTuple):
     form: bytes
     digest: bytes
     bodies: list[bytes]
-    strand: int
+    chunk_log: int
     start: int
     fields: dict[str, Any]
     fresh: dict[bytes, Span]
@@ -42,12 +42,12 @@ def weave_all(states: Iterable[tuple[str | None, Fields]], kept: Kept, salt: byt
     last: dict[str | None, dict[str, Any]] = {}
     woven = []
     for name, fields in states:
-        weaving.strands = {weaving.strand: 0}
+        weaving.chunk_logs = {weaving.chunk_log: 0}
         before = None if name is None else last.get(name) or kept.names.get(name)
         node, digest, last[name] = weaving.fields(fields, before)
-        form = pack([FORMAT, list(weaving.strands), weaving.tip + len(weaving.bodies), node])
+        form = pack([FORMAT, list(weaving.chunk_logs), weaving.tip + len(weaving.bodies), node])
         woven.append(
-            Woven(form, digest, weaving.bodies, weaving.strand, weaving.tip, last[name], weaving.fresh),
+            Woven(form, digest, weaving.bodies, weaving.chunk_log, weaving.tip, last[name], weaving.fresh),
         )
     return woven
 
@@ -77,11 +77,11 @@ def _digest(value: Any, digester: Digester) -> bytes:
 class _Weaving:
     def __init__(self, kept: Kept, digester: Digester) -> None:
         self._kept = kept
-        self.strand, self.tip = kept.strand, kept.tip
+        self.chunk_log, self.tip = kept.chunk_log, kept.tip
         self._digester = digester
         self.bodies: list[bytes] = []
         self.fresh: dict[bytes, Span] = {}
-        self.strands: dict[int, int] = {self.strand: 0}
+        self.chunk_logs: dict[int, int] = {self.chunk_log: 0}
 
     def fields(self, fields: Fields, kept: Any) -> tuple[Any, bytes, dict[str, Any]]:
         known = kept if type(kept) is dict else {}
@@ -97,7 +97,7 @@ class _Weaving:
             return self._items(value, kept)
         if type(value) is not dict:
             raise InvalidInput(
-                f"{type(value).__name__} is no part of a form", hint="give Leaf, Items, or a dict of them"
+                f"{type(value).__name__} is no chunk of a form", hint="give Leaf, Items, or a dict of them"
             )
         return self.fields(value, kept)
 
@@ -177,17 +177,17 @@ class _Weaving:
             return known
         first = self.tip + len(self.bodies)
         self.bodies.append(body)
-        self.fresh[digest] = Span(self.strand, first, first + 1)
+        self.fresh[digest] = Span(self.chunk_log, first, first + 1)
         return self.fresh[digest]
 
     def _flat(self, spans: Iterable[Span]) -> list[int]:
-        return flat(spans, self.strands)
+        return flat(spans, self.chunk_logs)
 
 
 def _page(spans: list[Span]) -> bytes:
-    strands: dict[int, int] = {}
-    numbers = flat(spans, strands)
-    return pack([list(strands), numbers])
+    chunk_logs: dict[int, int] = {}
+    numbers = flat(spans, chunk_logs)
+    return pack([list(chunk_logs), numbers])
 
 
 Run = tuple[int | None, int, int]
@@ -237,9 +237,9 @@ def _common(old: Growing[Any], start: int, new: Growing[Any], first: int) -> int
 def _slice(spans: list[Span], first: int, last: int) -> list[Span]:
     """The items first..last of a list that is made of spans."""
     found, passed = [], 0
-    for strand, begin, end in spans:
+    for chunk_log, begin, end in spans:
         low, high = max(first - passed, 0), min(last - passed, end - begin)
         if low < high:
-            found.append(Span(strand, begin + low, begin + high))
+            found.append(Span(chunk_log, begin + low, begin + high))
         passed += end - begin
     return found

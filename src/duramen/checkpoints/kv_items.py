@@ -1,6 +1,6 @@
 """A shelf: values under a namespace and a key, with a time to live. LangGraph's long-term store is one.
 
-A value is an event, in a session for each root of a namespace; a landmark finds the newest one under its key. What is
+A value is an event, in a session for each root of a namespace; a bookmark finds the newest one under its key. What is
 replaced, removed or expired loses its payload.
 """
 
@@ -14,14 +14,14 @@ import msgspec
 from ..errors import InvalidInput, JournalDamaged, PositionConflict, StoreDamaged
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
-from ..ports import Beside, Landmark, LandmarkQuery, SubjectGone
+from ..ports import Beside, Bookmark, BookmarkQuery, SubjectGone
 
 _SESSION = "shelf:"
 _NAME = "item:"
 _PAGE = 500
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _TOUCH_AFTER = 20
-"""A time to live is refreshed once this part of it has passed: not every read is worth a write."""
+"""A time to live is refreshed once this chunk of it has passed: not every read is worth a write."""
 
 Space = tuple[str, ...]
 
@@ -55,15 +55,15 @@ class Shelf:
                 f"{ttl_us!r} microseconds are no time to live", hint="give more than 0, at most a century"
             )
         while True:
-            head = await self._journal.reading.head(_session(space))
+            head = await self._journal.reader.head(_session(space))
             old = await self._living_or_damaged(space, key)
             now = self._journal.clock.now()
             expires = None if ttl_us is None else now + ttl_us
             created = old[1].created if old else now
             note = {"space": list(space), "key": key, "value": value, "created": created, "ttl": ttl_us}
             owner = await self._journal.owner(subject)
-            landmark = Landmark(_name(space), check_name("key", key), 0, now, expires, False, owner.ref)
-            beside = Beside((landmark,), stripped=await self._old_payload(space, key))
+            bookmark = Bookmark(_name(space), check_name("key", key), 0, now, expires, False, owner.ref)
+            beside = Beside((bookmark,), stripped=await self._old_payload(space, key))
             prepared = [self._journal.prepare(Draft("shelf.put", note), owner, whole=True)]
             try:
                 done = await self._journal.append_prepared(
@@ -81,25 +81,25 @@ class Shelf:
         found = await self._living(space, key)
         if found is None:
             return None
-        landmark, item = found
+        bookmark, item = found
         now = self._journal.clock.now()
         if not touch or item.ttl is None or item.expires is None:
             return item
         if now + item.ttl - item.expires < item.ttl // _TOUCH_AFTER:
             return item
         expires = now + item.ttl
-        beside = Beside(rewritten=[landmark._replace(expires=expires)])
+        beside = Beside(rewritten=[bookmark._replace(expires=expires)])
         await self._note(_session(space), "shelf.touched", {"expires": expires}, beside, None)
         return item._replace(expires=expires)
 
     async def remove(self, space: Space, key: str) -> bool:
         """Take a value off the shelf; False if there was none."""
         while True:
-            head = await self._journal.reading.head(_session(space))
-            landmark = await self._landmark(space, key)
-            if landmark is None:
+            head = await self._journal.reader.head(_session(space))
+            bookmark = await self._bookmark(space, key)
+            if bookmark is None:
                 return False
-            if await self._remove(_session(space), [landmark], "removed", head.position):
+            if await self._remove(_session(space), [bookmark], "removed", head.position):
                 return True
 
     async def find(self, prefix: Space) -> list[Item]:
@@ -122,33 +122,33 @@ class Shelf:
         store, workspace, removed = self._journal.store, self._journal.workspace, 0
         while due := await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE):
             for session in dict.fromkeys(session for session, _ in due):
-                head = await self._journal.reading.head(session)
+                head = await self._journal.reader.head(session)
                 # Read again after the head: what was put since is no longer among them.
                 again = await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE)
-                landmarks = [landmark for origin, landmark in again if origin == session and landmark.intact]
-                if landmarks and await self._remove(session, landmarks, "expired", head.position):
-                    removed += len(landmarks)
-            if not any(landmark.intact for _, landmark in due):
+                bookmarks = [bookmark for origin, bookmark in again if origin == session and bookmark.intact]
+                if bookmarks and await self._remove(session, bookmarks, "expired", head.position):
+                    removed += len(bookmarks)
+            if not any(bookmark.intact for _, bookmark in due):
                 break  # what is damaged stays: nobody knows when it was to expire
         return removed
 
-    # -- landmarks
+    # -- bookmarks
 
-    async def _landmark(self, space: Space, key: str) -> Landmark | None:
-        query = LandmarkQuery(_name(space), check_name("key", key))
-        found = await self._journal.store.landmarks(self._journal.workspace, _session(space), query)
+    async def _bookmark(self, space: Space, key: str) -> Bookmark | None:
+        query = BookmarkQuery(_name(space), check_name("key", key))
+        found = await self._journal.store.bookmarks(self._journal.workspace, _session(space), query)
         return found[0] if found else None
 
-    async def _all(self, session: str, name: str) -> list[Landmark]:
-        query = LandmarkQuery(name, limit=10_000_000)
-        return await self._journal.store.landmarks(self._journal.workspace, session, query)
+    async def _all(self, session: str, name: str) -> list[Bookmark]:
+        query = BookmarkQuery(name, limit=10_000_000)
+        return await self._journal.store.bookmarks(self._journal.workspace, session, query)
 
     async def _names(self, prefix: Space) -> AsyncGenerator[tuple[str, str], None]:
         """The sessions and names under which values with that prefix lie."""
         store, workspace = self._journal.store, self._journal.workspace
         start = _NAME if not prefix else _name(prefix)[:-1]
         async for session in self._sessions(prefix):
-            for name in await store.landmark_names(workspace, session, start):
+            for name in await store.bookmark_names(workspace, session, start):
                 if _space(name)[: len(prefix)] == prefix:
                     yield session, name
 
@@ -167,38 +167,38 @@ class Shelf:
                 return
             after = names[-1]
 
-    async def _living(self, space: Space, key: str) -> tuple[Landmark, Item] | None:
+    async def _living(self, space: Space, key: str) -> tuple[Bookmark, Item] | None:
         """A value and where it lies. If its payload is gone, somebody replaced it while we read: look again."""
-        landmark = await self._landmark(space, key)
-        while landmark is not None:
-            _expect_intact(landmark)
-            items = await self._items(_session(space), [landmark], again=False)
+        bookmark = await self._bookmark(space, key)
+        while bookmark is not None:
+            _expect_intact(bookmark)
+            items = await self._items(_session(space), [bookmark], again=False)
             if items:
-                return landmark, items[0]
-            again = await self._landmark(space, key)
-            if again == landmark:
+                return bookmark, items[0]
+            again = await self._bookmark(space, key)
+            if again == bookmark:
                 return None
-            landmark = again
+            bookmark = again
         return None
 
-    async def _living_or_damaged(self, space: Space, key: str) -> tuple[Landmark, Item] | None:
+    async def _living_or_damaged(self, space: Space, key: str) -> tuple[Bookmark, Item] | None:
         try:
             return await self._living(space, key)
         except (StoreDamaged, JournalDamaged):
             return None  # what is put now takes its place
 
-    async def _items(self, session: str, landmarks: list[Landmark], *, again: bool = True) -> list[Item]:
+    async def _items(self, session: str, bookmarks: list[Bookmark], *, again: bool = True) -> list[Item]:
         now = self._journal.clock.now()
-        for one in landmarks:
+        for one in bookmarks:
             _expect_intact(one)
-        living = {one.position: one for one in landmarks if one.expires is None or one.expires > now}
+        living = {one.position: one for one in bookmarks if one.expires is None or one.expires > now}
         items = []
-        for event in await self._journal.landmarks.events(session, list(living)):
-            landmark = living[event.position]
-            space, key = _space(landmark.name), landmark.id  # in the payload, they may be redacted
+        for event in await self._journal.bookmarks.events(session, list(living)):
+            bookmark = living[event.position]
+            space, key = _space(bookmark.name), bookmark.id  # in the payload, they may be redacted
             if not event.erased:
                 value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
-                items.append(Item(space, key, value, created, event.time, landmark.expires, ttl))
+                items.append(Item(space, key, value, created, event.time, bookmark.expires, ttl))
             elif again:  # replaced while we read
                 found = await self._living(space, key)
                 items += [found[1]] if found is not None else []
@@ -207,17 +207,17 @@ class Shelf:
     # -- changes
 
     async def _old_payload(self, space: Space, key: str) -> list[tuple[int, bytes]]:
-        landmark = await self._landmark(space, key)
-        if landmark is None or not landmark.intact:
+        bookmark = await self._bookmark(space, key)
+        if bookmark is None or not bookmark.intact:
             return []
-        return await self._journal.landmarks.digests(_session(space), [landmark.position])
+        return await self._journal.bookmarks.digests(_session(space), [bookmark.position])
 
-    async def _remove(self, session: str, landmarks: list[Landmark], reason: str, head: int) -> bool:
+    async def _remove(self, session: str, bookmarks: list[Bookmark], reason: str, head: int) -> bool:
         """Take values off the shelf, unless somebody changed it since."""
-        intact = [one.position for one in landmarks if one.intact]
-        stripped = await self._journal.landmarks.digests(session, intact)
-        removed = [(one.name, one.id) for one in landmarks]
-        note = {"count": len(landmarks), "reason": reason}
+        intact = [one.position for one in bookmarks if one.intact]
+        stripped = await self._journal.bookmarks.digests(session, intact)
+        removed = [(one.name, one.id) for one in bookmarks]
+        note = {"count": len(bookmarks), "reason": reason}
         beside = Beside(removed=removed, stripped=stripped)
         return await self._note(session, "shelf.removed", note, beside, head)
 
@@ -231,10 +231,10 @@ class Shelf:
         return True
 
 
-def _expect_intact(landmark: Landmark) -> None:
-    if not landmark.intact:
+def _expect_intact(bookmark: Bookmark) -> None:
+    if not bookmark.intact:
         raise StoreDamaged(
-            f"the row of {landmark.name} {landmark.id} does not match its checksum",
+            f"the row of {bookmark.name} {bookmark.id} does not match its checksum",
             hint="put the value again, or remove it",
         )
 

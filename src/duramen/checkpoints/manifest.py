@@ -1,6 +1,6 @@
 """How a state is put together from what earlier checkpoints stored already.
 
-A state is a tree of fields, lists and opaque bytes. All bytes that are new in a checkpoint go to the end of a strand, a
+A state is a tree of fields, lists and opaque bytes. All bytes that are new in a checkpoint go to the end of a chunk_log, a
 list of bodies that only grows; the checkpoint's form says which of them it is made of. A list that grew at its end,
 lost its front or was edited in the middle therefore costs what is new in it, and a value that did not change costs a
 reference. The digest of the state covers every byte of it, however it is put together.
@@ -47,16 +47,16 @@ Fields = dict[str, Any]
 
 
 class Span(NamedTuple):
-    """The items of a strand from `first` to before `last`."""
+    """The items of a chunk_log from `first` to before `last`."""
 
-    strand: int
+    chunk_log: int
     first: int
     last: int
 
 
 @dataclass(slots=True)
 class KeptLeaf:
-    """A value as it was last stored: here, or as one item of a strand."""
+    """A value as it was last stored: here, or as one item of a chunk_log."""
 
     digest: bytes
     here: bytes | None
@@ -83,10 +83,10 @@ _BODIES = 4096
 
 @dataclass(slots=True)
 class Kept:
-    """What the writer of the next checkpoint of a session knows about those before: where the strand ends, what the
+    """What the writer of the next checkpoint of a session knows about those before: where the chunk_log ends, what the
     last state under each name was made of, lists by the digest of their first item, and bodies by theirs."""
 
-    strand: int
+    chunk_log: int
     tip: int
     names: dict[str, dict[str, Any]] = field(default_factory=dict)
     heads: dict[bytes, KeptItems] = field(default_factory=dict)
@@ -150,29 +150,29 @@ class Digester:
 def join(spans: list[Span], more: list[Span]) -> None:
     """Add spans at the end, as one where they follow on each other."""
     for span in more:
-        if spans and spans[-1].strand == span.strand and spans[-1].last == span.first:
-            spans[-1] = Span(span.strand, spans[-1].first, span.last)
+        if spans and spans[-1].chunk_log == span.chunk_log and spans[-1].last == span.first:
+            spans[-1] = Span(span.chunk_log, spans[-1].first, span.last)
         elif span.first < span.last:
             spans.append(span)
 
 
-def flat(spans: Iterable[Span], strands: dict[int, int]) -> list[int]:
-    """Spans as small numbers: the strand's number, the distance from the span before, the length."""
+def flat(spans: Iterable[Span], chunk_logs: dict[int, int]) -> list[int]:
+    """Spans as small numbers: the chunk_log's number, the distance from the span before, the length."""
     numbers: list[int] = []
     before = 0
-    for strand, first, last in spans:
-        numbers += (strands.setdefault(strand, len(strands)), first - before, last - first)
+    for chunk_log, first, last in spans:
+        numbers += (chunk_logs.setdefault(chunk_log, len(chunk_logs)), first - before, last - first)
         before = last
     return numbers
 
 
-def unflat(numbers: list[int], strands: list[int]) -> list[Span]:
+def unflat(numbers: list[int], chunk_logs: list[int]) -> list[Span]:
     """The spans of such numbers."""
     spans, before = [], 0
     for at in range(0, len(numbers), 3):
         first = before + numbers[at + 1]
         before = first + numbers[at + 2]
-        spans.append(Span(strands[numbers[at]], first, before))
+        spans.append(Span(chunk_logs[numbers[at]], first, before))
     return spans
 
 
@@ -182,17 +182,17 @@ class Form:
 
     def __init__(self, packed: bytes) -> None:
         try:
-            version, strands, tip, node = msgspec.msgpack.decode(packed)
+            version, chunk_logs, tip, node = msgspec.msgpack.decode(packed)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             raise ValueError(f"its form does not decode: {error}") from error
-        if version != FORMAT or not strands or not isinstance(tip, int):
+        if version != FORMAT or not chunk_logs or not isinstance(tip, int):
             raise ValueError("its form is of a kind that is not known here")
-        self._strands: list[int] = strands
+        self._chunk_logs: list[int] = chunk_logs
         self._paged: list[tuple[Any, list[Span], list[Any]]] = []
         self.own: list[Span] = []
         """Where its pages lie."""
         self._node = self._place(node)
-        self.strand: int = strands[0]
+        self.chunk_log: int = chunk_logs[0]
         self.tip: int = tip
 
     def _place(self, node: Any) -> Any:
@@ -208,7 +208,7 @@ class Form:
         return node if kind == 0 else [kind, self._unflat(rest)]
 
     def _unflat(self, flat: list[int]) -> list[Span]:
-        return unflat(flat, self._strands)
+        return unflat(flat, self._chunk_logs)
 
     def pages(self) -> list[Span]:
         """The pages that are to be read next."""
@@ -222,8 +222,8 @@ class Form:
             self.own += pages
             spans: list[Span] = []
             for _ in pages:
-                strands, flat = msgspec.msgpack.decode(next(read))
-                spans += unflat(flat, strands)
+                chunk_logs, flat = msgspec.msgpack.decode(next(read))
+                spans += unflat(flat, chunk_logs)
             spans += levels.pop()
             if levels:
                 turned.append((placed, spans, levels))
@@ -245,20 +245,20 @@ class Form:
         elif kind != 0:
             found += rest
 
-    def moved(self, move: Callable[[Span], list[Span]], strand: int, tip: int) -> bytes:
-        """The same form with all its items elsewhere: `move` says where a span lies in the new strand."""
-        return pack([FORMAT, [strand], tip, self._move(self._node, move, strand)])
+    def moved(self, move: Callable[[Span], list[Span]], chunk_log: int, tip: int) -> bytes:
+        """The same form with all its items elsewhere: `move` says where a span lies in the new chunk_log."""
+        return pack([FORMAT, [chunk_log], tip, self._move(self._node, move, chunk_log)])
 
-    def _move(self, node: Any, move: Callable[[Span], list[Span]], strand: int) -> Any:
+    def _move(self, node: Any, move: Callable[[Span], list[Span]], chunk_log: int) -> Any:
         kind, rest = node
         if kind == 0:
             return node
         if kind == 3:
-            return [3, {name: self._move(inner, move, strand) for name, inner in rest.items()}]
+            return [3, {name: self._move(inner, move, chunk_log) for name, inner in rest.items()}]
         spans: list[Span] = []
         for span in rest:
             join(spans, move(span))
-        return [kind, *flat(spans, {strand: 0})]
+        return [kind, *flat(spans, {chunk_log: 0})]
 
     def assemble(
         self, bodies: Callable[[Span], list[bytes]], salt: bytes
@@ -295,5 +295,5 @@ def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:
         elif type(kept) is KeptLeaf and kept.span is not None:
             yield kept.digest, kept.span
         elif type(kept) is KeptItems:
-            places = (Span(strand, at, at + 1) for strand, first, last in kept.spans for at in range(first, last))
+            places = (Span(chunk_log, at, at + 1) for chunk_log, first, last in kept.spans for at in range(first, last))
             yield from zip(kept.digests, places, strict=True)

@@ -1,4 +1,4 @@
-"""Removing checkpoints: their landmarks, their events' payloads, and every byte that no other checkpoint is made of."""
+"""Removing checkpoints: their bookmarks, their events' payloads, and every byte that no other checkpoint is made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..journal.bookmarks import attached_to, attached_under
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Beside, Landmark, LandmarkQuery, Part
+from ..ports import Beside, Bookmark, BookmarkQuery, Chunk
 from .chunks import Chunks
 from .manifest import Form, Span
 
@@ -22,12 +22,12 @@ _LOST = b""
 """In place of a body that is damaged: what is made of it does not match its digest, now as before."""
 Doomed = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
 """Which checkpoints are to go: those with these ids, what a function says, or all."""
-State = tuple[Landmark, Form, Owner]
-"""A landmark with its form opened, and whose it is."""
+State = tuple[Bookmark, Form, Owner]
+"""A bookmark with its form opened, and whose it is."""
 
 
 class Dropping:
-    """Removes checkpoints under one name of a session. What stays is moved to a new strand, so that the old one can go
+    """Removes checkpoints under one name of a session. What stays is moved to a new chunk_log, so that the old one can go
     whole: whoever still counts on the old one finds it gone, and looks again."""
 
     def __init__(self, journal: Journal, session: str, name: str) -> None:
@@ -39,7 +39,7 @@ class Dropping:
     async def drop(self, wanted: Doomed, reason: str) -> int:
         """Remove those with these ids, or all. Returns how many there were."""
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(self._session)
+            head = await self._journal.reader.head(self._session)
             ids = await wanted() if callable(wanted) else wanted
             own = await self._own(self._name)
             doomed = [one for one in own if ids is None or one.id in ids]
@@ -60,66 +60,66 @@ class Dropping:
             return len(doomed)
         raise StoreBusy(f"others write to session {self._session!r} all the time", hint="try again when it is quieter")
 
-    async def _own(self, name: str) -> Sequence[Landmark]:
+    async def _own(self, name: str) -> Sequence[Bookmark]:
         journal = self._journal
-        return await journal.store.landmarks(journal.workspace, self._session, LandmarkQuery(name, limit=_ALL))
+        return await journal.store.bookmarks(journal.workspace, self._session, BookmarkQuery(name, limit=_ALL))
 
-    async def _attached(self, ids: Collection[str] | None) -> list[Landmark]:
+    async def _attached(self, ids: Collection[str] | None) -> list[Bookmark]:
         """What is attached to these checkpoints; to any, also to such as never came (None)."""
         names = [attached_to(self._name, one) for one in ids or ()]
         if ids is None:
             journal, prefix = self._journal, attached_under(self._name)
-            names = await journal.store.landmark_names(journal.workspace, self._session, prefix)
-        return [landmark for name in names for landmark in await self._own(name)]
+            names = await journal.store.bookmark_names(journal.workspace, self._session, prefix)
+        return [bookmark for name in names for bookmark in await self._own(name)]
 
-    async def _beside(self, doomed: list[Landmark], attached: list[Landmark]) -> Beside:
+    async def _beside(self, doomed: list[Bookmark], attached: list[Bookmark]) -> Beside:
         gone = {(one.name, one.id) for one in (*doomed, *attached)}
         kept: list[State] = []
         lost: list[State] = []
-        for landmark in await self._all_states():
-            opened = await self._form(landmark)
+        for bookmark in await self._all_states():
+            opened = await self._form(bookmark)
             if opened is not None:
-                (lost if (landmark.name, landmark.id) in gone else kept).append((landmark, *opened))
+                (lost if (bookmark.name, bookmark.id) in gone else kept).append((bookmark, *opened))
         needed = union(span for _, form, _ in kept for span in (*form.spans(), *form.own))
-        rewritten: list[Landmark] = []
-        parts: list[Part] = []
-        strands: list[int] | None = None
+        rewritten: list[Bookmark] = []
+        chunks: list[Chunk] = []
+        chunk_logs: list[int] | None = None
         if (
             not kept
             or union([*needed, *(span for _, form, _ in lost for span in (*form.spans(), *form.own))]) != needed
         ):
-            rewritten, parts = await self._moved(kept)
-            strands = sorted({part.strand for part in parts})
+            rewritten, chunks = await self._moved(kept)
+            chunk_logs = sorted({chunk.chunk_log for chunk in chunks})
         positions = [one.position for one in (*doomed, *attached) if one.intact]
         return Beside(
             rewritten=rewritten,
-            parts=parts,
+            chunks=chunks,
             removed=sorted(gone),
-            only_strands=strands,
-            stripped=await self._journal.landmarks.digests(self._session, positions),
+            only_chunk_logs=chunk_logs,
+            stripped=await self._journal.bookmarks.digests(self._session, positions),
         )
 
-    async def _all_states(self) -> list[Landmark]:
-        """Every landmark of the session that has a form, newest first: they all share strands."""
+    async def _all_states(self) -> list[Bookmark]:
+        """Every bookmark of the session that has a form, newest first: they all share chunk_logs."""
         journal, found = self._journal, []
-        for name in await journal.store.landmark_names(journal.workspace, self._session, ""):
+        for name in await journal.store.bookmark_names(journal.workspace, self._session, ""):
             found += [one for one in await self._own(name) if one.form is not None]
         return sorted(found, key=lambda one: one.position, reverse=True)
 
-    async def _form(self, landmark: Landmark) -> tuple[Form, Owner] | None:
-        """The form of a landmark that has one that can be read."""
-        owner = await self._journal.landmarks.owner_of(landmark.owner)
-        if landmark.form is None or owner is None or not landmark.intact:
+    async def _form(self, bookmark: Bookmark) -> tuple[Form, Owner] | None:
+        """The form of a bookmark that has one that can be read."""
+        owner = await self._journal.bookmarks.owner_of(bookmark.owner)
+        if bookmark.form is None or owner is None or not bookmark.intact:
             return None
         try:
-            return await self._chunks.open_form(self._session, landmark, owner), owner
+            return await self._chunks.open_form(self._session, bookmark, owner), owner
         except ValueError:
             return None
 
-    async def _moved(self, kept: list[State]) -> tuple[list[Landmark], list[Part]]:
-        """What stays, made of new strands, one for each owner. What is damaged stays as it is: it cannot be helped."""
-        rewritten: list[Landmark] = []
-        parts: list[Part] = []
+    async def _moved(self, kept: list[State]) -> tuple[list[Bookmark], list[Chunk]]:
+        """What stays, made of new chunk_logs, one for each owner. What is damaged stays as it is: it cannot be helped."""
+        rewritten: list[Bookmark] = []
+        chunks: list[Chunk] = []
         by_owner: dict[bytes | None, list[State]] = {}
         for state in kept:
             by_owner.setdefault(state[0].owner, []).append(state)
@@ -127,26 +127,26 @@ class Dropping:
             owner = group[0][2]
             needed = in_order(span for _, form, _ in group for span in form.spans())
             bodies = await self._chunks.bodies(self._session, needed, owner)
-            places = [(strand, index) for strand, first, last in needed for index in range(first, last)]
-            strand = int.from_bytes(self._journal.ids.random(6), "big")
+            places = [(chunk_log, index) for chunk_log, first, last in needed for index in range(first, last)]
+            chunk_log = int.from_bytes(self._journal.ids.random(6), "big")
             ordered = [bodies.get(place, _LOST) for place in places]
             for start in range(0, len(ordered), _PART_ITEMS):
                 chunk = ordered[start : start + _PART_ITEMS]
-                parts.append(self._chunks.part(self._session, strand, start, chunk, owner))
-            move = mover(needed, strand)
-            for landmark, form, _ in group:
-                moved = form.moved(move, strand, len(ordered))
-                sealed = self._chunks.seal_form(self._session, landmark.name, landmark.id, moved, owner)
-                rewritten.append(landmark._replace(form=sealed))
-        return rewritten, parts
+                chunks.append(self._chunks.chunk(self._session, chunk_log, start, chunk, owner))
+            move = mover(needed, chunk_log)
+            for bookmark, form, _ in group:
+                moved = form.moved(move, chunk_log, len(ordered))
+                sealed = self._chunks.seal_form(self._session, bookmark.name, bookmark.id, moved, owner)
+                rewritten.append(bookmark._replace(form=sealed))
+        return rewritten, chunks
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
     """The same items in as few spans as there can be, in order."""
     found: list[Span] = []
     for span in sorted(spans):
-        if found and found[-1].strand == span.strand and span.first <= found[-1].last:
-            found[-1] = Span(span.strand, found[-1].first, max(found[-1].last, span.last))
+        if found and found[-1].chunk_log == span.chunk_log and span.first <= found[-1].last:
+            found[-1] = Span(span.chunk_log, found[-1].first, max(found[-1].last, span.last))
         elif span.first < span.last:
             found.append(span)
     return found
@@ -157,8 +157,8 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
     placed: dict[int, list[Span]] = {}
     found: list[Span] = []
     for span in spans:
-        there = placed.setdefault(span.strand, [])
-        at = max(bisect_right(there, Span(span.strand, span.first, 2**62)) - 1, 0)
+        there = placed.setdefault(span.chunk_log, [])
+        at = max(bisect_right(there, Span(span.chunk_log, span.first, 2**62)) - 1, 0)
         first = span.first
         pieces = []
         while first < span.last:
@@ -166,7 +166,7 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
                 at += 1
             stop = min(span.last, there[at].first) if at < len(there) else span.last
             if first < stop:
-                pieces.append(Span(span.strand, first, stop))
+                pieces.append(Span(span.chunk_log, first, stop))
             first = there[at].last if at < len(there) else span.last
         for piece in pieces:
             insort(there, piece)
@@ -174,8 +174,8 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def mover(needed: list[Span], strand: int) -> Callable[[Span], list[Span]]:
-    """Where a span lies once all that is needed follows on each other in a new strand."""
+def mover(needed: list[Span], chunk_log: int) -> Callable[[Span], list[Span]]:
+    """Where a span lies once all that is needed follows on each other in a new chunk_log."""
     passed, places = 0, []
     for span in needed:
         places.append((span, passed))
@@ -183,12 +183,12 @@ def mover(needed: list[Span], strand: int) -> Callable[[Span], list[Span]]:
     places.sort()
 
     def move(span: Span) -> list[Span]:
-        at = bisect_right(places, (Span(span.strand, span.first, 2**62), 0)) - 1
+        at = bisect_right(places, (Span(span.chunk_log, span.first, 2**62), 0)) - 1
         first, moved = span.first, []
         while first < span.last:
             piece, start = places[at]
             stop = min(span.last, piece.last)
-            moved.append(Span(strand, start + first - piece.first, start + stop - piece.first))
+            moved.append(Span(chunk_log, start + first - piece.first, start + stop - piece.first))
             first, at = stop, at + 1
         return moved
 

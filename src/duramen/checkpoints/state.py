@@ -52,7 +52,7 @@ class Checkpoint:
 
 
 class Shapes:
-    """Turns values into forms whose unchanged parts are shared, and back."""
+    """Turns values into forms whose unchanged chunks are shared, and back."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -237,7 +237,7 @@ class States:
         found: set[int] = set()
         async for row in self._journal.sessions():
             if row.parent is not None:
-                shared = await self._journal.reading.lineage(row.session)
+                shared = await self._journal.reader.lineage(row.session)
                 found.update(one.last for one in shared if one.session == session)
         return found
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from ..journal.encoder import Prepared
 from ..journal.owners import Owner
-from ..ports import Landmark
-from ..runtime import Turn, is_driven
+from ..ports import Bookmark
+from ..runtime import Lock, is_driven
 from .manifest import Fields
 
 _MOST = 32
@@ -32,7 +32,7 @@ class Order(NamedTuple):
 
     session: str
     name: str | None
-    landmark: Landmark
+    bookmark: Bookmark
     form: Fields
     kind: str
     note: dict[str, Any]
@@ -41,8 +41,8 @@ class Order(NamedTuple):
     after: tuple[str, str | None] | None
     like: tuple[str, ...]
     actor: str | None = None
-    also: tuple[Landmark, ...] = ()
-    """Further landmarks of the same event."""
+    also: tuple[Bookmark, ...] = ()
+    """Further bookmarks of the same event."""
     patient: bool = False
     """Whether it may wait a moment for another one to take it along."""
 
@@ -120,7 +120,7 @@ class Lane:
     """The states of one session that are on their way, for all threads and coroutines of a handle."""
 
     def __init__(self) -> None:
-        self.turn = Turn()
+        self.turn = Lock()
         self._lock = threading.Lock()
         self._waiting: list[Passenger] = []
         self._attaching = 0

@@ -1,7 +1,7 @@
-"""Storing states: what is new in them goes to the end of the session's strand, with an event and a landmark.
+"""Storing states: what is new in them goes to the end of the session's chunk_log, with an event and a bookmark.
 
 What the last states were made of is remembered, so that the next one need not read it. Whoever remembers wrongly,
-because another process wrote since, finds that the strand ends elsewhere and looks again.
+because another process wrote since, finds that the chunk_log ends elsewhere and looks again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..journal.encoder import Prepared
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Appended, Beside, Landmark, Part, StrandMoved, SubjectGone
+from ..ports import Appended, Beside, Bookmark, Chunk, ChunkLogMoved, SubjectGone
 from ..runtime import is_driven
 from .chunks import Chunks
 from .delta import Woven, digest_of, weave_all
@@ -130,8 +130,8 @@ class Weaver:
             reach("checkpoint.woven")
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, fence=fence, beside=beside)
-            except StrandMoved:
-                stale = (woven[0].strand, woven[0].start)
+            except ChunkLogMoved:
+                stale = (woven[0].chunk_log, woven[0].start)
             except SubjectGone:
                 self._journal.forget_owners()
             else:
@@ -149,28 +149,28 @@ class Weaver:
         return self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)
 
     def _beside(self, orders: list[Order], woven: list[Woven], owner: Owner) -> Beside:
-        """What lies beside the events: first the landmark of each state, then what else some of them want."""
-        landmarks = [self._landmark(order, *one, owner) for order, one in zip(orders, enumerate(woven), strict=True)]
+        """What lies beside the events: first the bookmark of each state, then what else some of them want."""
+        bookmarks = [self._bookmark(order, *one, owner) for order, one in zip(orders, enumerate(woven), strict=True)]
         for number, order in enumerate(orders):
-            landmarks += [one._replace(position=number, owner=owner.ref) for one in order.also]
+            bookmarks += [one._replace(position=number, owner=owner.ref) for one in order.also]
         after = next((order.after for order in orders if order.after is not None), None)
-        strand, parts = (woven[0].strand, woven[0].start), self._parts(orders[0].session, woven[0], owner)
-        return Beside(landmarks, strand=strand, parts=parts, after=after)
+        chunk_log, chunks = (woven[0].chunk_log, woven[0].start), self._new_chunks(orders[0].session, woven[0], owner)
+        return Beside(bookmarks, chunk_log=chunk_log, chunks=chunks, after=after)
 
-    def _landmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Landmark:
-        name, id, _, _, expires, pinned, _, _, _ = order.landmark
+    def _bookmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Bookmark:
+        name, id, _, _, expires, pinned, _, _, _ = order.bookmark
         sealed = self._chunks.seal_form(order.session, name, id, woven.form, owner)
-        return Landmark(name, id, number, 0, expires, pinned, owner.ref, sealed)
+        return Bookmark(name, id, number, 0, expires, pinned, owner.ref, sealed)
 
-    def _parts(self, session: str, woven: Woven, owner: Owner) -> tuple[Part, ...]:
+    def _new_chunks(self, session: str, woven: Woven, owner: Owner) -> tuple[Chunk, ...]:
         if not woven.bodies:
             return ()
-        return (self._chunks.part(session, woven.strand, woven.start, woven.bodies, owner),)
+        return (self._chunks.chunk(session, woven.chunk_log, woven.start, woven.bodies, owner),)
 
     # -- what is remembered
 
     async def _take(self, orders: list[Order], owner: Owner, stale: tuple[int, int] | None) -> tuple[Kept, int]:
-        """What the session's states are made of, as far as this owner may share it; a fresh strand if nothing is, or if
+        """What the session's states are made of, as far as this owner may share it; a fresh chunk_log if nothing is, or if
         the one that was found, and its end, is the one that was tried in vain. And how often was forgotten by then.
 
         It is the caller's alone until it is given back, which is done once all that was learnt is stored: whoever
@@ -179,7 +179,7 @@ class Weaver:
             since, known = self._forgotten, self._kept.pop((orders[0].session, owner.ref), None)
         if known is None:
             known = await self._newest(orders, owner)
-        if (known.strand, known.tip) == stale:
+        if (known.chunk_log, known.tip) == stale:
             known = self._fresh()
         return known, since
 
@@ -197,11 +197,11 @@ class Weaver:
     async def _newest(self, orders: list[Order], owner: Owner) -> Kept:
         session = orders[0].session
         for name in dict.fromkeys(name for order in orders for name in order.like):
-            newest = await self._journal.landmarks.newest(session, name)
-            if newest is None or newest.session != session or newest.landmark.owner != owner.ref:
+            newest = await self._journal.bookmarks.newest(session, name)
+            if newest is None or newest.session != session or newest.bookmark.owner != owner.ref:
                 continue
             try:
-                form = await self._chunks.open_form(session, newest.landmark, owner)
+                form = await self._chunks.open_form(session, newest.bookmark, owner)
                 _, _, fields = await self.assembled(session, form, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it
@@ -210,12 +210,12 @@ class Weaver:
 
     async def known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
         """What is to be remembered of a state that was read."""
-        # Others may have gone on with the strand under another name, or a drop may have cut it since it was read: then
+        # Others may have gone on with the chunk_log under another name, or a drop may have cut it since it was read: then
         # nothing is built on what is gone.
-        end = await self._journal.store.strand_end(self._journal.workspace, session, form.strand)
-        if any(span.strand != form.strand or span.last > end for span in (*form.spans(), *form.own)):
+        end = await self._journal.store.chunk_log_end(self._journal.workspace, session, form.chunk_log)
+        if any(span.chunk_log != form.chunk_log or span.last > end for span in (*form.spans(), *form.own)):
             return self._fresh()
-        kept = Kept(form.strand, end)
+        kept = Kept(form.chunk_log, end)
         kept.learn(name, fields, bodies_of(fields))
         return kept
 
@@ -245,7 +245,7 @@ class Weaver:
             bodies = await self._chunks.bodies(session, form.spans(), owner)
             return form.assemble(lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"a part of it is missing or broken ({error})") from error
+            raise ValueError(f"a chunk of it is missing or broken ({error})") from error
 
 
 def _learn(kept: Kept, orders: list[Order], woven: list[Woven]) -> None:

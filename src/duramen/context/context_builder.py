@@ -17,7 +17,7 @@ _HANDOFF_SHARE = 0.2
 _PROGRESS_SHARE = 0.15
 
 
-class Telling:
+class ContextBuilder:
     """One for each handle: what it remembers is shared by its sessions."""
 
     def __init__(self, journal: Journal, checkpoints: Checkpoints, episodes: EpisodePolicy) -> None:

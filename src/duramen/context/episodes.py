@@ -86,7 +86,7 @@ class Episodes:
 
     async def of(self, session: str) -> list[Episode]:
         """All episodes of a session that count, in time order."""
-        head = await self._journal.reading.head(session)
+        head = await self._journal.reader.head(session)
         if head.position == 0:
             return []
         cap = self._policy.cap

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import CheckpointConflict, InvalidInput
 from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
-from ..ports import Beside, Landmark, TokenCounter
+from ..ports import Beside, Bookmark, TokenCounter
 from .compaction.trim import cut, plain
 from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
 from .progress.record import Progress
@@ -86,7 +86,7 @@ class Handoffs:
 
     async def of(self, session: str, questions: Sequence[str], in_doubt: Sequence[str]) -> Handoff:
         """What a session leaves, as it stands."""
-        head = await self._journal.reading.head(session)
+        head = await self._journal.reader.head(session)
         if head.position == 0:
             raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
         progress = await self._progress.read(session)
@@ -110,8 +110,8 @@ class Handoffs:
 
     async def begun(self, session: str, *, upto: int | None = None) -> Handoff | None:
         """What the session, or one that it was forked from, went on from, if it did."""
-        found = await self._journal.landmarks.newest(session, HANDOFF, upto=upto)
-        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        found = await self._journal.bookmarks.newest(session, HANDOFF, upto=upto)
+        events = [] if found is None else await self._journal.bookmarks.events(found.session, [found.bookmark.position])
         if not events or events[0].erased or events[0].type != CONTINUES:
             return None
         data = events[0].data
@@ -133,10 +133,10 @@ class Handoffs:
         owner = await self._journal.owner(None)
         cause = f"{handoff.session}#{handoff.position}"
         draft = Draft(CONTINUES, data, "duramen", cause if len(cause) <= MAX_NAME else None)
-        landmark = Landmark(HANDOFF, HANDOFF, 0, 0, owner=owner.ref)
+        bookmark = Bookmark(HANDOFF, HANDOFF, 0, 0, owner=owner.ref)
         try:
             await self._journal.append_prepared(
-                session, [self._journal.prepare(draft, owner)], owner, beside=Beside((landmark,), after=(HANDOFF, None))
+                session, [self._journal.prepare(draft, owner)], owner, beside=Beside((bookmark,), after=(HANDOFF, None))
             )
         except CheckpointConflict:
             begun = await self.begun(session)  # another process was first

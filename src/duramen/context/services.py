@@ -15,12 +15,12 @@ from .window.conversation import Kind, is_well_formed, reference
 from .window.settings import Window
 
 if TYPE_CHECKING:
-    from .context_builder import Telling
+    from .context_builder import ContextBuilder
 
 _PARTS = {Kind.MESSAGE.value: "content", Kind.RESULT.value: "output", Kind.CALL.value: "arguments"}
 
 
-class Faculties:
+class Services:
     """One for each handle: what they remember is shared by its sessions."""
 
     def __init__(self, journal: Journal, window: Window, episodes: EpisodePolicy) -> None:
@@ -29,28 +29,28 @@ class Faculties:
         self.checkpoints = Checkpoints(journal)
         self.states = States(journal, self.checkpoints)
         self._episodes = episodes
-        self._telling: Telling | None = None
+        self._builder: ContextBuilder | None = None
         self._making = threading.Lock()
 
     @property
-    def telling(self) -> Telling:
+    def builder(self) -> ContextBuilder:
         """Everything that a model's context needs."""
-        return self._telling or self.load()
+        return self._builder or self.load()
 
-    def load(self) -> Telling:
+    def load(self) -> ContextBuilder:
         """Import that, which takes a while: not before there is a session that may want it, for runs do not."""
         with self._making:
-            if self._telling is None:
-                from .context_builder import Telling
+            if self._builder is None:
+                from .context_builder import ContextBuilder
 
-                self._telling = Telling(self._journal, self.checkpoints, self._episodes)
-            return self._telling
+                self._builder = ContextBuilder(self._journal, self.checkpoints, self._episodes)
+            return self._builder
 
     def forget(self) -> None:
         """Drop what is remembered of texts and states from memory: somebody was erased."""
         self.checkpoints.forget()
-        if self._telling is not None:
-            self._telling.forget()
+        if self._builder is not None:
+            self._builder.forget()
 
     async def fetch(self, session: str, place: str | int, *, start: int, length: int | None) -> Any:
         """The whole of what was masked, by its reference; a piece of it, if it is text or bytes."""
@@ -58,13 +58,13 @@ class Faculties:
         for name, value in (("start", start), ("length", length)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
                 raise InvalidInput(f"{value!r} cannot be `{name}`", hint="give a whole number from 0")
-        head = await self._journal.reading.head(session)
+        head = await self._journal.reader.head(session)
         if not 1 <= position <= head.position:
             raise InvalidInput(
                 f"session {session!r} has no event {reference(position)}",
                 hint="references look like #17: copy it whole",
             )
-        (event,) = await self._journal.reading.events(session, position, position, None)
+        (event,) = await self._journal.reader.events(session, position, position, None)
         if event.erased:
             raise InvalidInput(f"what {reference(position)} referred to was erased", hint="it cannot be brought back")
         part = _PARTS.get(event.type)

@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
     data: Any
 
 
-class Preparing(NamedTuple):
+class Encoder(NamedTuple):
     """Everything that encoding needs to know."""
 
     codec: Codec

@@ -64,7 +64,7 @@ class Draft(msgspec.Struct, frozen=True):
     cause: int | str | None = None
 
 
-class Standing(enum.StrEnum):
+class SessionStatus(enum.StrEnum):
     """What to do with a session id: start, attach, wait, recover, or leave alone."""
 
     UNKNOWN = "unknown"
@@ -81,34 +81,34 @@ class Standing(enum.StrEnum):
     """The last run ended; its outcome is in the journal."""
 
 
-RUN_EVENTS: dict[str, Standing] = {
-    "run.started": Standing.CRASHED,
-    "run.resumed": Standing.CRASHED,
-    "run.parked": Standing.PARKED,
-    "run.finished": Standing.FINISHED,
-    "run.failed": Standing.FINISHED,
-    "run.cancelled": Standing.FINISHED,
+RUN_EVENTS: dict[str, SessionStatus] = {
+    "run.started": SessionStatus.CRASHED,
+    "run.resumed": SessionStatus.CRASHED,
+    "run.parked": SessionStatus.PARKED,
+    "run.finished": SessionStatus.FINISHED,
+    "run.failed": SessionStatus.FINISHED,
+    "run.cancelled": SessionStatus.FINISHED,
 }
 """The events that open, park and end a run, and how a session stands after each without an owner."""
 
 
-def standing(last_run_event: str | None, any_event: bool, owned: bool) -> Standing:
+def standing(last_run_event: str | None, any_event: bool, owned: bool) -> SessionStatus:
     """How a session stands, from its last run event and whether its lease is good."""
     if not any_event:
-        return Standing.UNKNOWN
+        return SessionStatus.UNKNOWN
     if last_run_event is None:
-        return Standing.IDLE
+        return SessionStatus.IDLE
     stands = RUN_EVENTS[last_run_event]
-    return Standing.LIVE if stands is Standing.CRASHED and owned else stands
+    return SessionStatus.LIVE if stands is SessionStatus.CRASHED and owned else stands
 
 
-def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> Standing:
+def standing_of_run(status: str, wake: int | None, owned: bool, now: int) -> SessionStatus:
     """How a session stands whose last run is in the catalog."""
     if status != "open":
-        return Standing.FINISHED
+        return SessionStatus.FINISHED
     if owned:
-        return Standing.LIVE
-    return Standing.PARKED if wake is None or wake > now else Standing.CRASHED
+        return SessionStatus.LIVE
+    return SessionStatus.PARKED if wake is None or wake > now else SessionStatus.CRASHED
 
 
 def check_name(what: str, name: object) -> str:

@@ -28,16 +28,16 @@ from ..ports import (
     SubjectGone,
     Transaction,
 )
-from .bookmarks import Landmarks
+from .bookmarks import Bookmarks
 from .chain import payload_digest
 from .codec import Codec
-from .encoder import Prepared, Preparing
-from .events import RUN_EVENTS, Draft, Event, Standing, check_name, standing, standing_of_run
+from .encoder import Encoder, Prepared
+from .events import RUN_EVENTS, Draft, Event, SessionStatus, check_name, standing, standing_of_run
 from .lanes import Lanes, PlainLane, plain
 from .owners import NOBODY, WORKSPACE, Owner, Owners
-from .reader import PAGE, Reading
+from .reader import PAGE, Reader
 from .sealing import Keyring, KeySource, master_keys
-from .verification import Verification, Verifying
+from .verification import Verification, Verifier
 
 
 class EventProjection(Protocol):
@@ -98,15 +98,15 @@ class Journal:
         self._owners = Owners(store, workspace, keyring)
         self._plain = not keyring
         self._projection = projection or NoProjection()
-        self._preparing = Preparing(codec, ids, workspace, max_payload)
+        self._preparing = Encoder(codec, ids, workspace, max_payload)
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
-        self._whole = Preparing(codec.whole(), ids, workspace, max_payload)
+        self._whole = Encoder(codec.whole(), ids, workspace, max_payload)
         self._lanes = Lanes(store, workspace)
-        self.reading = Reading(store, workspace, codec, self._owners)
-        self.landmarks = Landmarks(store, workspace, self.reading, self._owners)
+        self.reader = Reader(store, workspace, codec, self._owners)
+        self.bookmarks = Bookmarks(store, workspace, self.reader, self._owners)
         self.codec = codec.whole()
         """For states, which are stored in bodies of their own."""
-        self._verifying = Verifying(store, workspace, self._owners)
+        self._verifier = Verifier(store, workspace, self._owners)
 
     async def check_key(self) -> None:
         """Raise `WrongKey` or `KeyMissing` now rather than at the first read. A sealed workspace gets its own
@@ -258,7 +258,7 @@ class Journal:
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
-        for origin, first, last in await self.reading.lineage(session):
+        for origin, first, last in await self.reader.lineage(session):
             position = await self.store.find(self.workspace, origin, key)
             if position is not None and first <= position and position + count - 1 <= last:
                 return await self.store.read(self.workspace, origin, position, position + count - 1)
@@ -277,7 +277,7 @@ class Journal:
                 f"the key {first.key!r} was used for an append of another size",
                 hint="a key stands for one append: repeat it as it was, or choose another key",
             )
-        return await self.reading.events(session, records[0].position, records[-1].position, None)
+        return await self.reader.events(session, records[0].position, records[-1].position, None)
 
     def _answer(self, session: str, prepared: list[Prepared], owner: Owner, records: list[Record]) -> list[Event]:
         events = []
@@ -295,7 +295,7 @@ class Journal:
         while True:
             mark = await self.store.mark()
             before = after
-            async with aclosing(self.reading.pages(session, after + 1, None, None, PAGE)) as pages:
+            async with aclosing(self.reader.pages(session, after + 1, None, None, PAGE)) as pages:
                 async for page in pages:
                     after = page[-1].position if page else after
                     wanted = page if types is None else [event for event in page if event.type in types]
@@ -313,7 +313,7 @@ class Journal:
         """Make `new` share this session's events up to `at` (the end, if not given)."""
         check_name("session", new)
         _check_position("at", at)
-        head = await self.reading.head(session)
+        head = await self.reader.head(session)
         if head.position == 0:
             raise UnknownSession(session)
         at = head.position if at is None else at
@@ -322,8 +322,8 @@ class Journal:
                 f"session {session!r} ends at position {head.position}; it cannot be forked at {at}",
                 hint=f"give a position from 0 to {head.position}",
             )
-        point = head if at == head.position else Head(at, await self.reading.hash_at(session, at))
-        if (await self.reading.head(new)).position:
+        point = head if at == head.position else Head(at, await self.reader.hash_at(session, at))
+        if (await self.reader.head(new)).position:
             raise SessionExists(new)
         await self.store.fork(self.workspace, session, point, new, self.clock.now())
 
@@ -340,7 +340,7 @@ class Journal:
                 raise StoreDamaged("the order of the sessions is broken", hint="run verify, and restore a backup")
             after = rows[-1].session
 
-    async def standing(self, session: str) -> Standing:
+    async def standing(self, session: str) -> SessionStatus:
         """Whether to start, attach, wait, recover or leave a session alone."""
         lease = await self.store.lease(self.workspace, session)
         now = self.clock.now()
@@ -350,12 +350,12 @@ class Journal:
             return standing_of_run(rows[0][0].status, rows[0][0].wake, owned, now)
         types = frozenset(RUN_EVENTS)
         last: str | None = None
-        async with aclosing(self.reading.pages_backwards(session, 1, None, types, PAGE)) as pages:
+        async with aclosing(self.reader.pages_backwards(session, 1, None, types, PAGE)) as pages:
             async for page in pages:
                 if page:
                     last = page[0].type
                     break
-        any_event = last is not None or (await self.reading.head(session)).position > 0
+        any_event = last is not None or (await self.reader.head(session)).position > 0
         return standing(last, any_event, owned)
 
     async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
@@ -380,7 +380,7 @@ class Journal:
             if not items:
                 return delivered
             try:
-                events = await self.reading.opened_feed(items)
+                events = await self.reader.opened_feed(items)
             except JournalDamaged:
                 if await self.store.feed(self.workspace, before, PAGE) == items:
                     raise
@@ -411,9 +411,9 @@ class Journal:
         self._owners.forget_all()
         tombstones: list[Event] = []
         for session, record in sorted(removed.tombstones.items()):
-            tombstones += await self.reading.events(session, record.position, record.position, None)
+            tombstones += await self.reader.events(session, record.position, record.position, None)
         destroyed = row.wrapped is not None
-        counts = (removed.payloads, removed.blobs, removed.landmarks, removed.memories, removed.vectors, removed.bytes)
+        counts = (removed.payloads, removed.blobs, removed.bookmarks, removed.memories, removed.vectors, removed.bytes)
         return ErasureReport(subject, *counts, destroyed, tombstones)
 
     async def purge(self) -> None:
@@ -444,7 +444,7 @@ class Journal:
     async def verify(self, session: str | None = None) -> Verification:
         """Walk the chain of one session, or of all sessions with their blobs and the database's own
         check. Damage is reported, not raised."""
-        return await (self._verifying.everything() if session is None else self._verifying.session(session))
+        return await (self._verifier.everything() if session is None else self._verifier.session(session))
 
 
 def _no_tombstone(session: str, head: Head, count: int) -> Record:

@@ -33,7 +33,7 @@ class Segment(NamedTuple):
     last: int
 
 
-class Reading:
+class Reader:
     """Reads the sessions of one workspace."""
 
     def __init__(self, store: Store, workspace: str, codec: Codec, owners: Owners) -> None:

@@ -13,7 +13,7 @@ from ..errors import DuramenError
 from ..ports import Store
 from .codec import Codec
 from .owners import NOBODY, Owners
-from .reader import PAGE, Reading, damage_of
+from .reader import PAGE, Reader, damage_of
 from .registry import Registry
 
 
@@ -40,14 +40,14 @@ class Verification(NamedTuple):
         return not self.problems
 
 
-class Verifying:
+class Verifier:
     """Walks the sessions of one workspace. Damage is reported, not raised."""
 
     def __init__(self, store: Store, workspace: str, owners: Owners) -> None:
         self._store = store
         self._workspace = workspace
         self._owners = owners
-        self._reading = Reading(store, workspace, Codec(registry=Registry(), keep_unknown=True), owners)
+        self._reader = Reader(store, workspace, Codec(registry=Registry(), keep_unknown=True), owners)
 
     async def everything(self) -> Verification:
         """Every session, every blob, and the database's own check."""
@@ -77,9 +77,9 @@ class Verifying:
         """Walk a session, with or without what it shares with its ancestors."""
         start = last = 1
         try:
-            lineage = [] if shared else await self._reading.lineage(session)
+            lineage = [] if shared else await self._reader.lineage(session)
             start = last = lineage[-1].last + 1 if lineage else 1
-            async with aclosing(self._reading.pages(session, start, None, None, PAGE)) as pages:
+            async with aclosing(self._reader.pages(session, start, None, None, PAGE)) as pages:
                 async for page in pages:
                     last += len(page)
             await self._store.lease(self._workspace, session)
@@ -100,7 +100,7 @@ class Verifying:
             for blob in page:
                 owner = owners.get(blob.owner, NOBODY)
                 try:
-                    self._reading.open_blob(blob.address, blob.body, owner)
+                    self._reader.open_blob(blob.address, blob.body, owner)
                 except ValueError as error:
                     if await self._store.blob(self._workspace, blob.address) == blob.body:  # not erased meanwhile
                         bad.append(Problem("", 0, str(error)))

@@ -15,7 +15,7 @@ from .catalog.catalog import HOME, Catalog
 from .catalog.records import Memory, Recalled
 from .catalog.texts import Texts
 from .extraction.model_reader import Reader
-from .index.index_worker import Indexing
+from .index.index_worker import IndexWorker
 from .index.workspace_embedder import Embedding, Load
 from .knowledge.consolidation import Consolidating, Merged
 from .knowledge.contradictions import Contradicting
@@ -26,15 +26,15 @@ from .knowledge.proposals import SESSION as PROPOSALS
 from .knowledge.proposals import Proposals
 from .knowledge.resolution import Decisions, Resolving
 from .knowledge.write_back import WriteBack
-from .ranking.retrieval import Seeking
-from .ranking.search import Searching
+from .ranking.retrieval import Retrieval
+from .ranking.search import Search
 from .ranking.selection import Wanted
 
 _OFFERED = 3
 """How many procedures are offered beside what was found."""
 
 
-class Mind:
+class MemoryService:
     """The memory of one workspace."""
 
     def __init__(self, journal: Journal, load: Load, policies: Policies, reader: Reader | None = None) -> None:
@@ -44,10 +44,10 @@ class Mind:
         self.embedding = Embedding(journal.store, journal.workspace, load)
         decisions = Decisions(journal)
         self.catalog = Catalog(journal, texts, decisions.forget)
-        self.indexing = Indexing(journal, texts, self.embedding)
-        seeker = journal.store.seeker
-        source = None if seeker is None else Seeking(journal, texts, self.embedding, seeker)
-        self.searching = Searching(journal, texts, self.embedding, self.indexing, source)
+        self.indexing = IndexWorker(journal, texts, self.embedding)
+        retriever = journal.store.retriever
+        source = None if retriever is None else Retrieval(journal, texts, self.embedding, retriever)
+        self.searching = Search(journal, texts, self.embedding, self.indexing, source)
         self.procedures = Procedures(journal, texts, self.catalog)
         self.consolidating = Consolidating(journal, texts, self.searching)
         self.persona = Persona(journal, PROPOSALS)
@@ -106,21 +106,21 @@ class Mind:
             failure.add_note("The memory is stored, and found by its words; its vector follows.")
             raise
 
-    async def consolidate(self, pools: tuple[bytes, ...] | None, model: Model | None, most: int) -> list[Merged]:
+    async def consolidate(self, audiences: tuple[bytes, ...] | None, model: Model | None, most: int) -> list[Merged]:
         """Merge what says the same; with a model, resolve what disagrees, too."""
-        done = [merged async for merged in self.consolidating.merge(pools)]
+        done = [merged async for merged in self.consolidating.merge(audiences)]
         if model is not None:
-            found = [*await self.contradicting.listed(pools), *await self.consolidating.near(pools)]
+            found = [*await self.contradicting.listed(audiences), *await self.consolidating.near(audiences)]
             done += [merged async for merged in self.resolving.resolve(found, model, most)]
             self.indexing.wake()
         return done
 
     async def search(
-        self, query: str, pools: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any
+        self, query: str, audiences: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any
     ) -> Recalled:
         """The best memories for a query."""
         chosen = None if kinds is None else frozenset(kinds)
-        found = await self.searching.search(Wanted(query, pools, kinds=chosen, **rest))
+        found = await self.searching.search(Wanted(query, audiences, kinds=chosen, **rest))
         self.indexing.start()
         return found
 
@@ -132,15 +132,15 @@ class Mind:
             return found
         return replace(found, hits=tuple(replace(hit, note=note) for hit, note in zip(found.hits, notes, strict=True)))
 
-    async def offered(self, query: str, pools: tuple[bytes, ...], found: Recalled) -> Recalled:
+    async def offered(self, query: str, audiences: tuple[bytes, ...], found: Recalled) -> Recalled:
         """What was found, with the procedures that fit the query, if there were so many facts that none was found."""
-        held = await self.searching.holding.held(pools)
-        none = all(pool.kinds.find(PROCEDURE) < 0 for pool in held)
+        held = await self.searching.holding.held(audiences)
+        none = all(audience.kinds.find(PROCEDURE) < 0 for audience in held)
         if none or any(hit.memory.kind == PROCEDURE for hit in found):
             return found
-        ways = await self.search(query, pools, kinds=[PROCEDURE], limit=_OFFERED)
+        ways = await self.search(query, audiences, kinds=[PROCEDURE], limit=_OFFERED)
         return replace(found, hits=(*found.hits, *(hit for hit in ways if hit.likeness > 0)))
 
-    async def standing(self, pools: tuple[bytes, ...]) -> list[Memory]:
-        """The standing procedures in some pools, oldest first."""
-        return await self.searching.having({"standing": True}, pools, PROCEDURE)
+    async def standing(self, audiences: tuple[bytes, ...]) -> list[Memory]:
+        """The standing procedures in some audiences, oldest first."""
+        return await self.searching.having({"standing": True}, audiences, PROCEDURE)

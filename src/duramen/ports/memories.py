@@ -9,18 +9,18 @@ from typing import NamedTuple, Protocol
 class MemoryRow(NamedTuple):
     """A memory in the catalog: everything about it but its text, which is in its event.
 
-    `pool` says who may see it: b"" everybody in the workspace, else one subject or one session. `id` is the hash of
-    what it says; in a pool one row of an id is current. Of a `key` so is one that has begun, and each that was said
+    `audience` says who may see it: b"" everybody in the workspace, else one subject or one session. `id` is the hash of
+    what it says; in an audience one row of an id is current. Of a `key` so is one that has begun, and each that was said
     ahead of its time: no two of them hold at once. A row that is `closed` is history: since that time something else is
     known (`successor`), or nothing. `begins` and `ends` say when it holds in the world, `recorded` and `closed` when it
-    was known here. `times` counts how often it was said, `confirmed` is when last. `changed` is the pool's count of
+    was known here. `times` counts how often it was said, `confirmed` is when last. `changed` is the audience's count of
     changes at the last one of this row. One that was forgotten is closed and has no `id`: only that it is gone is left.
     `number` is the store's own, and grows. One that is read and not `intact` does not match its checksum: nothing of it
     can be relied on but its number. `recalled` is how often it was recalled and `recalled_at` when last, where
     `MemoryStore.memories` gives it; both are of now, whatever time is asked for.
     """
 
-    pool: bytes
+    audience: bytes
     id: str
     session: str
     position: int
@@ -45,10 +45,10 @@ class MemoryRow(NamedTuple):
 
 
 class MemoryQuery(NamedTuple):
-    """Which memories to give, by their numbers: in some pools (None: in all), of an id, a key, some kinds or numbers;
+    """Which memories to give, by their numbers: in some audiences (None: in all), of an id, a key, some kinds or numbers;
     current ones, or those that were known at a time, or (`history`) all that are not forgotten; after a number."""
 
-    pools: tuple[bytes, ...] | None = None
+    audiences: tuple[bytes, ...] | None = None
     id: str | None = None
     key: str | None = None
     kinds: tuple[str, ...] | None = None
@@ -59,7 +59,7 @@ class MemoryQuery(NamedTuple):
     limit: int = 1000
 
 
-class Sought(NamedTuple):
+class SearchFields(NamedTuple):
     """What a store may search by itself, in the clear: the numbers of the words (32 bits each, little endian), how long
     the text is, the vector's code (near vectors differ in few bits), and the metadata as JSON."""
 
@@ -69,30 +69,30 @@ class Sought(NamedTuple):
     metadata: str | None
 
 
-class Trace(NamedTuple):
-    """What a search needs of a memory: its words, packed, and its vector, if there is one yet. In a pool that is
-    sealed both are, too; only where it is not there is `sought`, which a store need not keep."""
+class IndexEntry(NamedTuple):
+    """What a search needs of a memory: its words, packed, and its vector, if there is one yet. In an audience that is
+    sealed both are, too; only where it is not there is `search_fields`, which a store need not keep."""
 
-    pool: bytes
+    audience: bytes
     number: int
     words: bytes
     vector: bytes | None
-    sought: Sought | None = None
+    search_fields: SearchFields | None = None
 
 
-class Kept(NamedTuple):
-    """A trace as it is kept, and whose it is: the id, the owner and the pool of its memory."""
+class StoredIndexEntry(NamedTuple):
+    """An index_entry as it is kept, and whose it is: the id, the owner and the audience of its memory."""
 
     number: int
     id: str
     owner: bytes | None
     words: bytes
     vector: bytes | None
-    pool: bytes
+    audience: bytes
 
 
 class Segment(NamedTuple):
-    """Changes of a pool packed together, to be read at once: those after one count up to another, of memories whose
+    """Changes of an audience packed together, to be read at once: those after one count up to another, of memories whose
     numbers lie between a first and a last one. `owner` is whose key seals the body. What is in it is a copy: it can be
     dropped at any time, and the changes are read one by one."""
 
@@ -105,7 +105,7 @@ class Segment(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row that changed, with its trace and how often and when it was last recalled."""
+    """A row that changed, with its index_entry and how often and when it was last recalled."""
 
     row: MemoryRow
     words: bytes | None
@@ -123,14 +123,14 @@ class Generation(NamedTuple):
 
 
 class MemoryStore(Protocol):
-    """The part of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
+    """The chunk of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
 
     a memory that is current already is confirmed, and what said it again is history at once, with the same id as
     `successor`; the other way round if the new one is renewing. One that was over by then holds again. One with the key
     of another takes its place, and that of those which were to follow, unless it is said to begin earlier: then it is
     history, which the other one ended; what begins with its event never is, as clocks differ. One that begins after its
     event leaves what holds until then, which ends with its beginning, and takes the place of what was to begin later.
-    What was followed in this way is closed when the key is next written. Every change counts in its pool, in the order
+    What was followed in this way is closed when the key is next written. Every change counts in its audience, in the order
     of commits.
     """
 
@@ -138,51 +138,51 @@ class MemoryStore(Protocol):
         """Rows by number, ascending."""
         ...
 
-    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
-        """How often each pool was changed; of all that ever were, if none are named."""
+    async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
+        """How often each audience was changed; of all that ever were, if none are named."""
         ...
 
-    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+    async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
         """Rows that were changed after a count, in that order; those that are closed or forgotten too."""
         ...
 
-    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
-        """Current rows without a trace in this generation: first those that have none in an earlier one either, each
+    async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        """Current rows without an index_entry in this generation: first those that have none in an earlier one either, each
         oldest first."""
         ...
 
-    async def count_untraced(self, workspace: str, generation: int) -> int:
+    async def count_unindexed(self, workspace: str, generation: int) -> int:
         """How many there are."""
         ...
 
-    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
-        """Store traces of rows that are still there, in a generation that still is; each is a change of its row."""
+    async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
+        """Store index_entries of rows that are still there, in a generation that still is; each is a change of its row."""
         ...
 
-    async def traces(
-        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
-    ) -> list[Kept]:
-        """The traces of the current memories of a pool, or of some of them, by number, ascending; without those that
-        are damaged. Without a pool: of these numbers, whatever pools of the workspace they are in."""
+    async def index_entries(
+        self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[StoredIndexEntry]:
+        """The index_entries of the current memories of an audience, or of some of them, by number, ascending; without those that
+        are damaged. Without an audience: of these numbers, whatever audiences of the workspace they are in."""
         ...
 
-    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
-        """The segments of a pool, by `after`; no two overlap. Without those that are damaged."""
+    async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
+        """The segments of an audience, by `after`; no two overlap. Without those that are damaged."""
         ...
 
     async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
-        """The pool, `after` and `upto` of every segment, by pool and `after`."""
+        """The audience, `after` and `upto` of every segment, by audience and `after`."""
         ...
 
-    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+    async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
         """Store a segment in the place of those that overlap it. Nothing, and False, if the generation is gone, or a
-        memory between its first and last number was forgotten after the pool's count was `seen`: it may be in there.
+        memory between its first and last number was forgotten after the audience's count was `seen`: it may be in there.
         Forgetting drops the segments that may hold a memory, and dropping a generation its segments, in the same
         transaction."""
         ...
 
-    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
-        """How often the memories of a pool were recalled, by number; without those that never were."""
+    async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
+        """How often the memories of an audience were recalled, by number; without those that never were."""
         ...
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
@@ -200,6 +200,6 @@ class MemoryStore(Protocol):
         ...
 
     async def activate(self, workspace: str, generation: int) -> None:
-        """Search this generation from now on, and drop all others with their traces. Nothing changes if it was dropped
+        """Search this generation from now on, and drop all others with their index_entries. Nothing changes if it was dropped
         itself."""
         ...

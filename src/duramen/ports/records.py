@@ -103,11 +103,11 @@ class Limits(NamedTuple):
     key_rate: tuple[int, int] | None = None
 
 
-class Landmark(NamedTuple):
+class Bookmark(NamedTuple):
     """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, an item on a shelf.
 
     Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `form`
-    says how its state is put together from parts; `owner` is the subject whose erasure removes it. One that is read
+    says how its state is put together from chunks; `owner` is the subject whose erasure removes it. One that is read
     and not `intact` does not match its checksum: nothing of it can be relied on but its name and id.
     """
 
@@ -122,8 +122,8 @@ class Landmark(NamedTuple):
     intact: bool = True
 
 
-class LandmarkQuery(NamedTuple):
-    """Which landmarks of a session to give, newest first: of a name, of an id under it, at or before a position or a
+class BookmarkQuery(NamedTuple):
+    """Which bookmarks of a session to give, newest first: of a name, of an id under it, at or before a position or a
     time."""
 
     name: str
@@ -133,10 +133,10 @@ class LandmarkQuery(NamedTuple):
     limit: int = 1
 
 
-class Part(NamedTuple):
-    """A stretch of a strand, which is a list that grows at its end: its items from `start`, `count` of them."""
+class Chunk(NamedTuple):
+    """A stretch of a chunk_log, which is a list that grows at its end: its items from `start`, `count` of them."""
 
-    strand: int
+    chunk_log: int
     start: int
     count: int  # type: ignore[assignment]  # of items, not the method of tuples
     owner: bytes | None
@@ -146,23 +146,23 @@ class Part(NamedTuple):
 class Beside(NamedTuple):
     """What an append changes beside its events, in the same transaction.
 
-    `landmarks` are set; their positions count the events of the batch from 0. `rewritten` are landmarks of earlier
-    events, if they still are where they were. `after` names what must be the newest landmark under a name of this very
-    session, or that there is none. `strand` is one that must end at an item (0: that has no part yet), `parts` go on
-    there. Then come the things that go: landmarks by name and id; all strands but some; payloads, replaced by their
-    digests. `memories` enter the catalog, their positions counted as those of landmarks, their `expires` from the time
+    `bookmarks` are set; their positions count the events of the batch from 0. `rewritten` are bookmarks of earlier
+    events, if they still are where they were. `after` names what must be the newest bookmark under a name of this very
+    session, or that there is none. `chunk_log` is one that must end at an item (0: that has no chunk yet), `chunks` go on
+    there. Then come the things that go: bookmarks by name and id; all chunk_logs but some; payloads, replaced by their
+    digests. `memories` enter the catalog, their positions counted as those of bookmarks, their `expires` from the time
     of the event; if they are known already, those `renewing` (by the same count) take the place of what said it before,
     as their events tell more. Those `ended`, by number, are closed at a time; those `weighed` get another importance
     while they are current; those `forgotten` leave nothing behind but that they were.
     """
 
-    landmarks: Sequence[Landmark] = ()
-    rewritten: Sequence[Landmark] = ()
-    strand: tuple[int, int] | None = None
-    parts: Sequence[Part] = ()
+    bookmarks: Sequence[Bookmark] = ()
+    rewritten: Sequence[Bookmark] = ()
+    chunk_log: tuple[int, int] | None = None
+    chunks: Sequence[Chunk] = ()
     after: tuple[str, str | None] | None = None
     removed: Sequence[tuple[str, str]] = ()
-    only_strands: Sequence[int] | None = None
+    only_chunk_logs: Sequence[int] | None = None
     stripped: Sequence[tuple[int, bytes]] = ()
     memories: Sequence[MemoryRow] = ()
     forgotten: Sequence[int] = ()
@@ -264,12 +264,12 @@ class Erase(NamedTuple):
 
 
 class Erasure(NamedTuple):
-    """What an erasure removed: payloads, blobs, landmarks and parts, memories, vectors, and the bytes of all; and the
+    """What an erasure removed: payloads, blobs, bookmarks and chunks, memories, vectors, and the bytes of all; and the
     tombstone of each session."""
 
     payloads: int
     blobs: int
-    landmarks: int
+    bookmarks: int
     bytes: int
     tombstones: dict[str, Record]
     memories: int = 0

@@ -15,16 +15,16 @@ from .records import (
     Append,
     Appended,
     Blob,
+    Bookmark,
+    BookmarkQuery,
+    Chunk,
     Erase,
     Erasure,
     FeedItem,
     Head,
-    Landmark,
-    LandmarkQuery,
     LeaseRow,
     Limits,
     Link,
-    Part,
     Plain,
     Record,
     Rewrap,
@@ -33,7 +33,7 @@ from .records import (
     SessionRow,
     SubjectRow,
 )
-from .retrieval import Seeker
+from .retrieval import Retriever
 
 
 class Transaction(Protocol):
@@ -77,8 +77,8 @@ class SubjectGone(DuramenError):
     """Between sealing and storing, the subject was erased: seal again under a new one."""
 
 
-class StrandMoved(DuramenError):
-    """Somebody else went on with the strand, or removed it: look again where it ends."""
+class ChunkLogMoved(DuramenError):
+    """Somebody else went on with the chunk_log, or removed it: look again where it ends."""
 
 
 class Store(MemoryStore, Protocol):
@@ -92,8 +92,8 @@ class Store(MemoryStore, Protocol):
     name: str
 
     @property
-    def seeker(self) -> Seeker | None:
-        """The part of it that searches memories by itself; None if it has none."""
+    def retriever(self) -> Retriever | None:
+        """The chunk of it that searches memories by itself; None if it has none."""
         ...
 
     async def append(self, request: Append) -> Appended:
@@ -103,8 +103,8 @@ class Store(MemoryStore, Protocol):
         (`request.size` of them); a `fence` that is not the session's current, unexpired one
         raises `LeaseLost`; an `expected` position that is not the head raises `PositionConflict`
         with both; an erased `subject` raises `SubjectGone`; a new run in a session with an open one raises `RunActive`.
-        A newest landmark other than the one in `beside.after` raises `CheckpointConflict`, a strand that ends elsewhere
-        `StrandMoved`. Then blobs that are not there yet, the placed records, the changed run rows and what lies beside
+        A newest bookmark other than the one in `beside.after` raises `CheckpointConflict`, a chunk_log that ends elsewhere
+        `ChunkLogMoved`. Then blobs that are not there yet, the placed records, the changed run rows and what lies beside
         them are stored. The session is created by its first event. Concurrent appends to one session are serial: no
         gap, no repeat.
         """
@@ -136,24 +136,24 @@ class Store(MemoryStore, Protocol):
         """The positions of the session's own events whose type begins with `TALK`, from `last` down to `first`."""
         ...
 
-    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
-        """The session's own landmarks, newest first."""
+    async def bookmarks(self, workspace: str, session: str, query: BookmarkQuery) -> list[Bookmark]:
+        """The session's own bookmarks, newest first."""
         ...
 
-    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
-        """The names of the session's own landmarks that begin with `prefix`, sorted by code point."""
+    async def bookmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+        """The names of the session's own bookmarks that begin with `prefix`, sorted by code point."""
         ...
 
-    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        """Landmarks with names that begin with `prefix` and whose time has come, with their sessions."""
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Bookmark]]:
+        """Bookmarks with names that begin with `prefix` and whose time has come, with their sessions."""
         ...
 
-    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
-        """Where a strand ends; 0 if it has no part."""
+    async def chunk_log_end(self, workspace: str, session: str, chunk_log: int) -> int:
+        """Where a chunk_log ends; 0 if it has no chunk."""
         ...
 
-    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
-        """The parts of a strand that hold its items from `first` to before `last`, in order."""
+    async def chunks(self, workspace: str, session: str, chunk_log: int, first: int, last: int) -> list[Chunk]:
+        """The chunks of a chunk_log that hold its items from `first` to before `last`, in order."""
         ...
 
     async def session(self, workspace: str, session: str) -> SessionRow | None:
@@ -222,7 +222,7 @@ class Store(MemoryStore, Protocol):
         ...
 
     async def erase(self, request: Erase) -> Erasure:
-        """In one transaction: replace the subject's payloads by their digest, delete its blobs, landmarks and parts,
+        """In one transaction: replace the subject's payloads by their digest, delete its blobs, bookmarks and chunks,
         leave of its memories only that they were, forget its name, salt and key, and append a tombstone to each session
         that held a payload. An embedded store leaves no byte of it in its files; a server's own files and logs follow
         as it cleans up. For a subject that is gone, only what a killed erasure may have left in the logs is removed."""

@@ -1,4 +1,4 @@
-"""What every store must do for landmarks: set and removed with the events, found by name, refused together."""
+"""What every store must do for bookmarks: set and removed with the events, found by name, refused together."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from ..api._async.duramen import AsyncDuramen
 from ..errors import CheckpointConflict, PositionConflict
-from ..ports import Beside, Landmark, LandmarkQuery, Part, StrandMoved, SubjectGone
+from ..ports import Beside, Bookmark, BookmarkQuery, Chunk, ChunkLogMoved, SubjectGone
 from .both_apis import Opener, both_faces
-from .chunk_contract import PartContract, held, store_beside
+from .chunk_contract import ChunkContract, held, store_beside
 
-_FULL = Landmark("näme", "id 'x'", 0, 7, 2**62, True, None, bytes(range(256)))
+_FULL = Bookmark("näme", "id 'x'", 0, 7, 2**62, True, None, bytes(range(256)))
 _ODD_NAMES = [
     "100%",
     "100_",
@@ -34,8 +34,8 @@ _ODD_NAMES = [
 ]
 
 
-class LandmarkContract(PartContract):
-    """The part of the contract that is about landmarks. `shared`: whether two handles can be open on one store."""
+class BookmarkContract(ChunkContract):
+    """The chunk of the contract that is about bookmarks. `shared`: whether two handles can be open on one store."""
 
     shared = True
 
@@ -43,46 +43,46 @@ class LandmarkContract(PartContract):
 
     @pytest.mark.promise("C3")
     @both_faces
-    async def test_landmarks_lie_at_the_events_that_they_came_with(self, open: Opener) -> None:
+    async def test_bookmarks_lie_at_the_events_that_they_came_with(self, open: Opener) -> None:
         handle = await open()
         await handle.session("s").append("note", "before")
-        bare = Landmark("other", "b", 2, -3)
+        bare = Bookmark("other", "b", 2, -3)
         open.clock.advance(5)
         await store_beside(handle, "s", Beside([_FULL, bare]), size=3)
         now = open.clock.now()
         open.clock.advance(5)
         reader = await open() if self.shared else handle
-        assert await found(reader, "s", LandmarkQuery("näme", limit=9)) == [_FULL._replace(position=2, time=now)]
-        assert await found(reader, "s", LandmarkQuery("other", limit=9)) == [bare._replace(position=4, time=now)]
-        assert await found(reader, "s", LandmarkQuery("nobody", limit=9)) == []
-        assert await found(reader, "nowhere", LandmarkQuery("other", limit=9)) == []
+        assert await found(reader, "s", BookmarkQuery("näme", limit=9)) == [_FULL._replace(position=2, time=now)]
+        assert await found(reader, "s", BookmarkQuery("other", limit=9)) == [bare._replace(position=4, time=now)]
+        assert await found(reader, "s", BookmarkQuery("nobody", limit=9)) == []
+        assert await found(reader, "nowhere", BookmarkQuery("other", limit=9)) == []
 
     @both_faces
-    async def test_the_last_landmark_of_an_id_counts(self, open: Opener) -> None:
+    async def test_the_last_bookmark_of_an_id_counts(self, open: Opener) -> None:
         handle = await open()
         for form in (b"first", b"second", None):
             await store_beside(
-                handle, "s", Beside([Landmark("n", "same", 0, 5, form=form), Landmark("m", "same", 0, 5)])
+                handle, "s", Beside([Bookmark("n", "same", 0, 5, form=form), Bookmark("m", "same", 0, 5)])
             )
-        await store_beside(handle, "s", Beside([Landmark("n", "else", 0, 5)]))
+        await store_beside(handle, "s", Beside([Bookmark("n", "else", 0, 5)]))
         assert await places(handle, "s", "n") == [("else", 4), ("same", 3)]
         assert await places(handle, "s", "m") == [("same", 3)]
-        (kept,) = await found(handle, "s", LandmarkQuery("n", "same"))
+        (kept,) = await found(handle, "s", BookmarkQuery("n", "same"))
         assert kept.form is None
 
     @pytest.mark.promise("C3")
     @both_faces
-    async def test_landmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
+    async def test_bookmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
         handle = await open()
         begun = open.clock.now()
         for number in range(1, 7):
             open.clock.advance({5: -25e-6, 6: 45e-6}.get(number, 10e-6))  # 10, 20, 30, 40, 15, 60: a clock may go back
-            await store_beside(handle, "s", Beside([Landmark("n", f"i{number}", 0, 0)]))
+            await store_beside(handle, "s", Beside([Bookmark("n", f"i{number}", 0, 0)]))
 
         async def ids(**query: Any) -> list[str]:
             if "until" in query:
                 query["until"] += begun
-            return [one.id for one in await found(handle, "s", LandmarkQuery("n", **{"limit": 9, **query}))]
+            return [one.id for one in await found(handle, "s", BookmarkQuery("n", **{"limit": 9, **query}))]
 
         assert await ids() == ["i6", "i5", "i4", "i3", "i2", "i1"]
         assert await ids(limit=2) == ["i6", "i5"]
@@ -102,28 +102,28 @@ class LandmarkContract(PartContract):
         handle = await open()
         assert await names(handle, "s") == []
         for name in _ODD_NAMES:
-            await store_beside(handle, "s", Beside([Landmark(name, "1", 0, 0), Landmark(name, "2", 0, 0)]))
+            await store_beside(handle, "s", Beside([Bookmark(name, "1", 0, 0), Bookmark(name, "2", 0, 0)]))
         assert await names(handle, "s") == sorted(_ODD_NAMES)
         for prefix in {*_ODD_NAMES, *(name[:1] for name in _ODD_NAMES), "%", "_", "*", "nothing", "10"}:
             wanted = sorted(name for name in _ODD_NAMES if name.startswith(prefix))
             assert await names(handle, "s", prefix) == wanted, prefix
 
     @both_faces
-    async def test_landmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
+    async def test_bookmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
-        first, second = Landmark("n", "1", 0, now, form=b"old"), Landmark("n", "2", 1, now)
+        first, second = Bookmark("n", "1", 0, now, form=b"old"), Bookmark("n", "2", 1, now)
         await store_beside(handle, "s", Beside([first, second]), size=2)
-        changed = Landmark("n", "1", 1, 5, 99, True, None, b"new")
-        await store_beside(handle, "s", Beside(rewritten=[changed, Landmark("n", "3", 1, 5), Landmark("m", "1", 1, 5)]))
-        assert await found(handle, "s", LandmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
+        changed = Bookmark("n", "1", 1, 5, 99, True, None, b"new")
+        await store_beside(handle, "s", Beside(rewritten=[changed, Bookmark("n", "3", 1, 5), Bookmark("m", "1", 1, 5)]))
+        assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
         assert await names(handle, "s") == ["n"]
         elsewhere = changed._replace(position=2, form=b"not here")
         await store_beside(handle, "s", Beside(rewritten=[elsewhere]))  # it is not where the writer saw it
-        assert await found(handle, "s", LandmarkQuery("n", "1")) == [changed]
-        again = Landmark("n", "2", 0, now)
+        assert await found(handle, "s", BookmarkQuery("n", "1")) == [changed]
+        again = Bookmark("n", "2", 0, now)
         await store_beside(handle, "s", Beside([again], removed=[("n", "1"), ("n", "2"), ("n", "3"), ("m", "2")]))
-        assert await found(handle, "s", LandmarkQuery("n", limit=9)) == [again._replace(position=5)]
+        assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [again._replace(position=5)]
         await store_beside(handle, "s", Beside(rewritten=[changed], removed=[("n", "2")]))
         assert await names(handle, "s") == []
 
@@ -131,9 +131,9 @@ class LandmarkContract(PartContract):
     @both_faces
     async def test_a_repeated_append_sets_nothing_again(self, open: Opener) -> None:
         handle = await open()
-        beside = Beside([Landmark("n", "1", 0, 5)], parts=[Part(3, 0, 1, None, b"x")], strand=(3, 0))
+        beside = Beside([Bookmark("n", "1", 0, 5)], chunks=[Chunk(3, 0, 1, None, b"x")], chunk_log=(3, 0))
         await store_beside(handle, "s", beside, key="k")
-        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_strands=[]))
+        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_chunk_logs=[]))
         assert (await store_beside(handle, "s", beside, key="k")).repeated
         assert await names(handle, "s") == []
         assert await held(handle, "s", 3) == []
@@ -160,14 +160,14 @@ class LandmarkContract(PartContract):
 
     @pytest.mark.promise("C8")
     @both_faces
-    async def test_whoever_goes_on_with_a_strand_that_moved_is_refused_whole(self, open: Opener) -> None:
+    async def test_whoever_goes_on_with_a_chunk_log_that_moved_is_refused_whole(self, open: Opener) -> None:
         handle = await open()
         await store_beside(handle, "s", whole("1", (7, 0)))
         await store_beside(handle, "s", whole("2", (7, 1)))
         for start in (0, 1, 3):
-            with pytest.raises(StrandMoved):
+            with pytest.raises(ChunkLogMoved):
                 await store_beside(handle, "s", whole("3", (7, start)))
-        with pytest.raises(StrandMoved):
+        with pytest.raises(ChunkLogMoved):
             await store_beside(handle, "new", whole("1", (7, 1)))
         assert await handle._journal.store.head(handle.workspace, "new") is None
         await self.expect_nothing_of_the_third(handle)
@@ -183,13 +183,13 @@ class LandmarkContract(PartContract):
         for number, one in enumerate([two, handle, two, handle, handle]):
             before = str(number - 1) if number else None
             await store_beside(one, "s", whole(str(number), (7, number), ("n", before)))
-        await store_beside(handle, "s", Beside([], removed=[("n", "4")], only_strands=[]))
+        await store_beside(handle, "s", Beside([], removed=[("n", "4")], only_chunk_logs=[]))
         with pytest.raises(CheckpointConflict) as caught:
             await store_beside(handle, "s", whole("5", (7, 0), ("n", "4")))
         assert caught.value.found == "3"
-        with pytest.raises(StrandMoved):
+        with pytest.raises(ChunkLogMoved):
             await store_beside(handle, "s", whole("5", (7, 5)))
-        both = [Landmark("n", "late", 1, 5), Landmark("n", "early", 0, 5)]
+        both = [Bookmark("n", "late", 1, 5), Bookmark("n", "early", 0, 5)]
         await store_beside(handle, "s", Beside(both, after=("n", "3")), size=2)
         await store_beside(handle, "s", whole("6", (7, 0), ("n", "late")))
         assert (await handle.verify()).ok
@@ -198,7 +198,7 @@ class LandmarkContract(PartContract):
         """What the two tests before stored is there, and no more."""
         assert (await handle.session("s").head()).position == 2
         assert await places(handle, "s", "n") == [("2", 2), ("1", 1)]
-        assert [part.start for part in await held(handle, "s", 7)] == [0, 1]
+        assert [chunk.start for chunk in await held(handle, "s", 7)] == [0, 1]
         assert await held(handle, "s", 8) == []
         assert (await handle.verify()).ok
 
@@ -214,12 +214,12 @@ class LandmarkContract(PartContract):
         plain = [one.session("s" if n < 4 else "t").append("note", n) for n, one in pairs]
         outcomes = await open.together(*(one for three in zip(rivals, savers, plain, strict=True) for one in three))
         kinds = [type(outcome).__name__ for outcome in outcomes]
-        assert sorted(kinds[0::3]) == ["Appended", *["StrandMoved"] * 7]
+        assert sorted(kinds[0::3]) == ["Appended", *["ChunkLogMoved"] * 7]
         assert sorted(kinds[1::3]) == ["Appended", *["CheckpointConflict"] * 7]
         assert kinds[2::3] == ["Event"] * 8
         assert [(await handle.session(name).head()).position for name in ("s", "t")] == [1 + 1 + 4, 1 + 4]
         assert len(await places(handle, "s", "n")) == 2
-        assert [(part.start, part.count) for part in await held(handle, "s", 7)] == [(0, 1), (1, 1)]
+        assert [(chunk.start, chunk.count) for chunk in await held(handle, "s", 7)] == [(0, 1), (1, 1)]
         assert len(await places(handle, "t", "n")) == 1
         assert (await handle.verify()).ok
 
@@ -229,7 +229,7 @@ class LandmarkContract(PartContract):
         await handle.session("s").append("note", 1, subject="ada")
         ref = (await handle._journal.owner("ada")).ref
         await handle.erase("ada")
-        beside = Beside([Landmark("n", "1", 0, 5, owner=ref)], strand=(7, 0), parts=[Part(7, 0, 1, ref, b"ada")])
+        beside = Beside([Bookmark("n", "1", 0, 5, owner=ref)], chunk_log=(7, 0), chunks=[Chunk(7, 0, 1, ref, b"ada")])
         with pytest.raises(SubjectGone):
             await store_beside(handle, "s", beside, subject=ref)
         assert await names(handle, "s") == []
@@ -239,12 +239,12 @@ class LandmarkContract(PartContract):
 
     @pytest.mark.promise("C6")
     @both_faces
-    async def test_landmarks_whose_time_has_come_are_told_oldest_first(self, open: Opener) -> None:
+    async def test_bookmarks_whose_time_has_come_are_told_oldest_first(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for number, expires in enumerate([30, None, 10, 20, 21, 0]):
-            mark = Landmark("n", f"i{number}", 0, 5, expires)
+            mark = Bookmark("n", f"i{number}", 0, 5, expires)
             await store_beside(handle, f"s{number % 2}", Beside([mark]))
-        await store_beside(other, "s0", Beside([Landmark("n", "theirs", 0, 5, 1)]))
+        await store_beside(other, "s0", Beside([Bookmark("n", "theirs", 0, 5, 1)]))
 
         async def due(now: int, limit: int = 9, prefix: str = "") -> list[tuple[str, str]]:
             rows = await handle._journal.store.expired(handle.workspace, prefix, now, limit)
@@ -255,7 +255,7 @@ class LandmarkContract(PartContract):
         assert await due(20, limit=2) == [("s1", "i5"), ("s0", "i2")]
         assert await due(-1) == []
         await store_beside(
-            handle, "s0", Beside([Landmark(name, "odd", 0, 5, 1) for name in ("item:%", "item_x", "Item")])
+            handle, "s0", Beside([Bookmark(name, "odd", 0, 5, 1) for name in ("item:%", "item_x", "Item")])
         )
         assert [await due(9, prefix=prefix) for prefix in ("item:", "item_", "%", "I")] == [[("s0", "odd")]] * 2 + [
             [],
@@ -267,14 +267,16 @@ class LandmarkContract(PartContract):
 
     @pytest.mark.promise("G3")
     @both_faces
-    async def test_erasing_a_subject_removes_its_landmarks_and_parts(self, open: Opener) -> None:
+    async def test_erasing_a_subject_removes_its_bookmarks_and_chunks(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
-            for strand, subject in enumerate(("ada", "bob", None)):
+            for chunk_log, subject in enumerate(("ada", "bob", None)):
                 ref = (await who._journal.owner(subject)).ref
                 for session in ("s", "t"):
-                    mark = Landmark(f"of {subject}", "1", 0, 5, owner=ref, form=b"form!")
-                    beside = Beside([mark], strand=(strand, 0), parts=[Part(strand, 0, 1, ref, b"0123456789")])
+                    mark = Bookmark(f"of {subject}", "1", 0, 5, owner=ref, form=b"form!")
+                    beside = Beside(
+                        [mark], chunk_log=(chunk_log, 0), chunks=[Chunk(chunk_log, 0, 1, ref, b"0123456789")]
+                    )
                     await store_beside(who, session, beside, subject=ref)
         store = handle._journal.store
         payloads = [(await store.read(handle.workspace, session, 1, 1))[0].payload or b"" for session in ("s", "t")]
@@ -297,40 +299,40 @@ class LandmarkContract(PartContract):
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
             await store_beside(
-                who, session, Beside([Landmark("n", "1", 0, 5, form=body)], parts=[Part(7, 0, 1, None, body)])
+                who, session, Beside([Bookmark("n", "1", 0, 5, form=body)], chunks=[Chunk(7, 0, 1, None, body)])
             )
         await (handle.session("s")).fork("fork")
-        await store_beside(handle, "fork", Beside([Landmark("n", "2", 0, 6)], parts=[Part(7, 0, 1, None, b"fork")]))
+        await store_beside(handle, "fork", Beside([Bookmark("n", "2", 0, 6)], chunks=[Chunk(7, 0, 1, None, b"fork")]))
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
-            assert [one.form for one in await found(who, session, LandmarkQuery("n", limit=9))] == [body]
-            assert [part.body for part in await held(who, session, 7)] == [body]
+            assert [one.form for one in await found(who, session, BookmarkQuery("n", limit=9))] == [body]
+            assert [chunk.body for chunk in await held(who, session, 7)] == [body]
         assert await places(handle, "fork", "n") == [("2", 2)]
-        assert [part.body for part in await held(handle, "fork", 7)] == [b"fork"]
-        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_strands=[]))
+        assert [chunk.body for chunk in await held(handle, "fork", 7)] == [b"fork"]
+        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_chunk_logs=[]))
         for who, session in (*owners[1:], (handle, "fork")):
             assert len(await places(who, session, "n")) == 1
             assert len(await held(who, session, 7)) == 1
 
 
-def whole(id: str, strand: tuple[int, int], after: tuple[str, str | None] | None = None) -> Beside:
-    """A landmark with a part at the end of a strand, and another strand that is to be there only together with them."""
-    parts = [Part(strand[0], strand[1], 1, None, id.encode())]
+def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | None = None) -> Beside:
+    """A bookmark with a chunk at the end of a chunk_log, and another chunk_log that is to be there only together with them."""
+    chunks = [Chunk(chunk_log[0], chunk_log[1], 1, None, id.encode())]
     if id == "3":
-        parts.append(Part(8, 0, 1, None, b"third"))
-    return Beside([Landmark("n", id, 0, 5)], strand=strand, parts=parts, after=after)
+        chunks.append(Chunk(8, 0, 1, None, b"third"))
+    return Beside([Bookmark("n", id, 0, 5)], chunk_log=chunk_log, chunks=chunks, after=after)
 
 
-async def found(handle: AsyncDuramen, session: str, query: LandmarkQuery) -> list[Landmark]:
-    """The session's landmarks, as another handle would read them."""
-    return await handle._journal.store.landmarks(handle.workspace, session, query)
+async def found(handle: AsyncDuramen, session: str, query: BookmarkQuery) -> list[Bookmark]:
+    """The session's bookmarks, as another handle would read them."""
+    return await handle._journal.store.bookmarks(handle.workspace, session, query)
 
 
 async def places(handle: AsyncDuramen, session: str, name: str) -> list[tuple[str, int]]:
-    """The ids and positions of the landmarks under a name, newest first."""
-    return [(one.id, one.position) for one in await found(handle, session, LandmarkQuery(name, limit=99))]
+    """The ids and positions of the bookmarks under a name, newest first."""
+    return [(one.id, one.position) for one in await found(handle, session, BookmarkQuery(name, limit=99))]
 
 
 async def names(handle: AsyncDuramen, session: str, prefix: str = "") -> list[str]:
-    """The names of the session's landmarks."""
-    return await handle._journal.store.landmark_names(handle.workspace, session, prefix)
+    """The names of the session's bookmarks."""
+    return await handle._journal.store.bookmark_names(handle.workspace, session, prefix)

@@ -1,4 +1,4 @@
-"""What every store must do for parts of strands and for single events: given by place, cut, stripped."""
+"""What every store must do for chunks of chunk_logs and for single events: given by place, cut, stripped."""
 
 from __future__ import annotations
 
@@ -9,63 +9,65 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..journal.chain import payload_digest
 from ..journal.events import Draft
-from ..ports import Append, Appended, Beside, Part, StrandMoved
+from ..ports import Append, Appended, Beside, Chunk, ChunkLogMoved
 from .both_apis import Opener, both_faces, collect
 
 
-class PartContract:
-    """The part of the contract that is about what is found by its place."""
+class ChunkContract:
+    """The chunk of the contract that is about what is found by its place."""
 
-    # -- parts
+    # -- chunks
 
     @pytest.mark.promise("C4")
     @both_faces
-    async def test_the_parts_that_hold_some_items_are_given(self, open: Opener) -> None:
+    async def test_the_chunks_that_hold_some_items_are_given(self, open: Opener) -> None:
         handle = await open()
-        strand, parts, start = 2**48 - 1, [], 0
+        chunk_log, chunks, start = 2**48 - 1, [], 0
         for count in (2, 1, 5, 3):
-            parts.append(Part(strand, start, count, None, bytes([count]) * 300))
-            await store_beside(handle, "s", Beside(strand=(strand, start), parts=parts[-1:]))
+            chunks.append(Chunk(chunk_log, start, count, None, bytes([count]) * 300))
+            await store_beside(handle, "s", Beside(chunk_log=(chunk_log, start), chunks=chunks[-1:]))
             start += count
         await store_beside(
-            handle, "s", Beside(parts=[Part(1, 0, 9, None, b"other"), Part(strand - 1, 0, 9, None, b"other")])
+            handle, "s", Beside(chunks=[Chunk(1, 0, 9, None, b"other"), Chunk(chunk_log - 1, 0, 9, None, b"other")])
         )
         for first in range(12):
             for last in range(first + 1, 14):
-                wanted = [part for part in parts if part.start < last and part.start + part.count > first]
-                assert await held(handle, "s", strand, first, last) == wanted, (first, last)
-        assert await held(handle, "s", strand, 0, 2**62) == parts
-        assert await held(handle, "s", strand + 1) == []
-        assert await held(handle, "t", strand) == []
+                wanted = [chunk for chunk in chunks if chunk.start < last and chunk.start + chunk.count > first]
+                assert await held(handle, "s", chunk_log, first, last) == wanted, (first, last)
+        assert await held(handle, "s", chunk_log, 0, 2**62) == chunks
+        assert await held(handle, "s", chunk_log + 1) == []
+        assert await held(handle, "t", chunk_log) == []
 
     @both_faces
-    async def test_only_the_strands_that_are_named_stay(self, open: Opener) -> None:
+    async def test_only_the_chunk_logs_that_are_named_stay(self, open: Opener) -> None:
         handle = await open()
         for session in ("s", "t"):
             for number in range(3):
-                await store_beside(handle, session, Beside(strand=(7, number), parts=[Part(7, number, 1, None, b"x")]))
-            await store_beside(handle, session, Beside(parts=[Part(8, 0, 1, None, b"y"), Part(9, 0, 1, None, b"z")]))
-        fresh = Part(10, 0, 1, None, b"moved")
-        await store_beside(handle, "s", Beside(parts=[fresh], only_strands=[8, 10, 123]))
+                await store_beside(
+                    handle, session, Beside(chunk_log=(7, number), chunks=[Chunk(7, number, 1, None, b"x")])
+                )
+            await store_beside(handle, session, Beside(chunks=[Chunk(8, 0, 1, None, b"y"), Chunk(9, 0, 1, None, b"z")]))
+        fresh = Chunk(10, 0, 1, None, b"moved")
+        await store_beside(handle, "s", Beside(chunks=[fresh], only_chunk_logs=[8, 10, 123]))
         assert await held(handle, "s", 10) == [fresh]
-        assert [len(await held(handle, "s", strand)) for strand in (7, 8, 9)] == [0, 1, 0]
-        assert [len(await held(handle, "t", strand)) for strand in (7, 8, 9)] == [3, 1, 1]
-        with pytest.raises(StrandMoved):
-            await store_beside(handle, "s", Beside(strand=(7, 3)))
-        await store_beside(handle, "s", Beside(strand=(7, 0), parts=[Part(7, 0, 4, None, b"anew")]))
-        assert [part.body for part in await held(handle, "s", 7)] == [b"anew"]
-        await store_beside(handle, "s", Beside(only_strands=[]))
-        assert [await held(handle, "s", strand) for strand in (7, 8, 10)] == [[], [], []]
+        assert [len(await held(handle, "s", chunk_log)) for chunk_log in (7, 8, 9)] == [0, 1, 0]
+        assert [len(await held(handle, "t", chunk_log)) for chunk_log in (7, 8, 9)] == [3, 1, 1]
+        with pytest.raises(ChunkLogMoved):
+            await store_beside(handle, "s", Beside(chunk_log=(7, 3)))
+        await store_beside(handle, "s", Beside(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"anew")]))
+        assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"anew"]
+        await store_beside(handle, "s", Beside(only_chunk_logs=[]))
+        assert [await held(handle, "s", chunk_log) for chunk_log in (7, 8, 10)] == [[], [], []]
 
     @both_faces
-    async def test_a_strand_ends_after_its_last_part(self, open: Opener) -> None:
+    async def test_a_chunk_log_ends_after_its_last_chunk(self, open: Opener) -> None:
         handle = await open()
         store, workspace = handle._journal.store, handle.workspace
-        assert await store.strand_end(workspace, "s", 7) == 0
-        await store_beside(handle, "s", Beside(parts=[Part(7, 0, 5, None, b""), Part(7, 5, 6, None, b"")]))
-        assert await store.strand_end(workspace, "s", 7) == 11
-        assert await store.strand_end(workspace, "s", 8) == await store.strand_end(workspace, "t", 7) == 0
-        assert await store.strand_end("other", "s", 7) == 0
+        assert await store.chunk_log_end(workspace, "s", 7) == 0
+        await store_beside(handle, "s", Beside(chunks=[Chunk(7, 0, 5, None, b""), Chunk(7, 5, 6, None, b"")]))
+        assert await store.chunk_log_end(workspace, "s", 7) == 11
+        assert await store.chunk_log_end(workspace, "s", 8) == await store.chunk_log_end(workspace, "t", 7) == 0
+        assert await store.chunk_log_end("other", "s", 7) == 0
 
     # -- payloads and single events
 
@@ -100,7 +102,7 @@ class PartContract:
         stored = await session.append_all([Draft("note", n, "agent", 1) for n in range(1, 6)])
         fork = await session.fork("fork", at=2)
         own = [await fork.append("note", "own"), await fork.append("note", "second")]
-        store, reading = handle._journal.store, handle._journal.reading
+        store, reading = handle._journal.store, handle._journal.reader
         items = await store.pick(handle.workspace, "s", [5, 99, 1, 2**62, 3, 0, -1])
         assert await reading.opened_feed(items) == [stored[0], stored[2], stored[4]]
         items = await store.pick(handle.workspace, "fork", [4, 1, 2, 3])
@@ -138,13 +140,13 @@ async def store_beside(
     owner = await journal.owner(None)
     subject = options.pop("subject", None)
     if subject is not None:
-        owner = (await journal.landmarks.owner_of(subject)) or owner._replace(ref=subject)
+        owner = (await journal.bookmarks.owner_of(subject)) or owner._replace(ref=subject)
     prepared = [journal.prepare(Draft("beside", {}), owner) for _ in range(size)]
     place = journal._preparing.placing(session, prepared, owner, key, now)
     request = Append(handle.workspace, session, size, place, key, now=now, subject=owner.ref, beside=beside)
     return await journal.store.append(request._replace(**options))
 
 
-async def held(handle: AsyncDuramen, session: str, strand: int, first: int = 0, last: int = 2**62) -> list[Part]:
-    """The parts of a strand."""
-    return await handle._journal.store.parts(handle.workspace, session, strand, first, last)
+async def held(handle: AsyncDuramen, session: str, chunk_log: int, first: int = 0, last: int = 2**62) -> list[Chunk]:
+    """The chunks of a chunk_log."""
+    return await handle._journal.store.chunks(handle.workspace, session, chunk_log, first, last)

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 from ..errors import InvalidInput, LeaseLost, PositionConflict, SessionExists, StoreClosed, UnknownSession, UnknownType
-from ..journal.events import Draft, Event, Standing
+from ..journal.events import Draft, Event, SessionStatus
 from ..runtime import pause
-from .bookmark_contract import LandmarkContract
+from .bookmark_contract import BookmarkContract
 from .both_apis import Body, Opener, both_faces, collect
 from .memory_contract import MemoryContract
 from .run_contract import RunContract
 
 
-class StoreContract(RunContract, LandmarkContract, MemoryContract):
+class StoreContract(RunContract, BookmarkContract, MemoryContract):
     """Inherit, give `address`, and every promise of the `Store` port is tested."""
 
     shared = True
@@ -329,22 +329,22 @@ class StoreContract(RunContract, LandmarkContract, MemoryContract):
     async def test_every_standing_is_told_apart(self, open: Opener) -> None:
         handle = await open()
         session = handle.session("a")
-        assert await session.standing() is Standing.UNKNOWN
+        assert await session.status() is SessionStatus.UNKNOWN
         await session.append("note", 1)
-        assert await session.standing() is Standing.IDLE
+        assert await session.status() is SessionStatus.IDLE
         lease = await session.lease("worker", seconds=10)
         assert lease is not None
         await session.append("run.started", fence=lease.fence)
-        assert await session.standing() is Standing.LIVE
+        assert await session.status() is SessionStatus.LIVE
         open.clock.advance(11)
-        assert await session.standing() is Standing.CRASHED
+        assert await session.status() is SessionStatus.CRASHED
         await session.append("run.parked")
-        assert await session.standing() is Standing.PARKED
+        assert await session.status() is SessionStatus.PARKED
         await session.append("run.resumed")
-        assert await session.standing() is Standing.CRASHED
+        assert await session.status() is SessionStatus.CRASHED
         await session.append("run.finished")
         await session.append("note", "afterwards")
-        assert await session.standing() is Standing.FINISHED
+        assert await session.status() is SessionStatus.FINISHED
 
     # -- outlets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..api._async.duramen import AsyncDuramen
-from ..ports import Beside, MemoryRow, Touched, Trace
+from ..ports import Beside, IndexEntry, MemoryRow, Touched
 from .both_apis import Opener, both_faces
 from .chunk_contract import store_beside
 from .index_contract import enter, keeper, known, memory
@@ -140,8 +140,10 @@ class AheadContract(SegmentContract):
         ]
         assert met == [frozenset(), frozenset("a"), frozenset("bd")]
         rows = await known(handle, history=True)
-        traces = [Trace(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"]
-        await store.put_traces(workspace, made.number, traces)
+        index_entries = [
+            IndexEntry(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"
+        ]
+        await store.put_index_entries(workspace, made.number, index_entries)
         done = await store_beside(handle, "s", Beside(forgotten=[row.number for row in rows]))
         assert done.touched == Touched(words=4, vectors=3)
         assert (await store_beside(handle, "s", Beside(forgotten=[rows[0].number]))).touched == Touched()

@@ -1,4 +1,4 @@
-"""What every store must do for the search of memories: changes are told, traces kept, recalls counted."""
+"""What every store must do for the search of memories: changes are told, index_entries kept, recalls counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from ..api._async.duramen import AsyncDuramen
-from ..ports import Appended, Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Store, Trace
+from ..ports import Appended, Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Store, StoredIndexEntry
 from .both_apis import Opener, both_faces
 from .chunk_contract import store_beside
 
 
-class TraceContract:
+class IndexContract:
     """The part of the contract that is about what is searched. `shared`: whether two handles can be open on a store."""
 
     shared = True
@@ -23,10 +23,10 @@ class TraceContract:
     async def test_changes_are_told_in_the_order_of_their_counts(self, open: Opener) -> None:
         handle = await open()
         store = keeper(handle)
-        assert await store.pool_changes(handle.workspace, None) == {}
-        await enter(handle, memory("a"), memory("b"), memory("c", pool=b"p", key="k"))
+        assert await store.audience_changes(handle.workspace, None) == {}
+        await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p", key="k"))
         await enter(handle, memory("a"))
-        await enter(handle, memory("d", pool=b"p", key="k"))
+        await enter(handle, memory("d", audience=b"p", key="k"))
         assert await counts(handle) == [("b", 2), ("a", 3), ("a", 4)]
         assert await counts(handle, b"p") == [("c", 2), ("d", 3)]
         (number,) = [row.number for row in await known(handle, id="b")]
@@ -36,9 +36,9 @@ class TraceContract:
         assert await counts(handle, after=3) == [("a", 4), ("", 6)]
         assert await counts(handle, after=6) == await counts(handle, b"nowhere") == []
         assert await counts(handle, limit=1) == [("a", 3)]
-        assert await store.pool_changes(handle.workspace, None) == {b"": 6, b"p": 3}
-        assert await store.pool_changes(handle.workspace, [b"p", b"nowhere"]) == {b"p": 3}
-        assert await store.pool_changes(handle.workspace, []) == {}
+        assert await store.audience_changes(handle.workspace, None) == {b"": 6, b"p": 3}
+        assert await store.audience_changes(handle.workspace, [b"p", b"nowhere"]) == {b"p": 3}
+        assert await store.audience_changes(handle.workspace, []) == {}
 
     @both_faces
     async def test_what_does_nothing_counts_as_no_change(self, open: Opener) -> None:
@@ -54,82 +54,82 @@ class TraceContract:
             await store_beside(handle, "s", Beside(forgotten=[row.number]))
         assert await counts(handle) == [("", 3)]
 
-    # -- traces
+    # -- index_entries
 
     @both_faces
-    async def test_a_trace_is_a_change_of_its_memory(self, open: Opener) -> None:
+    async def test_a_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
-        await enter(handle, memory("a"), memory("b", pool=b"p", key="k"), memory("c", pool=b"p"))
+        await enter(handle, memory("a"), memory("b", audience=b"p", key="k"), memory("c", audience=b"p"))
         a, b, _ = await known(handle)
-        assert await untraced(handle, made.number) == ["a", "b", "c"]
-        assert await untraced(handle, made.number, limit=2) == ["a", "b"]
-        full = Trace(b"p", b.number, bytes(range(256)), b"\0vector")
-        await store.put_traces(workspace, made.number, [full, Trace(b"", a.number, b"", None)])
-        assert await untraced(handle, made.number) == ["c"]
-        assert await store.count_untraced(workspace, made.number) == 1
-        assert await traces(handle, made.number) == [("a", b"", None)]
-        assert await traces(handle, made.number, b"p") == [("c", None, None), ("b", *full[2:4])]
-        assert await traces(handle, made.number + 1, b"p") == [("c", None, None), ("b", None, None)]
+        assert await unindexed(handle, made.number) == ["a", "b", "c"]
+        assert await unindexed(handle, made.number, limit=2) == ["a", "b"]
+        full = IndexEntry(b"p", b.number, bytes(range(256)), b"\0vector")
+        await store.put_index_entries(workspace, made.number, [full, IndexEntry(b"", a.number, b"", None)])
+        assert await unindexed(handle, made.number) == ["c"]
+        assert await store.count_unindexed(workspace, made.number) == 1
+        assert await index_entries(handle, made.number) == [("a", b"", None)]
+        assert await index_entries(handle, made.number, b"p") == [("c", None, None), ("b", *full[2:4])]
+        assert await index_entries(handle, made.number + 1, b"p") == [("c", None, None), ("b", None, None)]
         assert await counts(handle, b"p") == [("c", 2), ("b", 3)]
-        again = Trace(b"p", b.number, b"other", None)
-        await store.put_traces(workspace, made.number, [again])
-        assert await traces(handle, made.number, b"p") == [("c", None, None), ("b", b"other", None)]
+        again = IndexEntry(b"p", b.number, b"other", None)
+        await store.put_index_entries(workspace, made.number, [again])
+        assert await index_entries(handle, made.number, b"p") == [("c", None, None), ("b", b"other", None)]
         (kept,) = await known(handle, id="b")
         assert kept == b._replace(changed=4)
-        await enter(handle, memory("new", pool=b"p", key="k"))  # b is history, and still has its trace
-        assert await untraced(handle, made.number) == ["c", "new"]
-        assert ("b", b"other", None) in await traces(handle, made.number, b"p")
-        await store.put_traces(workspace, made.number, [])
+        await enter(handle, memory("new", audience=b"p", key="k"))  # b is history, and still has its index_entry
+        assert await unindexed(handle, made.number) == ["c", "new"]
+        assert ("b", b"other", None) in await index_entries(handle, made.number, b"p")
+        await store.put_index_entries(workspace, made.number, [])
         assert (await handle.verify()).ok
 
     @both_faces
-    async def test_no_trace_is_kept_of_what_is_gone(self, open: Opener) -> None:
+    async def test_no_index_entry_is_kept_of_what_is_gone(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b"))
         a, b = await known(handle)
         await store_beside(handle, "s", Beside(forgotten=[a.number]))
-        late = [Trace(b"", number, b"w", b"v") for number in (a.number, b.number + 9, b.number)]
-        await store.put_traces(workspace, made.number, late)
-        await store.put_traces(workspace, made.number + 1, late)
-        assert await traces(handle, made.number) == [("", None, None), ("b", b"w", b"v")]
-        assert await traces(handle, made.number + 1) == [("", None, None), ("b", None, None)]
+        late = [IndexEntry(b"", number, b"w", b"v") for number in (a.number, b.number + 9, b.number)]
+        await store.put_index_entries(workspace, made.number, late)
+        await store.put_index_entries(workspace, made.number + 1, late)
+        assert await index_entries(handle, made.number) == [("", None, None), ("b", b"w", b"v")]
+        assert await index_entries(handle, made.number + 1) == [("", None, None), ("b", None, None)]
         assert (await handle.verify()).ok
 
     @both_faces
-    async def test_traces_are_read_by_pool_and_number(self, open: Opener) -> None:
+    async def test_index_entries_are_read_by_audience_and_number(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         owned = memory("c", owner=b"x" * 16)
-        await enter(handle, memory("a"), memory("b"), owned, memory("d", pool=b"p"), memory("untraced"))
-        a, b, c, _, d = await known(handle)  # numbered pool by pool
-        put = [Trace(row.pool, row.number, row.id.encode(), b"v" + row.id.encode()) for row in (c, a, d)]
-        await store.put_traces(workspace, made.number, [*put, Trace(b"", b.number, b"words", None)])
+        await enter(handle, memory("a"), memory("b"), owned, memory("d", audience=b"p"), memory("unindexed"))
+        a, b, c, _, d = await known(handle)  # numbered audience by audience
+        put = [IndexEntry(row.audience, row.number, row.id.encode(), b"v" + row.id.encode()) for row in (c, a, d)]
+        await store.put_index_entries(workspace, made.number, [*put, IndexEntry(b"", b.number, b"words", None)])
         full = [
-            Kept(a.number, "a", None, b"a", b"va", b""),
-            Kept(b.number, "b", None, b"words", None, b""),
-            Kept(c.number, "c", b"x" * 16, b"c", b"vc", b""),
+            StoredIndexEntry(a.number, "a", None, b"a", b"va", b""),
+            StoredIndexEntry(b.number, "b", None, b"words", None, b""),
+            StoredIndexEntry(c.number, "c", b"x" * 16, b"c", b"vc", b""),
         ]
-        assert await store.traces(workspace, b"", made.number, None) == full
+        assert await store.index_entries(workspace, b"", made.number, None) == full
         some = [c.number, d.number, a.number, d.number + 9]
-        assert await store.traces(workspace, b"", made.number, some) == [full[0], full[2]]
-        other = Kept(d.number, "d", None, b"d", b"vd", b"p")
-        assert await store.traces(workspace, b"p", made.number, some) == [other]
-        assert await store.traces(workspace, None, made.number, some) == sorted([full[0], full[2], other])
-        assert await store.traces(workspace, None, made.number, []) == []
-        assert await store.traces(workspace, None, made.number, None) == []
-        assert await store.traces(workspace, None, made.number + 1, some) == []
-        assert await store.traces("elsewhere", None, made.number, some) == []
-        assert await store.traces(workspace, b"", made.number, []) == []
-        assert await store.traces(workspace, b"nowhere", made.number, None) == []
-        assert await store.traces(workspace, b"", made.number + 1, None) == []
+        assert await store.index_entries(workspace, b"", made.number, some) == [full[0], full[2]]
+        other = StoredIndexEntry(d.number, "d", None, b"d", b"vd", b"p")
+        assert await store.index_entries(workspace, b"p", made.number, some) == [other]
+        assert await store.index_entries(workspace, None, made.number, some) == sorted([full[0], full[2], other])
+        assert await store.index_entries(workspace, None, made.number, []) == []
+        assert await store.index_entries(workspace, None, made.number, None) == []
+        assert await store.index_entries(workspace, None, made.number + 1, some) == []
+        assert await store.index_entries("elsewhere", None, made.number, some) == []
+        assert await store.index_entries(workspace, b"", made.number, []) == []
+        assert await store.index_entries(workspace, b"nowhere", made.number, None) == []
+        assert await store.index_entries(workspace, b"", made.number + 1, None) == []
         await store_beside(handle, "s", Beside(ended=[(a.number, 7)], forgotten=[b.number]))
-        assert await store.traces(workspace, b"", made.number, None) == full[2:]
-        assert await store.traces(workspace, None, made.number, [a.number, b.number, c.number]) == full[2:]
+        assert await store.index_entries(workspace, b"", made.number, None) == full[2:]
+        assert await store.index_entries(workspace, None, made.number, [a.number, b.number, c.number]) == full[2:]
 
     # -- generations
 
@@ -145,19 +145,25 @@ class TraceContract:
         assert await store.generations(workspace) == [old, new]
         await enter(handle, memory("a"), memory("b"), memory("c"))
         a, b, c = await known(handle)
-        await store.put_traces(workspace, old.number, [Trace(b"", a.number, b"old a", None)])
-        await store.put_traces(workspace, new.number, [Trace(b"", b.number, b"new b", None)])
-        assert await untraced(handle, old.number) == ["b", "c"]
-        assert await untraced(handle, new.number) == ["c", "a"]
-        assert [await store.count_untraced(workspace, one.number) for one in (old, new)] == [2, 2]
-        await store.put_traces(workspace, new.number, [Trace(b"", row.number, b"new", None) for row in (a, c)])
-        assert await untraced(handle, new.number) == []
-        assert await untraced(handle, old.number) == ["b", "c"]
+        await store.put_index_entries(workspace, old.number, [IndexEntry(b"", a.number, b"old a", None)])
+        await store.put_index_entries(workspace, new.number, [IndexEntry(b"", b.number, b"new b", None)])
+        assert await unindexed(handle, old.number) == ["b", "c"]
+        assert await unindexed(handle, new.number) == ["c", "a"]
+        assert [await store.count_unindexed(workspace, one.number) for one in (old, new)] == [2, 2]
+        await store.put_index_entries(
+            workspace, new.number, [IndexEntry(b"", row.number, b"new", None) for row in (a, c)]
+        )
+        assert await unindexed(handle, new.number) == []
+        assert await unindexed(handle, old.number) == ["b", "c"]
         await store.activate(workspace, new.number)
         assert await store.generations(workspace) == [new._replace(active=True)]
-        assert await traces(handle, new.number) == [("b", b"new b", None), ("a", b"new", None), ("c", b"new", None)]
-        assert await traces(handle, old.number) == [("b", None, None), ("a", None, None), ("c", None, None)]
-        assert await untraced(handle, new.number) == []
+        assert await index_entries(handle, new.number) == [
+            ("b", b"new b", None),
+            ("a", b"new", None),
+            ("c", b"new", None),
+        ]
+        assert await index_entries(handle, old.number) == [("b", None, None), ("a", None, None), ("c", None, None)]
+        assert await unindexed(handle, new.number) == []
         assert (await handle.verify()).ok
 
     @both_faces
@@ -169,15 +175,15 @@ class TraceContract:
         await enter(handle, memory("a"))
         (row,) = await known(handle)
         for generation in (one, two):
-            await store.put_traces(workspace, generation.number, [Trace(b"", row.number, b"w", None)])
+            await store.put_index_entries(workspace, generation.number, [IndexEntry(b"", row.number, b"w", None)])
         await store.activate(workspace, one.number)
         await store.activate(workspace, two.number)  # by somebody who did not see it go
-        await store.put_traces(workspace, two.number, [Trace(b"", row.number, b"late", None)])
+        await store.put_index_entries(workspace, two.number, [IndexEntry(b"", row.number, b"late", None)])
         assert await store.generations(workspace) == [one]
         again = await store.add_generation(workspace, b"two", active=False)
         assert again.number > two.number
-        assert await untraced(handle, again.number) == ["a"]
-        assert await untraced(handle, one.number) == []
+        assert await unindexed(handle, again.number) == ["a"]
+        assert await unindexed(handle, one.number) == []
         assert (await handle.verify()).ok
 
     @both_faces
@@ -200,7 +206,7 @@ class TraceContract:
     async def test_recalls_are_counted_and_are_no_change(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
-        await enter(handle, memory("a"), memory("b", pool=b"p"))
+        await enter(handle, memory("a"), memory("b", audience=b"p"))
         a, b = await known(handle)
         await store.note_recalls(workspace, [(b.number, 2, 50), (a.number, 1, 40), (b.number + 9, 1, 1)])
         await store.note_recalls(workspace, [(b.number, 1, 45), (b.number, 3, 48)])
@@ -218,17 +224,19 @@ class TraceContract:
     async def test_whoever_writes_at_the_same_time_loses_nothing(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
-        workspace, pools = handle.workspace, [b"", b"a", b"b"]
+        workspace, audiences = handle.workspace, [b"", b"a", b"b"]
         made = await keeper(handle).add_generation(workspace, b"model", active=True)
-        await enter(handle, *[memory(f"m{number}", pool=pool) for pool in pools for number in range(3)])
+        await enter(handle, *[memory(f"m{number}", audience=audience) for audience in audiences for number in range(3)])
         rows = await known(handle)
         down = list(reversed(rows))
         work: list[Any] = []
         for turn, one in enumerate((handle, two, handle, two)):
             store, order = keeper(one), (rows, down)[turn % 2]
             work += [
-                enter(one, *[memory(f"m{turn}", pool=row.pool) for row in order], session=f"s{turn}"),
-                store.put_traces(workspace, made.number, [Trace(row.pool, row.number, b"w", None) for row in order]),
+                enter(one, *[memory(f"m{turn}", audience=row.audience) for row in order], session=f"s{turn}"),
+                store.put_index_entries(
+                    workspace, made.number, [IndexEntry(row.audience, row.number, b"w", None) for row in order]
+                ),
                 store.note_recalls(workspace, [(row.number, 1, turn) for row in order]),
                 store_beside(one, f"e{turn}", Beside(ended=[(row.number, 5) for row in order[turn::4]])),
             ]
@@ -236,11 +244,11 @@ class TraceContract:
         assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
         found = {row.number: row for row in await known(handle, history=True)}
         assert all(found[row.number].closed is not None for row in rows[0::4])
-        for pool in pools:
-            seen = await changed(handle, pool, made.number)
+        for audience in audiences:
+            seen = await changed(handle, audience, made.number)
             assert [(change.words, change.recalled) for change in seen if change.row in rows] == []
             assert {change.recalled for change in seen if change.row.number in {row.number for row in rows}} == {4}
-            assert seen[-1].row.changed == (await keeper(handle).pool_changes(workspace, None))[pool]
+            assert seen[-1].row.changed == (await keeper(handle).audience_changes(workspace, None))[audience]
         assert (await handle.verify()).ok
 
 
@@ -264,22 +272,24 @@ async def known(handle: AsyncDuramen, **query: Any) -> list[MemoryRow]:
     return await keeper(handle).memories(handle.workspace, MemoryQuery(**query))
 
 
-async def changed(handle: AsyncDuramen, pool: bytes = b"", generation: int = 1) -> list[Change]:
-    """What changed in a pool since it began."""
-    return await keeper(handle).changes(handle.workspace, pool, generation, 0, 999)
+async def changed(handle: AsyncDuramen, audience: bytes = b"", generation: int = 1) -> list[Change]:
+    """What changed in an audience since it began."""
+    return await keeper(handle).changes(handle.workspace, audience, generation, 0, 999)
 
 
-async def counts(handle: AsyncDuramen, pool: bytes = b"", after: int = 0, limit: int = 999) -> list[tuple[str, int]]:
-    """The ids of the changes of a pool, with their counts."""
-    found = await keeper(handle).changes(handle.workspace, pool, 1, after, limit)
+async def counts(
+    handle: AsyncDuramen, audience: bytes = b"", after: int = 0, limit: int = 999
+) -> list[tuple[str, int]]:
+    """The ids of the changes of an audience, with their counts."""
+    found = await keeper(handle).changes(handle.workspace, audience, 1, after, limit)
     return [(change.row.id, change.row.changed) for change in found]
 
 
-async def untraced(handle: AsyncDuramen, generation: int, limit: int = 999) -> list[str]:
-    """The ids of memories without a trace."""
-    return [row.id for row in await keeper(handle).untraced(handle.workspace, generation, limit)]
+async def unindexed(handle: AsyncDuramen, generation: int, limit: int = 999) -> list[str]:
+    """The ids of memories without an index_entry."""
+    return [row.id for row in await keeper(handle).unindexed(handle.workspace, generation, limit)]
 
 
-async def traces(handle: AsyncDuramen, generation: int, pool: bytes = b"") -> list[Any]:
-    """The ids of a pool's changes, with what is searched."""
-    return [(change.row.id, *change[1:3]) for change in await changed(handle, pool, generation)]
+async def index_entries(handle: AsyncDuramen, generation: int, audience: bytes = b"") -> list[Any]:
+    """The ids of an audience's changes, with what is searched."""
+    return [(change.row.id, *change[1:3]) for change in await changed(handle, audience, generation)]

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from ..errors import PositionConflict
-from ..ports import Beside, MemoryRow, StrandMoved, SubjectGone, Trace
+from ..ports import Beside, ChunkLogMoved, IndexEntry, MemoryRow, SubjectGone
 from .both_apis import Opener, both_faces
 from .chunk_contract import store_beside
 from .future_memory_contract import AheadContract
-from .index_contract import changed, counts, enter, keeper, known, memory, traces
+from .index_contract import changed, counts, enter, index_entries, keeper, known, memory
 
-_FULL = memory("ïd 'x'", pool=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62)._replace(
-    expires=2**61, importance=0.1, confidence=1e-9
-)
+_FULL = memory(
+    "ïd 'x'", audience=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62
+)._replace(expires=2**61, importance=0.1, confidence=1e-9)
 
 
 class MemoryContract(AheadContract):
@@ -58,13 +58,13 @@ class MemoryContract(AheadContract):
         placed = again._replace(session="t", position=1, recorded=now, confirmed=now, expires=now + 9, changed=3)
         assert said == placed._replace(closed=now, successor="m", number=said.number)
         open.clock.advance(10)
-        await enter(handle, memory("m", importance=0.8, ends=8), memory("m", pool=b"other"))
+        await enter(handle, memory("m", importance=0.8, ends=8), memory("m", audience=b"other"))
         first, other = await known(handle)
         assert (first.times, first.importance, first.ends, first.expires) == (3, 0.8, 8, None)
         assert first.number == before.number
         await enter(handle, memory("m"))
         assert [row.ends for row in await known(handle)] == [None, None], "it was over, and holds again"
-        assert (other.times, other.pool, other.changed) == (1, b"other", 1)
+        assert (other.times, other.audience, other.changed) == (1, b"other", 1)
 
     @both_faces
     async def test_a_memory_takes_the_place_of_the_one_with_its_key(self, open: Opener) -> None:
@@ -74,8 +74,8 @@ class MemoryContract(AheadContract):
             await enter(handle, memory(f"m{number}", key="k"), memory(f"o{number}"), session=f"s{number}")
             times.append(open.clock.now())
             open.clock.advance(10)
-        await enter(handle, memory("elsewhere", key="k", pool=b"p"), memory("m9", key="K"))
-        history = await known(handle, key="k", history=True, pools=(b"",))
+        await enter(handle, memory("elsewhere", key="k", audience=b"p"), memory("m9", key="K"))
+        history = await known(handle, key="k", history=True, audiences=(b"",))
         assert [(row.id, row.closed, row.ends, row.successor) for row in history] == [
             ("m0", times[1], times[1], "m1"),
             ("m1", times[2], times[2], "m2"),
@@ -84,7 +84,7 @@ class MemoryContract(AheadContract):
         assert [(row.begins, row.session) for row in history] == [(at, f"s{n}") for n, at in enumerate(times)]
         assert [row.id for row in await known(handle, key="k")] == ["m2", "elsewhere"]
         await enter(handle, memory("m0", key="k"))  # what was history is said again: a new row
-        assert [row.id for row in await known(handle, key="k", pools=(b"",))] == ["m0"]
+        assert [row.id for row in await known(handle, key="k", audiences=(b"",))] == ["m0"]
         assert [row.successor for row in await known(handle, id="m0", history=True)] == ["m1", None]
         assert (await handle.verify()).ok
 
@@ -140,7 +140,7 @@ class MemoryContract(AheadContract):
         assert found["c", now].importance == 0.9
         everything = await counts(handle)
         assert [count for _, count in everything] == sorted({count for _, count in everything})
-        assert await keeper(handle).pool_changes(handle.workspace, None) == {b"": everything[-1][1]}
+        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": everything[-1][1]}
         assert (await handle.verify()).ok
 
     # -- ended and forgotten
@@ -187,15 +187,21 @@ class MemoryContract(AheadContract):
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
-        await enter(handle, memory("before", key="k", begins=1), memory("same", pool=b"p", key="k"))
+        await enter(handle, memory("before", key="k", begins=1), memory("same", audience=b"p", key="k"))
         await enter(handle, memory("same", key="k", begins=2, kind="secret", expires=9))
         before, other, same = await known(handle, history=True)
         number, everything = same.number, (before, other, same)
-        await store.put_traces(workspace, made.number, [Trace(b"", row.number, b"w", b"v") for row in everything])
+        await store.put_index_entries(
+            workspace, made.number, [IndexEntry(b"", row.number, b"w", b"v") for row in everything]
+        )
         await store.note_recalls(workspace, [(row.number, 1, 5) for row in everything])
         await store_beside(handle, "s", Beside(forgotten=[number]))
         assert [row.id for row in await known(handle, history=True)] == ["before", "same"]
-        assert await known(handle, numbers=(number,), history=True) == await known(handle, at=2**62, pools=(b"",)) == []
+        assert (
+            await known(handle, numbers=(number,), history=True)
+            == await known(handle, at=2**62, audiences=(b"",))
+            == []
+        )
         kept, gone = await changed(handle, generation=made.number)
         assert (kept.row.id, kept.row.successor, kept.words) == ("before", "same", b"w")
         empty = MemoryRow(b"", "", "", 0, "", None, None, 0, 0, None, None, 0.0, 0.0, 0)
@@ -204,7 +210,7 @@ class MemoryContract(AheadContract):
         ((elsewhere, *rest),) = await changed(handle, b"p", made.number)
         assert (elsewhere.id, elsewhere.closed, *rest) == ("same", None, b"w", b"v", 1, 5)
         await enter(handle, memory("same", key="k"))
-        (again,) = await known(handle, pools=(b"",))
+        (again,) = await known(handle, audiences=(b"",))
         assert (again.id, again.times) == ("same", 1)
         assert again.number > number
         assert (await handle.verify()).ok
@@ -223,18 +229,22 @@ class MemoryContract(AheadContract):
 
     @pytest.mark.promise("G3")
     @both_faces
-    async def test_erasing_a_subject_forgets_its_memories_in_every_pool(self, open: Opener) -> None:
+    async def test_erasing_a_subject_forgets_its_memories_in_every_audience(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
             store = keeper(who)
             made = await store.add_generation(who.workspace, b"model", active=True)
             for subject in ("ada", "bob", None):
                 ref = (await who._journal.owner(subject)).ref
-                rows = [memory(f"{subject} {n}", pool=pool, owner=ref, key="k") for n in "12" for pool in (b"", b"p")]
+                rows = [
+                    memory(f"{subject} {n}", audience=audience, owner=ref, key="k")
+                    for n in "12"
+                    for audience in (b"", b"p")
+                ]
                 await enter(who, *rows, subject=ref)
             rows = await known(who, history=True)
-            vectors = [Trace(b"", row.number, b"words", b"vec" if row.id[-1] == "1" else None) for row in rows]
-            await store.put_traces(who.workspace, made.number, vectors)
+            vectors = [IndexEntry(b"", row.number, b"words", b"vec" if row.id[-1] == "1" else None) for row in rows]
+            await store.put_index_entries(who.workspace, made.number, vectors)
             await store.note_recalls(who.workspace, [(row.number, 1, 1) for row in rows])
         ref = (await handle._journal.owner("ada")).ref
         (told,) = await handle._journal.store.read(handle.workspace, "s", 1, 1)
@@ -249,12 +259,14 @@ class MemoryContract(AheadContract):
         await handle.erase("ada")
         assert (erased[0].memories, erased[0].vectors) == (4, 2)
         assert erased[0].bytes == len(told.payload or b"") + 4 * len(b"words") + 2 * len(b"vec")
-        for pool in (b"", b"p"):
-            rows = [change.row for change in await changed(handle, pool)]
+        for audience in (b"", b"p"):
+            rows = [change.row for change in await changed(handle, audience)]
             assert sum(not row.id for row in rows) == 2
             assert not [row for row in rows if "ada" in row.id or row.owner == ref]
-            assert all(change.words is None and change.recalled == 0 for change in (await changed(handle, pool))[-2:])
-            assert len(await traces(other, made.number, pool)) == 6
+            assert all(
+                change.words is None and change.recalled == 0 for change in (await changed(handle, audience))[-2:]
+            )
+            assert len(await index_entries(other, made.number, audience)) == 6
         assert {row.id for row in await known(handle)} == {"None 2"}
         assert len(await known(handle, history=True)) == 8
         assert len(await known(other, history=True)) == 12
@@ -273,14 +285,16 @@ class MemoryContract(AheadContract):
         handle = await open()
         await enter(handle, memory("a", key="k"))
         (before,) = await known(handle)
-        beside = Beside(memories=[memory("a"), memory("b", key="k"), memory("c", pool=b"p")], forgotten=[before.number])
+        beside = Beside(
+            memories=[memory("a"), memory("b", key="k"), memory("c", audience=b"p")], forgotten=[before.number]
+        )
         for session in ("s", "new"):
             with pytest.raises(PositionConflict):
                 await store_beside(handle, session, beside, expected=7)
-            with pytest.raises(StrandMoved):
-                await store_beside(handle, session, beside._replace(strand=(7, 3)))
+            with pytest.raises(ChunkLogMoved):
+                await store_beside(handle, session, beside._replace(chunk_log=(7, 3)))
         assert await known(handle, history=True) == [before]
-        assert await keeper(handle).pool_changes(handle.workspace, None) == {b"": 1}
+        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": 1}
         assert await handle._journal.store.head(handle.workspace, "new") is None
         refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
         outcomes = await open.together(*refusals, enter(handle, memory("good")))
@@ -309,13 +323,18 @@ class MemoryContract(AheadContract):
     @both_faces
     async def test_memories_are_found_by_every_field_of_a_query(self, open: Opener) -> None:
         handle = await open()
-        for pool in (b"", b"a", b"b"):
-            rows = [memory(f"m{n}", pool=pool, kind=("fact", "wish", "plan")[n], key=f"k{n}") for n in range(3)]
+        for audience in (b"", b"a", b"b"):
+            rows = [memory(f"m{n}", audience=audience, kind=("fact", "wish", "plan")[n], key=f"k{n}") for n in range(3)]
             await enter(handle, *rows)
-        await enter(handle, memory("m3", pool=b"a", key="k0"))
+        await enter(handle, memory("m3", audience=b"a", key="k0"))
         rows = await known(handle, history=True)
         assert [row.number for row in rows] == sorted(row.number for row in rows)
-        queries: list[dict[str, object]] = [{}, {"pools": ()}, {"pools": (b"a", b"b", b"nowhere")}, {"pools": (b"",)}]
+        queries: list[dict[str, object]] = [
+            {},
+            {"audiences": ()},
+            {"audiences": (b"a", b"b", b"nowhere")},
+            {"audiences": (b"",)},
+        ]
         queries += [{**one, "id": id} for one in queries[:4] for id in ("m0", "m3", "m9", "")]
         queries += [{**one, "key": key} for one in queries[:4] for key in ("k0", "K0", "k9")]
         queries += [{**one, "kinds": kinds} for one in queries for kinds in (("fact",), ("wish", "plan", "?"), ())]
@@ -356,19 +375,19 @@ class MemoryContract(AheadContract):
         if not self.shared:
             return
         made = [await keeper(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
-        late = Trace(b"", theirs.number, b"w", None)
-        await keeper(handle).put_traces(handle.workspace, made[0].number, [late])
+        late = IndexEntry(b"", theirs.number, b"w", None)
+        await keeper(handle).put_index_entries(handle.workspace, made[0].number, [late])
         await keeper(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
         await store_beside(handle, "s", Beside(ended=[(theirs.number, 5)]))
         await store_beside(handle, "s", Beside(forgotten=[theirs.number]))
         assert await known(handle, numbers=(theirs.number,), history=True) == []
         assert await known(other) == [theirs]
         assert [change[1:] for change in await changed(other, generation=made[1].number)] == [(None, None, 0, 0)]
-        assert await keeper(other).pool_changes(other.workspace, None) == {b"": 1}
-        await keeper(other).put_traces(other.workspace, made[1].number, [late])
+        assert await keeper(other).audience_changes(other.workspace, None) == {b"": 1}
+        await keeper(other).put_index_entries(other.workspace, made[1].number, [late])
         await keeper(handle).add_generation(handle.workspace, b"next", active=False)
         await keeper(handle).activate(handle.workspace, made[0].number)
-        assert await traces(other, made[1].number) == [("m", b"w", None)]
+        assert await index_entries(other, made[1].number) == [("m", b"w", None)]
         assert len(await keeper(other).generations(other.workspace)) == 1
 
     @pytest.mark.promise("J5")
@@ -379,29 +398,29 @@ class MemoryContract(AheadContract):
         await enter(handle, memory("first", key="k"))
 
         def say(turn: int) -> list[MemoryRow]:
-            rows = [memory("same", pool=pool) for pool in (b"a", b"b")] + [memory(f"k{turn}", key="k")]
+            rows = [memory("same", audience=audience) for audience in (b"a", b"b")] + [memory(f"k{turn}", key="k")]
             return rows[:: -1 if turn % 2 else 1]
 
         work = [enter((handle, two)[turn % 2], *say(turn), session=f"s{turn}") for turn in range(8)]
         outcomes = await open.racing(*work)
         assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
-        assert sorted((row.pool, row.times) for row in await known(handle, id="same")) == [(b"a", 8), (b"b", 8)]
+        assert sorted((row.audience, row.times) for row in await known(handle, id="same")) == [(b"a", 8), (b"b", 8)]
         said = await known(handle, id="same", history=True)
         assert sorted(row.session for row in said) == sorted([f"s{turn}" for turn in range(8)] * 2)
         keyed = await known(handle, key="k", history=True)
         assert (len(keyed), sum(row.closed is None for row in keyed)) == (9, 1)
         assert {row.successor for row in keyed} == {None} | {row.id for row in keyed} - {"first"}
-        changes = await keeper(handle).pool_changes(handle.workspace, None)
+        changes = await keeper(handle).audience_changes(handle.workspace, None)
         assert changes == {b"a": 15, b"b": 15, b"": 17}
-        for pool, count in changes.items():
-            seen = [change.row.changed for change in await changed(handle, pool)]
+        for audience, count in changes.items():
+            seen = [change.row.changed for change in await changed(handle, audience)]
             assert seen == sorted(set(seen))
             assert seen[-1] == count
         assert (await handle.verify()).ok
 
 
 def _fits(row: MemoryRow, query: dict[str, object]) -> bool:
-    asked = {"pools": row.pool, "kinds": row.kind, "numbers": row.number, "id": row.id, "key": row.key}
+    asked = {"audiences": row.audience, "kinds": row.kind, "numbers": row.number, "id": row.id, "key": row.key}
     return all(
         asked[name] in wanted if isinstance(wanted, tuple) else asked[name] == wanted for name, wanted in query.items()
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..ports import Beside, Segment
 from .both_apis import Opener, both_faces
 from .chunk_contract import store_beside
-from .index_contract import TraceContract, enter, keeper, known, memory
+from .index_contract import IndexContract, enter, keeper, known, memory
 
 
-class SegmentContract(TraceContract):
+class SegmentContract(IndexContract):
     """The part of the contract that is about changes packed together."""
 
     @both_faces
@@ -16,7 +16,7 @@ class SegmentContract(TraceContract):
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
-        await enter(handle, memory("a"), memory("b"), memory("c", pool=b"p"))
+        await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p"))
         one, two = Segment(0, 2, 1, 2, None, bytes(range(256))), Segment(2, 9, 1, 5, b"x" * 16, b"two")
         for segment in (two, one):
             assert await store.put_segment(workspace, b"", made.number, segment, 9)
@@ -53,8 +53,8 @@ class SegmentContract(TraceContract):
         a, b, c = await known(handle)
         first = Segment(0, 2, a.number, b.number, None, b"a and b")
         last = Segment(2, 3, c.number, c.number, None, b"c")
-        elsewhere = Segment(0, 3, a.number, c.number, None, b"another pool")
-        await enter(handle, memory("d", pool=b"p"))
+        elsewhere = Segment(0, 3, a.number, c.number, None, b"another audience")
+        await enter(handle, memory("d", audience=b"p"))
         for segment in (first, last):
             await store.put_segment(workspace, b"", made.number, segment, 3)
         await store.put_segment(workspace, b"p", made.number, elsewhere, 3)
@@ -84,10 +84,10 @@ class SegmentContract(TraceContract):
         assert (await handle.verify()).ok
 
     @both_faces
-    async def test_recalls_are_read_by_pool(self, open: Opener) -> None:
+    async def test_recalls_are_read_by_audience(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
-        await enter(handle, memory("a"), memory("b"), memory("c", pool=b"p"))
+        await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p"))
         a, b, c = await known(handle)
         await store.note_recalls(workspace, [(b.number, 2, 5), (c.number, 1, 5)])
         assert await store.recalls(workspace, b"") == {b.number: 2}

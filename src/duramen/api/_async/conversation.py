@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ...checkpoints.checkpoints import ANYTHING
-from ...context.services import Faculties, fetch_tool
+from ...context.services import Services, fetch_tool
 from ...context.window import conversation as talk
 from ...errors import InvalidInput
 from ...journal.events import Draft, Event, check_types
 from ...journal.journal import Journal
 from ...ports import Model, TokenCounter
-from ...runtime import Turn
+from ...runtime import Lock
 
 if TYPE_CHECKING:
     from ...checkpoints.state import Checkpoint
@@ -94,10 +94,10 @@ class AsyncTalk:
 
     id: str
     _journal: Journal
-    _faculties: Faculties
+    _services: Services
     _leftovers: Leftovers
     _continues: str | None
-    _beginning: Turn
+    _beginning: Lock
 
     async def _begin(self) -> None:
         """Go on from another session, if that was asked for and did not happen yet."""
@@ -113,14 +113,14 @@ class AsyncTalk:
                 self._beginning.give_back()
 
     async def _go_on_from(self, old: str) -> None:
-        begun = await self._faculties.telling.handoffs.begun(self.id)
+        begun = await self._services.builder.handoffs.begun(self.id)
         if begun is not None and begun.session != old:
             from ...context.handoff import goes_on_from
 
             raise goes_on_from(self.id, begun.session)
         if begun is None:
-            handoff = await self._faculties.telling.handoffs.of(old, *await self._leftovers(old))
-            await self._faculties.telling.handoffs.begin(self.id, handoff)
+            handoff = await self._services.builder.handoffs.of(old, *await self._leftovers(old))
+            await self._services.builder.handoffs.begin(self.id, handoff)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
         await self._begin()
@@ -171,14 +171,14 @@ class AsyncTalk:
         """Something is decided, for a reason."""
         return await self._append(talk.decision(decision, reason, priority), options)
 
-    async def met_error(
+    async def log_error(
         self, error: str | BaseException, *, priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
         """Something went wrong."""
         what = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
         return await self._append(talk.error(what, priority), options)
 
-    async def resolved(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
+    async def log_fix(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
         """An error, named by its event or position, was put right."""
         position = error.position if isinstance(error, Event) else error
         return await self._append(talk.resolution(position, how), options)
@@ -195,7 +195,7 @@ class AsyncTalk:
         count."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
-        return await self._faculties.telling.episodes.last(self.id, limit, check_types(kinds))
+        return await self._services.builder.episodes.last(self.id, limit, check_types(kinds))
 
     # -- the context window
 
@@ -206,12 +206,12 @@ class AsyncTalk:
             raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position from 0")
         if at is None:
             await self._begin()
-        window = self._faculties.window.but(dict(changes))
-        return await self._faculties.telling.context(self.id, window, at=at, system=system)
+        window = self._services.window.but(dict(changes))
+        return await self._services.builder.context(self.id, window, at=at, system=system)
 
     async def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
         """The whole of what the context shows only as a digest, by its reference; a piece of it, if asked for."""
-        return await self._faculties.fetch(self.id, reference, start=start, length=length)
+        return await self._services.fetch(self.id, reference, start=start, length=length)
 
     @staticmethod
     def fetch_tool(form: str = "anthropic") -> dict[str, Any]:
@@ -228,25 +228,25 @@ class AsyncTalk:
         if unknown:
             raise InvalidInput(f"{unknown[0]!r} is no part of a checkpoint", hint=f"known are: {', '.join(known)}")
         given: dict[str, Any] = {"after": ANYTHING, **parts}
-        return await self._faculties.states.save(self.id, values, **given)
+        return await self._services.states.save(self.id, values, **given)
 
     async def state(self, *, id: str | None = None, at: int | dt.datetime | None = None) -> Checkpoint | None:
         """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none. If
         the newest is damaged, the one before it, which says so."""
-        return await self._faculties.states.load(self.id, id=id, at=at)
+        return await self._services.states.load(self.id, id=id, at=at)
 
     def checkpoints(self, *, limit: int | None = None) -> AsyncGenerator[Checkpoint, None]:
         """The checkpoints without their values, newest first."""
-        return self._faculties.states.list(self.id, limit)
+        return self._services.states.list(self.id, limit)
 
     async def pin(self, id: str, pinned: bool = True) -> None:
         """Keep a checkpoint whatever the policy says, or no longer."""
-        await self._faculties.states.pin(self.id, id, pinned)
+        await self._services.states.pin(self.id, id, pinned)
 
     async def expire(self, *, keep_last: int = 1, older_than: float | None = None) -> int:
         """Remove old checkpoints: all but the newest ones, the pinned ones, and those younger than so many seconds. An
         unfinished run keeps them all. Returns how many went."""
-        return await self._faculties.states.expire(self.id, keep_last=keep_last, older_than=older_than)
+        return await self._services.states.expire(self.id, keep_last=keep_last, older_than=older_than)
 
     # -- progress and hand-off
 
@@ -258,7 +258,7 @@ class AsyncTalk:
     async def handoff(self) -> Handoff:
         """What a session that goes on from this one must know."""
         await self._begin()
-        return await self._faculties.telling.handoffs.of(self.id, *await self._leftovers(self.id))
+        return await self._services.builder.handoffs.of(self.id, *await self._leftovers(self.id))
 
 
 class AsyncProgress:
@@ -275,7 +275,7 @@ class AsyncProgress:
         if at is not None and (not isinstance(at, int) or isinstance(at, bool) or at < 0):
             raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position from 0")
         await self._session._begin()
-        return await self._session._faculties.telling.progress.read(self._session.id, at=at)
+        return await self._session._services.builder.progress.read(self._session.id, at=at)
 
     async def begin(self, goal: str, *, next_action: str, context: str = "") -> Progress:
         """Set out for a goal. Saying the same goal again changes nothing."""
@@ -335,19 +335,19 @@ class AsyncProgress:
                 "this progress is not kept in a file", hint="call keep_in(path) first, and use what it gives"
             )
         await self._session._begin()
-        log = self._session._faculties.telling.progress
+        log = self._session._services.builder.progress
         return await log.sync(self._session.id, self._path, git=self._git, message=message)
 
     async def _change(self, change: Callable[[Progress], Progress], message: str) -> Progress:
         await self._session._begin()
-        log = self._session._faculties.telling.progress
+        log = self._session._services.builder.progress
         if self._path is not None:  # what people changed comes first; git has its say once the journal knows
             await log.sync(self._session.id, self._path, git=False, message=None)
-        changed = await self._session._faculties.telling.progress.change(self._session.id, change)
+        changed = await self._session._services.builder.progress.change(self._session.id, change)
         if self._path is not None:
             await self.sync(message=self._clean(message).splitlines()[0])
         return changed
 
     def _clean(self, text: Any) -> Any:
         """A text as it will be stored; what is no text is left to be refused where it is used."""
-        return self._session._faculties.telling.progress.clean(text) if isinstance(text, str) else text
+        return self._session._services.builder.progress.clean(text) if isinstance(text, str) else text

@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from ...context.episode_policy import EpisodePolicy
-from ...context.services import Faculties
+from ...context.services import Services
 from ...context.window.settings import Window
 from ...errors import InvalidInput
 from ...execution.workers.lesson import lesson
-from ...journal.events import Draft, Event, Standing, check_name, check_types
+from ...journal.events import Draft, Event, SessionStatus, check_name, check_types
 from ...journal.journal import ErasureReport, Journal
 from ...journal.sealing import KeySource
 from ...journal.verification import Verification
 from ...memory.knowledge.policies import KindPolicy
 from ...ports import Embedder, Head, LeaseRow, Model, Outlet, SessionRow
-from ...runtime import Looping, Runtime, Turn, aside
+from ...runtime import Lock, Looping, Runtime, aside
 from ..settings import Address, Settings, check_settings, embedder_loader, open_journal, open_store
 from .conversation import AppendOptions, AsyncTalk, Leftovers, WindowChanges
 from .files import AsyncFiles
@@ -99,8 +99,8 @@ class AsyncDuramen(AsyncRuns):
             journal, load, suspicious, lambda run: lesson(self._engine, run), policies, write_back, reads
         )
         """What the workspace remembers beyond its sessions."""
-        self._faculties = Faculties(journal, window or Window(), episodes or EpisodePolicy())
-        super().__init__(journal, runtime, self._faculties.states)
+        self._services = Services(journal, window or Window(), episodes or EpisodePolicy())
+        super().__init__(journal, runtime, self._services.states)
 
     @property
     def workspace(self) -> str:
@@ -113,14 +113,14 @@ class AsyncDuramen(AsyncRuns):
         check_name("session", session)
         if continues is not None and check_name("session", continues) == session:
             raise InvalidInput(f"session {session!r} cannot go on from itself", hint="name an older session")
-        self._faculties.load()
-        return AsyncSession(self._journal, session, self._faculties, self._leftovers, self.memory, continues)
+        self._services.load()
+        return AsyncSession(self._journal, session, self._services, self._leftovers, self.memory, continues)
 
     async def _leftovers(self, session: str) -> tuple[list[str], list[str]]:
         """What waits and what is in doubt in the runs of a session and of those that it goes on from."""
         questions: list[str] = []
         doubt: list[str] = []
-        for origin in await self._faculties.telling.progress.chain(session):
+        for origin in await self._services.builder.progress.chain(session):
             for row in await self.runs(session=origin, status=[status.value for status in OPEN]):
                 info = await self.run_info(row.id)
                 doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]
@@ -136,7 +136,7 @@ class AsyncDuramen(AsyncRuns):
     def files(self, root: str | PathLike[str], *, git: bool = False) -> AsyncFiles:
         """The memories of this workspace as files in a folder, for people to read and edit. With `git` each change
         gets a commit there."""
-        return AsyncFiles(self._journal, lambda: self.memory.mind, root, git)
+        return AsyncFiles(self._journal, lambda: self.memory.service, root, git)
 
     def sessions(self) -> AsyncGenerator[SessionRow, None]:
         """All sessions of the workspace, by id."""
@@ -153,7 +153,7 @@ class AsyncDuramen(AsyncRuns):
     async def erase(self, subject: str) -> ErasureReport:
         """Destroy a person's key and remove all payloads and blobs about them; leaves tombstones."""
         report = await self._journal.erase(subject)
-        self._faculties.forget()
+        self._services.forget()
         self.memory.forgets()
         return report
 
@@ -187,18 +187,18 @@ class AsyncSession(AsyncTalk, AsyncRecall, AsyncTurns):
         self,
         journal: Journal,
         session: str,
-        faculties: Faculties,
+        services: Services,
         leftovers: Leftovers,
         memory: AsyncMemories,
         continues: str | None = None,
     ) -> None:
         self._journal = journal
         self.id = session
-        self._faculties = faculties
+        self._services = services
         self._leftovers = leftovers
         self._memory = memory
         self._continues = continues
-        self._beginning = Turn()
+        self._beginning = Lock()
 
     def append(
         self,
@@ -225,7 +225,7 @@ class AsyncSession(AsyncTalk, AsyncRecall, AsyncTurns):
         unknown = options.keys() - ReadOptions.__annotations__.keys()
         if unknown:
             raise InvalidInput(f"{min(unknown)!r} is no option of reading", hint=f"known are: {', '.join(_READING)}")
-        reading, types = self._journal.reading, check_types(options.get("types"))
+        reading, types = self._journal.reader, check_types(options.get("types"))
         limit, stop = options.get("limit"), options.get("stop")
         if stop is not None:
             _whole("stop", stop, 0)
@@ -263,9 +263,9 @@ class AsyncSession(AsyncTalk, AsyncRecall, AsyncTurns):
 
     async def head(self) -> Head:
         """The last position (0: nothing yet) and its hash."""
-        return await self._journal.reading.head(self.id)
+        return await self._journal.reader.head(self.id)
 
-    async def standing(self) -> Standing:
+    async def status(self) -> SessionStatus:
         """Whether to start, attach, wait, recover or leave this session alone."""
         return await self._journal.standing(self.id)
 
@@ -276,7 +276,7 @@ class AsyncSession(AsyncTalk, AsyncRecall, AsyncTurns):
     async def fork(self, session: str, *, at: int | None = None) -> AsyncSession:
         """A new session that shares this one's events up to `at`; this one is untouched."""
         await self._journal.fork(self.id, session, at)
-        return AsyncSession(self._journal, session, self._faculties, self._leftovers, self._memory)
+        return AsyncSession(self._journal, session, self._services, self._leftovers, self._memory)
 
     async def verify(self) -> Verification:
         """Walk this session's chain. Damage is reported, not raised."""

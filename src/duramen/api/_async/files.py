@@ -9,22 +9,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ...journal.journal import Journal
-from ...runtime import Turn
+from ...runtime import Lock
 
 if TYPE_CHECKING:
     from ...files.sync.report import FilesSynced, Left
-    from ...memory.memory_service import Mind
+    from ...memory.memory_service import MemoryService
 
 
 class AsyncFiles:
     """The memories of a workspace as markdown files in a folder: an outlet, and an inlet for what people change."""
 
-    def __init__(self, journal: Journal, mind: Callable[[], Mind], root: str | os.PathLike[str], commits: bool) -> None:
+    def __init__(
+        self, journal: Journal, service: Callable[[], MemoryService], root: str | os.PathLike[str], commits: bool
+    ) -> None:
         from ...files.sync.folder_sync import Syncing, checked_root
 
         self._journal = journal
-        self._syncing = Syncing(journal, mind(), checked_root(root), commits)
-        self._turn = Turn()
+        self._syncing = Syncing(journal, service(), checked_root(root), commits)
+        self._turn = Lock()
 
     @property
     def root(self) -> str:

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from ...memory.knowledge.consolidation import Merged
     from ...memory.knowledge.contradictions import Contradiction
     from ...memory.knowledge.policies import KindPolicy
-    from ...memory.memory_service import Mind
+    from ...memory.memory_service import MemoryService
     from ...memory.ranking.neighbours import Relation
 
 ALL = 2**31
 _CENTURY = 100 * 366 * 86_400
 
 
-class Whose(TypedDict, total=False):
-    """Whose memories are meant: what everybody in the workspace may know, and
+class Scope(TypedDict, total=False):
+    """Scope memories are meant: what everybody in the workspace may know, and
 
     subject         what is about this person
     session         what belongs to this session alone
@@ -47,7 +47,7 @@ class Whose(TypedDict, total=False):
     everyone: bool
 
 
-class RecallOptions(Whose, total=False):
+class RecallOptions(Scope, total=False):
     """How to search.
 
     limit           at most so many (10)
@@ -89,25 +89,25 @@ class AsyncMemories:
         self.writes_back = writes_back
         self._reader = _model(reads[0]), reads[1]
         self._load = load
-        self._made: Mind | None = None
+        self._made: MemoryService | None = None
         self._making = threading.Lock()
-        self.procedures = AsyncProcedures(lambda: self.mind, learn)
+        self.procedures = AsyncProcedures(lambda: self.service, learn)
         """How things are done."""
-        self.proposals = AsyncProposals(lambda: self.mind)
+        self.proposals = AsyncProposals(lambda: self.service)
         """What waits for a person to decide, and what was decided."""
 
     @property
-    def mind(self) -> Mind:
+    def service(self) -> MemoryService:
         """Everything that searching needs, which takes a while to import: not before it is used."""
         if self._made is None:
             from ...memory.extraction.model_reader import Reader
             from ...memory.knowledge.policies import Policies
-            from ...memory.memory_service import Mind
+            from ...memory.memory_service import MemoryService
 
             model, every = self._reader
             reader = None if model is None else Reader(model, every, self.suspicious)
             with self._making:
-                self._made = self._made or Mind(self._journal, self._load, Policies(self._policies), reader)
+                self._made = self._made or MemoryService(self._journal, self._load, Policies(self._policies), reader)
         return self._made
 
     async def remember(
@@ -123,7 +123,7 @@ class AsyncMemories:
     ) -> Memory:
         """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
         unless it shall be `fresh`: then it is there on return, too."""
-        return await self.mind.remember(None, content, kind, details, subject, actor, cause, fresh)
+        return await self.service.remember(None, content, kind, details, subject, actor, cause, fresh)
 
     async def remember_all(
         self,
@@ -139,7 +139,7 @@ class AsyncMemories:
         """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
         a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
         else. At most 1,000 in a call."""
-        return await self.mind.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
+        return await self.service.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
         """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
@@ -149,11 +149,11 @@ class AsyncMemories:
         _check_options(options, RecallOptions)
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("there is nothing to search for", hint="give text")
-        mind = self.mind
-        pools = await self._pools(options)
-        found = await mind.search(
+        service = self.service
+        audiences = await self._audiences(options)
+        found = await service.search(
             query,
-            pools,
+            audiences,
             limit=_count("limit", options.get("limit", 10)),
             kinds=_kinds(options.get("kinds")),
             metadata=_metadata(options.get("metadata")),
@@ -164,68 +164,68 @@ class AsyncMemories:
             at=at,
             **_weighed(options.get("half_life")),
         )
-        return mind.noted(found)
+        return service.noted(found)
 
-    async def _pools(self, whose: Whose) -> tuple[bytes, ...] | None:
+    async def _audiences(self, whose: Scope) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
         if not isinstance(everyone, bool):
             raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="say True or False")
         if everyone:
             return None
-        return await self.mind.catalog.pools(whose.get("subject"), whose.get("session"))
+        return await self.service.catalog.audiences(whose.get("subject"), whose.get("session"))
 
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
-        await self.mind.indexing.flush()
-        return await self.mind.catalog.get(id)
+        await self.service.indexing.flush()
+        return await self.service.catalog.get(id)
 
-    async def verify(self, id: str, *, actor: str | None = None) -> Memory:
+    async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
         """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
-        return await self.mind.catalog.verify(id, actor=actor)
+        return await self.service.catalog.confirm(id, actor=actor)
 
     async def profile(self, subject: str | None = None) -> dict[str, str]:
         """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
         (`kind` "profile") alone, and are no memories: each recollection begins with them."""
-        return await self.mind.persona.profile(subject)
+        return await self.service.persona.profile(subject)
 
-    async def soul(self) -> str:
+    async def persona(self) -> str:
         """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
         alone."""
-        return await self.mind.persona.text()
+        return await self.service.persona.text()
 
     async def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
-        return await self.mind.catalog.history(id)
+        return await self.service.catalog.history(id)
 
-    async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Whose]) -> list[Relation]:
+    async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
         """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
         and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
         from ...memory.ranking.neighbours import neighbours
 
-        _check_options(whose, Whose)
+        _check_options(whose, Scope)
         if not isinstance(name, str) or not name.strip():
             raise InvalidInput("there is no name to look for", hint="give text")
-        return await neighbours(self.mind.searching, name, await self._pools(whose), _count("limit", limit))
+        return await neighbours(self.service.searching, name, await self._audiences(whose), _count("limit", limit))
 
     async def list(
-        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> AsyncGenerator[Memory, None]:
         """What is remembered, in the order in which it was."""
         async for memory in self._list(None, kinds, limit, whose):
             yield memory
 
     async def _list(
-        self, at: int | None, kinds: str | Iterable[str] | None, limit: int, whose: Whose
+        self, at: int | None, kinds: str | Iterable[str] | None, limit: int, whose: Scope
     ) -> AsyncGenerator[Memory, None]:
-        _check_options(whose, Whose)
-        query = MemoryQuery(await self._pools(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
-        await self.mind.indexing.flush()  # what was recalled until now is shown
-        async for memory in self.mind.catalog.listed(query):
+        _check_options(whose, Scope)
+        query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
+        await self.service.indexing.flush()  # what was recalled until now is shown
+        async for memory in self.service.catalog.listed(query):
             yield memory
 
     async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
         """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
-        return await self.mind.catalog.forget(id, actor=actor)
+        return await self.service.catalog.forget(id, actor=actor)
 
     async def forget_before(
         self,
@@ -233,12 +233,12 @@ class AsyncMemories:
         *,
         kinds: str | Iterable[str] | None = None,
         actor: str | None = None,
-        **whose: Unpack[Whose],
+        **whose: Unpack[Scope],
     ) -> ForgetReport:
         """Forget what was last said before a time. The report counts what went."""
-        _check_options(whose, Whose)
+        _check_options(whose, Scope)
         before, chosen = micros("time", time), _kinds(kinds)
-        return await self.mind.catalog.forget_before(before, chosen, await self._pools(whose), actor=actor)
+        return await self.service.catalog.forget_before(before, chosen, await self._audiences(whose), actor=actor)
 
     def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
         """What was known at a time, or when an event happened."""
@@ -257,64 +257,64 @@ class AsyncMemories:
         return await extract(text, _model(model), speaker, self.suspicious)
 
     async def consolidate(
-        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Whose]
+        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Scope]
     ) -> Sequence[Merged]:
         """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
         model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
         older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
         and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
-        _check_options(whose, Whose)
+        _check_options(whose, Scope)
         most, asked = _count("limit", limit), _model(model)
-        return await self.mind.consolidate(await self._pools(whose), asked, most)
+        return await self.service.consolidate(await self._audiences(whose), asked, most)
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
         session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
         how many turns were looked at."""
-        writing = self.mind.writing
+        writing = self.service.writing
         done = await writing.catch_up()
         if session is not None:
-            head = await self._journal.reading.head(check_name("session", session))
+            head = await self._journal.reader.head(check_name("session", session))
             done += bool(await writing.write_back(session, head.position))
             await writing.reread(session, head.position)
         return done
 
-    async def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:
+    async def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
         """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
-        _check_options(whose, Whose)
-        most, pools = _count("limit", limit), await self._pools(whose)
-        return (await self.mind.contradicting.listed(pools))[:most]
+        _check_options(whose, Scope)
+        most, audiences = _count("limit", limit), await self._audiences(whose)
+        return (await self.service.contradicting.listed(audiences))[:most]
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
-        return await self.mind.indexing.waiting()
+        return await self.service.indexing.waiting()
 
     async def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
-        await self.mind.indexing.catch_up()
+        await self.service.indexing.catch_up()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
         on where it was."""
-        async for step in self.mind.indexing.reindex():
+        async for step in self.service.indexing.reindex():
             yield step
-        self.mind.searching.forget()
+        self.service.searching.forget()
 
     async def leaf(self, id: str) -> str:
         """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
         from ...files.sync.memory_edit import Editing
 
-        return await Editing(self._journal, self.mind).text(id)
+        return await Editing(self._journal, self.service).text(id)
 
     async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
         """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
         proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
         from ...files.sync.memory_edit import Editing
 
-        return await Editing(self._journal, self.mind).apply(id, leaf, actor)
+        return await Editing(self._journal, self.service).apply(id, leaf, actor)
 
     async def import_from(
         self,
@@ -332,7 +332,7 @@ class AsyncMemories:
 
         if subject is not None:
             check_name("subject", subject)
-        exchange = Exchange(self._journal, self.mind)
+        exchange = Exchange(self._journal, self.service)
         return await exchange.import_from(checked_path(path), format, subject, actor, progress)
 
     async def export_to(
@@ -341,16 +341,16 @@ class AsyncMemories:
         format: str,
         *,
         progress: Callable[[str, int, int], None] | None = None,
-        **whose: Unpack[Whose],
+        **whose: Unpack[Scope],
     ) -> MemoriesExported:
         """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
         word. Other files there stay."""
         from ...files.sync.import_export import Exchange, checked_path
 
-        _check_options(whose, Whose)
+        _check_options(whose, Scope)
         everyone, subject = whose.get("everyone", False), whose.get("subject")
-        memories = self.mind.catalog.listed(MemoryQuery(await self._pools(whose), limit=ALL))
-        return await Exchange(self._journal, self.mind).export_to(
+        memories = self.service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
+        return await Exchange(self._journal, self.service).export_to(
             checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject), progress
         )
 
@@ -377,7 +377,7 @@ class AsyncMemoriesThen:
         return await self._memories._recall(query, self._time, options)
 
     async def list(
-        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> AsyncGenerator[Memory, None]:
         """What was known then."""
         async for memory in self._memories._list(self._time, kinds, limit, whose):

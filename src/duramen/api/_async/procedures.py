@@ -10,15 +10,15 @@ from ...errors import InvalidInput
 if TYPE_CHECKING:
     from ...execution.workers.lesson import Lesson
     from ...memory.knowledge.procedures import Procedure
-    from ...memory.memory_service import Mind
+    from ...memory.memory_service import MemoryService
 
 
 class AsyncProcedures:
     """Named steps in their order, every version of them, and how often each worked. Each call sees what is everybody's,
     and what belongs to the `subject` that it names, which comes first."""
 
-    def __init__(self, mind: Callable[[], Mind], learn: Callable[[str], Awaitable[Lesson]]) -> None:
-        self._mind = mind
+    def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[Lesson]]) -> None:
+        self._service = service
         self._learn = learn
 
     async def save(
@@ -53,24 +53,24 @@ class AsyncProcedures:
 
         if standing is not None and not isinstance(standing, bool):
             raise InvalidInput(f"{standing!r} cannot be `standing`", hint="say True or False")
-        mind = self._mind()
+        service = self._service()
         edit = Edit(checked_steps(steps), title, standing, importance, note)
-        saved = await mind.procedures.save(name, edit, subject, actor, cause)
-        mind.indexing.wake()
+        saved = await service.procedures.save(name, edit, subject, actor, cause)
+        service.indexing.wake()
         return saved
 
     async def get(self, name: str, version: int | None = None, *, subject: str | None = None) -> Procedure | None:
         """The version to follow, or another one; None if there is none of exactly that name."""
-        return await self._mind().procedures.get(name, version, subject)
+        return await self._service().procedures.get(name, version, subject)
 
     async def versions(self, name: str, *, subject: str | None = None) -> list[Procedure]:
         """Every version of a procedure with its own outcomes, oldest first."""
-        return await self._mind().procedures.versions(name, subject)
+        return await self._service().procedures.versions(name, subject)
 
     async def list(self, *, subject: str | None = None, everyone: bool = False) -> list[Procedure]:
         """The procedures to follow, in the order in which they were saved."""
-        mind = self._mind()
-        return await mind.procedures.listed(None if everyone else await mind.catalog.pools(subject, None))
+        service = self._service()
+        return await service.procedures.listed(None if everyone else await service.catalog.audiences(subject, None))
 
     async def worked(
         self,
@@ -84,7 +84,7 @@ class AsyncProcedures:
     ) -> Procedure:
         """Note that following a procedure led to success; with an idempotency `key` (such as the id of the run) once,
         however often it is said. Raises `UnknownProcedure`."""
-        return await self._mind().procedures.note(
+        return await self._service().procedures.note(
             name, True, version=version, subject=subject, reason=None, actor=actor, cause=cause, key=key
         )
 
@@ -100,14 +100,14 @@ class AsyncProcedures:
         key: str | None = None,
     ) -> Procedure:
         """Note that following a procedure did not lead there, and why. It ranks lower from now on. See `worked`."""
-        return await self._mind().procedures.note(
+        return await self._service().procedures.note(
             name, False, version=version, subject=subject, reason=reason, actor=actor, cause=cause, key=key
         )
 
     async def forget(self, name: str, *, subject: str | None = None, actor: str | None = None) -> int:
         """Remove a procedure with all its versions and outcomes. Returns how many versions there were. Raises
         `UnknownProcedure`."""
-        return await self._mind().procedures.forget(name, subject, actor)
+        return await self._service().procedures.forget(name, subject, actor)
 
     async def distill(
         self,

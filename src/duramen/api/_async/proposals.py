@@ -10,14 +10,14 @@ from ...memory.catalog.memory_event import MemoryDetails
 
 if TYPE_CHECKING:
     from ...memory.knowledge.proposals import Proposal
-    from ...memory.memory_service import Mind
+    from ...memory.memory_service import MemoryService
 
 
 class AsyncProposals:
     """What may be saved once a person accepts it: preferences, what people are, the profile, the persona."""
 
-    def __init__(self, mind: Callable[[], Mind]) -> None:
-        self._mind = mind
+    def __init__(self, service: Callable[[], MemoryService]) -> None:
+        self._service = service
 
     async def make(
         self,
@@ -41,15 +41,15 @@ class AsyncProposals:
             if not isinstance(text, str):
                 raise InvalidInput(f"{text!r} cannot be `{name}`", hint="give text")
         wanted = Wanted(content, kind, {**details}, evidence, reason, source)
-        mind = self._mind()
-        proposal = await mind.proposals.make(wanted, subject, actor, accepted)
+        service = self._service()
+        proposal = await service.proposals.make(wanted, subject, actor, accepted)
         if accepted:
-            mind.indexing.wake()
+            service.indexing.wake()
         return proposal
 
     async def get(self, id: str) -> Proposal:
         """A proposal by its id. Raises `UnknownProposal`."""
-        return await self._mind().proposals.get(id)
+        return await self._service().proposals.get(id)
 
     async def list(
         self, state: str = "pending", *, subject: str | None = None, everyone: bool = True
@@ -61,7 +61,7 @@ class AsyncProposals:
         if state not in tuple(ProposalState):
             raise InvalidInput(f"{state!r} is no state of a proposal", hint="say pending, accepted or dismissed")
         everyone = everyone and subject is None
-        async for proposal in self._mind().proposals.listed(ProposalState(state), subject, everyone):
+        async for proposal in self._service().proposals.listed(ProposalState(state), subject, everyone):
             yield proposal
 
     async def accept(
@@ -69,11 +69,11 @@ class AsyncProposals:
     ) -> Proposal:
         """Save what was proposed, with other words if `content` gives them: decision and memory in one transaction.
         Raises `ProposalDecided` if somebody has decided."""
-        mind = self._mind()
-        accepted = await mind.proposals.accept(id, content=content, title=title, actor=actor)
-        mind.indexing.wake()
+        service = self._service()
+        accepted = await service.proposals.accept(id, content=content, title=title, actor=actor)
+        service.indexing.wake()
         return accepted
 
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
         """Do not save what was proposed; it does not come back. Raises `ProposalDecided` if somebody has decided."""
-        return await self._mind().proposals.dismiss(id, note=note, actor=actor)
+        return await self._service().proposals.dismiss(id, note=note, actor=actor)

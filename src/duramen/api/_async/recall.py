@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...context.services import Faculties, fetch_tool
+from ...context.services import Services, fetch_tool
 from ...context.window.content_blocks import text_of
 from ...errors import DuramenError, InvalidInput
 from ...journal.events import check_name, moment
@@ -32,7 +32,7 @@ class AsyncRecall:
 
     id: str
     _journal: Journal
-    _faculties: Faculties
+    _services: Services
     _memory: AsyncMemories
 
     async def remember(
@@ -47,7 +47,7 @@ class AsyncRecall:
         **details: Unpack[MemoryDetails],
     ) -> Memory:
         """Remember something beyond this session, as one of its events. See `dm.memory.remember`."""
-        return await self._memory.mind.remember(self.id, content, kind, details, subject, actor, cause, fresh)
+        return await self._memory.service.remember(self.id, content, kind, details, subject, actor, cause, fresh)
 
     async def remember_all(
         self,
@@ -61,7 +61,7 @@ class AsyncRecall:
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
         """Remember several things beyond this session, as its events. See `dm.memory.remember_all`."""
-        return await self._memory.mind.remember_all(self.id, contents, kind, details, subject, actor, cause, fresh)
+        return await self._memory.service.remember_all(self.id, contents, kind, details, subject, actor, cause, fresh)
 
     async def recall(
         self,
@@ -83,22 +83,22 @@ class AsyncRecall:
         for name, value, least in (("budget", budget, 50), ("recent", recent, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise InvalidInput(f"{value!r} cannot be `{name}`", hint=f"give a whole number from {least}")
-        mind = self._memory.mind
-        pools = await mind.catalog.pools(subject, self.id)
+        service = self._memory.service
+        audiences = await service.catalog.audiences(subject, self.id)
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
-        lately = await self._faculties.telling.episodes.last(self.id, recent) if recent else []
+        lately = await self._services.builder.episodes.last(self.id, recent) if recent else []
         return recollect(
-            await mind.offered(query, pools, recalled),
-            await self._faculties.telling.episodes.working(self.id),
+            await service.offered(query, audiences, recalled),
+            await self._services.builder.episodes.working(self.id),
             [one.line for one in lately],
             now=moment(self._journal.clock.now()),
-            counter=counter_for(self._faculties.window.counter),
+            counter=counter_for(self._services.window.counter),
             budget=budget,
             policy=self._memory.suspicious,
-            policies=mind.policies,
-            standing=await mind.standing(pools),
-            profile=await mind.persona.profile(subject),
-            pending=[one async for one in mind.proposals.listed(ProposalState.PENDING, subject, False)][:_PENDING],
+            policies=service.policies,
+            standing=await service.standing(audiences),
+            profile=await service.persona.profile(subject),
+            pending=[one async for one in service.proposals.listed(ProposalState.PENDING, subject, False)][:_PENDING],
             explain=explain,
         )
 
@@ -118,7 +118,7 @@ class AsyncRecall:
         try:
             if name == "fetch":
                 given = arguments if isinstance(arguments, dict) else {}
-                fetched = await self._faculties.fetch(
+                fetched = await self._services.fetch(
                     self.id, given.get("reference", ""), start=given.get("start", 0), length=given.get("length")
                 )
                 return text_of(fetched)
@@ -134,7 +134,7 @@ class AsyncRecall:
                 )
                 return f"Remembered as {reference(memory.source)}."
             source = referred(check_name("ref", given["ref"]))
-            memory = await self._memory.mind.catalog.by_source(source, self.id, subject)
+            memory = await self._memory.service.catalog.by_source(source, self.id, subject)
             await self._memory.forget(memory.id, actor="assistant")
         except DuramenError as error:
             return f"That did not work: {error}"

@@ -56,7 +56,7 @@ class RunFilter(TypedDict, total=False):
     limit: int
 
 
-class ServeOptions(TypedDict, total=False):
+class WorkOptions(TypedDict, total=False):
     """What a worker takes beside its tasks.
 
     concurrency     runs at the same time (8 threads; 64 on an event loop)
@@ -105,7 +105,7 @@ class AsyncRuns:
         return f"{getattr(task, 'name', 'run')[:200]}-{self._journal.ids.random(8).hex()}"
 
     async def start(self, task: Task[..., Any], /, *args: Any, **options: Unpack[StartOptions]) -> AsyncRunHandle:
-        """Journal that a run shall begin and return at once; a worker (`serve`) takes it up. See `StartOptions`."""
+        """Journal that a run shall begin and return at once; a worker (`work`) takes it up. See `StartOptions`."""
         _expect(options, StartOptions, "start")
         run = options.get("id") or self._new_id(task)
         if options.get("queue_key") is not None and options.get("queue") is None:
@@ -186,10 +186,10 @@ class AsyncRuns:
         """Call a run's task again with all outcomes from the journal: nothing acts, nothing is written."""
         return await self._outside.replay(id, task, at)
 
-    async def serve(self, tasks: Iterable[Task[..., Any]], **options: Unpack[ServeOptions]) -> int:
-        """Take up runs of these tasks until `stop_serving` is called; see `ServeOptions`. Says how many executions
+    async def work(self, tasks: Iterable[Task[..., Any]], **options: Unpack[WorkOptions]) -> int:
+        """Take up runs of these tasks until `stop_working` is called; see `WorkOptions`. Says how many executions
         there were."""
-        _expect(options, ServeOptions, "serve")
+        _expect(options, WorkOptions, "serve")
         concurrency = options.get("concurrency", 64 if self._looping else 8)
         if not isinstance(concurrency, int) or concurrency < 1:
             raise InvalidInput(f"{concurrency!r} cannot be `concurrency`", hint="give a whole number from 1")
@@ -203,12 +203,12 @@ class AsyncRuns:
         )
         self._workers.append(worker)
         try:
-            return await worker.serve()
+            return await worker.work()
         finally:
             self._workers.remove(worker)
 
-    def stop_serving(self) -> None:
-        """Let every `serve` of this handle return once what it executes has ended. Call it from anywhere."""
+    def stop_working(self) -> None:
+        """Let every `work` of this handle return once what it executes has ended. Call it from anywhere."""
         for worker in self._workers:
             worker.stop()
 
@@ -217,7 +217,7 @@ class AsyncRuns:
         return AsyncSharedState(self._journal, key)
 
     def _close_runs(self) -> None:
-        self.stop_serving()
+        self.stop_working()
         self._engine.close()
 
 

@@ -67,7 +67,7 @@ class AsyncTurns:
     recall: Any
     say: Any
     context: Any
-    _faculties: Any
+    _services: Any
     _memory: Any
 
     async def turn(
@@ -91,9 +91,9 @@ class AsyncTurns:
             raise InvalidInput("there is no input to answer", hint="give text")
         key = None if id is None else _PREFIX + check_name("turn", id)
         trace = []
-        head = (await self._journal.reading.head(self.id)).position
+        head = (await self._journal.reader.head(self.id)).position
         trace.append(TurnStep("load", f"{head} events"))
-        share = max(50, int(self._faculties.window.budget * _RECALL_SHARE))
+        share = max(50, int(self._services.window.budget * _RECALL_SHARE))
         recalled = await self.recall(user_input, budget=share, subject=subject, recent=0)
         found = len(recalled.knowledge) + len(recalled.procedures)
         trace.append(TurnStep("query", f"{found} memories, {recalled.tokens} tokens"))
@@ -101,7 +101,7 @@ class AsyncTurns:
         if id is not None and asked.position <= head and self._differs(asked, user_input):
             raise TurnTaken(self.id, id)
         told = "" if files is None else await aside(files.instructions)
-        parts = (await self._memory.soul(), told, system, recalled.text)
+        parts = (await self._memory.persona(), told, system, recalled.text)
         context = await self.context(system="\n\n".join(part for part in parts if part))
         trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
         before = await self._answered(key)
@@ -115,7 +115,7 @@ class AsyncTurns:
         proposed = await self._propose_all(considered, asked, subject, key)
         trace.append(TurnStep("memorise", f"{len(proposed)} of {len(considered)} sentences proposed"))
         if self._memory.writes_back:
-            self._memory.mind.writing.wake()
+            self._memory.service.writing.wake()
         return TurnResult(reply, context, recalled, considered, tuple(proposed), tuple(trace))
 
     def _differs(self, asked: Event, user_input: str) -> bool:
@@ -130,7 +130,7 @@ class AsyncTurns:
         position = await self._journal.store.find(self._journal.workspace, self.id, f"{key}:assistant")
         if position is None:
             return None
-        (event,) = await self._journal.landmarks.events(self.id, [position])
+        (event,) = await self._journal.bookmarks.events(self.id, [position])
         return None if event.erased else str(event.data["content"])
 
     async def _propose_all(

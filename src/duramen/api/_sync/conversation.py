@@ -62,11 +62,11 @@ class Talk:
         """Something is decided, for a reason."""
         return drive(self._core.decide(decision, reason=reason, priority=priority, **options))
 
-    def met_error(
+    def log_error(
         self, error: str | BaseException, *, priority: str | None = None, **options: Unpack[AppendOptions]
     ) -> Event:
         """Something went wrong."""
-        return drive(self._core.met_error(error, priority=priority, **options))
+        return drive(self._core.log_error(error, priority=priority, **options))
 
     def observe(
         self, what: str, *, source: str = "environment", priority: str | None = None, **options: Unpack[AppendOptions]
@@ -79,9 +79,9 @@ class Talk:
         their fixes."""
         return drive(self._core.episodes(limit=limit, kinds=kinds))
 
-    def resolved(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
+    def log_fix(self, error: Event | int, how: str, **options: Unpack[AppendOptions]) -> Event:
         """An error, named by its event or position, was put right."""
-        return drive(self._core.resolved(error, how, **options))
+        return drive(self._core.log_fix(error, how, **options))
 
     def context(self, *, at: int | None = None, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
         """What the model sees next, within the budget; with `at`, what it saw when the session stood there."""

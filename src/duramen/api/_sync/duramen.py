@@ -7,7 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from ...journal.events import Draft, Event, Standing
+from ...journal.events import Draft, Event, SessionStatus
 from ...journal.journal import ErasureReport
 from ...journal.sealing import KeySource
 from ...journal.verification import Verification
@@ -138,9 +138,9 @@ class Session(Talk, Recall):
         """The last position (0: nothing yet) and its hash."""
         return drive(self._core.head())
 
-    def standing(self) -> Standing:
+    def status(self) -> SessionStatus:
         """Whether to start, attach, wait, recover or leave this session alone."""
-        return drive(self._core.standing())
+        return drive(self._core.status())
 
     def at(self, position: int) -> SessionView:
         """The session as it stood at a position, to be read."""

@@ -11,7 +11,7 @@ from ...journal.events import Event
 from ...memory.catalog.memory_event import MemoryDetails
 from ...ports import Model
 from ...runtime import drive, drive_each
-from .._async.memories import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Whose
+from .._async.memories import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Scope
 from .procedures import Procedures
 from .proposals import Proposals
 
@@ -79,31 +79,31 @@ class Memories:
         """A memory by its id. Raises `UnknownMemory`."""
         return drive(self._core.get(id))
 
-    def verify(self, id: str, *, actor: str | None = None) -> Memory:
+    def confirm(self, id: str, *, actor: str | None = None) -> Memory:
         """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
-        return drive(self._core.verify(id, actor=actor))
+        return drive(self._core.confirm(id, actor=actor))
 
     def profile(self, subject: str | None = None) -> dict[str, str]:
         """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
         (`kind` "profile") alone, and are no memories: each recollection begins with them."""
         return drive(self._core.profile(subject))
 
-    def soul(self) -> str:
+    def persona(self) -> str:
         """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
         alone."""
-        return drive(self._core.soul())
+        return drive(self._core.persona())
 
     def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
         return drive(self._core.history(id))
 
-    def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Whose]) -> list[Relation]:
+    def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
         """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
         and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
         return drive(self._core.neighbours(name, limit=limit, **whose))
 
     def list(
-        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> Iterator[Memory]:
         """What is remembered, in the order in which it was."""
         return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))
@@ -118,7 +118,7 @@ class Memories:
         *,
         kinds: str | Iterable[str] | None = None,
         actor: str | None = None,
-        **whose: Unpack[Whose],
+        **whose: Unpack[Scope],
     ) -> ForgetReport:
         """Forget what was last said before a time. The report counts what went."""
         return drive(self._core.forget_before(time, kinds=kinds, actor=actor, **whose))
@@ -134,7 +134,7 @@ class Memories:
         return drive(self._core.extract(text, model=model, speaker=speaker))
 
     def consolidate(
-        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Whose]
+        self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Scope]
     ) -> Sequence[Merged]:
         """Merge memories that say the same in nearly the same words: the newer one stays, the older one ends. With a
         model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
@@ -147,7 +147,7 @@ class Memories:
         session also what its last turn left, which may go on. Returns how many turns were looked at."""
         return drive(self._core.write_back(session))
 
-    def contradictions(self, *, limit: int = 100, **whose: Unpack[Whose]) -> Sequence[Contradiction]:
+    def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
         """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
@@ -182,7 +182,7 @@ class Memories:
         format: str,
         *,
         progress: Callable[[str, int, int], None] | None = None,
-        **whose: Unpack[Whose],
+        **whose: Unpack[Scope],
     ) -> MemoriesExported:
         """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
         word. Other files there stay."""
@@ -213,7 +213,7 @@ class MemoriesThen:
         return drive(self._core.recall(query, **options))
 
     def list(
-        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Whose]
+        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> Iterator[Memory]:
         """What was known then."""
         return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))

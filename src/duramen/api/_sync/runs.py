@@ -10,7 +10,7 @@ from ...execution.engine.run_info import RunInfo
 from ...execution.steps.definitions import Task
 from ...execution.waits.shared_state import AsyncSharedState, Versioned
 from ...runtime import drive
-from .._async.runs import AsyncRunHandle, AsyncRuns, RunFilter, ServeOptions, StartOptions
+from .._async.runs import AsyncRunHandle, AsyncRuns, RunFilter, StartOptions, WorkOptions
 
 
 class Runs:
@@ -32,7 +32,7 @@ class Runs:
         return drive(self._core.run(task, *args, id=id, session=session, subject=subject, **kwargs))
 
     def start(self, task: Task[..., Any], /, *args: Any, **options: Unpack[StartOptions]) -> RunHandle:
-        """Journal that a run shall begin and return at once; a worker (`serve`) takes it up."""
+        """Journal that a run shall begin and return at once; a worker (`work`) takes it up."""
         return RunHandle(drive(self._core.start(task, *args, **options)))
 
     def resume(self, id: str, task: Task[..., Any] | None = None) -> Any:
@@ -79,13 +79,13 @@ class Runs:
         """Call a run's task again with all outcomes from the journal: nothing acts, nothing is written."""
         return drive(self._core.replay(id, task, at=at))
 
-    def serve(self, tasks: Iterable[Task[..., Any]], **options: Unpack[ServeOptions]) -> int:
-        """Take up runs of these tasks, on threads, until `stop_serving` is called."""
-        return drive(self._core.serve(tasks, **options))
+    def work(self, tasks: Iterable[Task[..., Any]], **options: Unpack[WorkOptions]) -> int:
+        """Take up runs of these tasks, on threads, until `stop_working` is called."""
+        return drive(self._core.work(tasks, **options))
 
-    def stop_serving(self) -> None:
-        """Let every `serve` of this handle return once what it executes has ended. Call it from anywhere."""
-        self._core.stop_serving()
+    def stop_working(self) -> None:
+        """Let every `work` of this handle return once what it executes has ended. Call it from anywhere."""
+        self._core.stop_working()
 
     def state(self, key: str) -> SharedState:
         """State that several agents share."""

@@ -48,7 +48,7 @@ def list_sessions(dm: Duramen, limit: int | None, as_json: bool) -> None:
 def _standing(dm: Duramen, session: str) -> str:
     """How a session stands; one that cannot be read must not keep the others from being listed."""
     try:
-        return dm.session(session).standing()
+        return dm.session(session).status()
     except JournalDamaged:
         return "damaged"
 

@@ -100,5 +100,5 @@ def forget_memory(dm: Duramen, id: str, yes: bool) -> None:
 
 def verify_memory(dm: Duramen, id: str) -> None:
     """Somebody has checked a memory, and it holds."""
-    memory = dm.memory.verify(found(dm, id).id, actor=actor())
+    memory = dm.memory.confirm(found(dm, id).id, actor=actor())
     Screen().say("Confirmed: ", (visible(memory.id[:SHORT]), "cyan"), f"  {visible(says(memory))}")

@@ -22,7 +22,7 @@ def serve(dm: Duramen, found: Found, concurrency: int, until_idle: bool) -> None
     screen = Screen(stderr=True)
     screen.say(*_greeting(found), "" if until_idle else " Ctrl-C stops.")
     with _logging(screen), _stopping(dm, screen):
-        executed = dm.serve(
+        executed = dm.work(
             found.tasks,
             concurrency=concurrency,
             queues=found.queues,
@@ -57,7 +57,7 @@ def _stopping(dm: Duramen, screen: Screen) -> Iterator[None]:
     def insist() -> None:
         screen.say("Stopping: what is under way ends first. Again to leave at once; those runs go on later.")
         while not ended.is_set():  # more than once: the worker may not have begun yet
-            dm.stop_serving()
+            dm.stop_working()
             ended.wait(0.1)
 
     def stop(number: int, frame: FrameType | None) -> None:

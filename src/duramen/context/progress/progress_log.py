@@ -14,7 +14,7 @@ from ...checkpoints.state import Shapes
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ...file_lock import alone_in_folder
 from ...journal.journal import Journal
-from ...ports import Landmark, LandmarkQuery
+from ...ports import Bookmark, BookmarkQuery
 from ...runtime import aside
 from . import git_commit as commits
 from .parser import parse
@@ -66,8 +66,8 @@ class ProgressLog:
             return Progress(), ANYTHING  # nothing can be read: begin anew, whatever lies there
         if saved is not None:
             return self._record(saved), saved.id
-        found = await self._journal.landmarks.newest(session, HANDOFF, upto=at)
-        events = [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+        found = await self._journal.bookmarks.newest(session, HANDOFF, upto=at)
+        events = [] if found is None else await self._journal.bookmarks.events(found.session, [found.bookmark.position])
         if not events or events[0].type != CONTINUES:
             return Progress(), None
         return await self.read(events[0].data["session"], at=events[0].data["position"]), None
@@ -85,7 +85,7 @@ class ProgressLog:
             differs = changes(before, after)
             if not differs:
                 return before
-            text = Landmark(_TEXT, _digest(render(after)), 0, 0)
+            text = Bookmark(_TEXT, _digest(render(after)), 0, 0)
             try:
                 await self._checkpoints.save(
                     session,
@@ -157,17 +157,17 @@ class ProgressLog:
     async def _place(self, session: str, text: str) -> tuple[str, int] | None:
         """The session and position of the newest record that reads like this."""
         for origin in await self.chain(session):
-            async for found in self._journal.landmarks.find(origin, LandmarkQuery(_TEXT, _digest(text)), page=1):
-                return found.session, found.landmark.position
+            async for found in self._journal.bookmarks.find(origin, BookmarkQuery(_TEXT, _digest(text)), page=1):
+                return found.session, found.bookmark.position
         return None
 
     async def chain(self, session: str) -> list[str]:
         """A session and those that it goes on from, the newest first."""
         chain = [session]
         while len(chain) < _CHAIN:
-            found = await self._journal.landmarks.newest(chain[-1], HANDOFF)
+            found = await self._journal.bookmarks.newest(chain[-1], HANDOFF)
             events = (
-                [] if found is None else await self._journal.landmarks.events(found.session, [found.landmark.position])
+                [] if found is None else await self._journal.bookmarks.events(found.session, [found.bookmark.position])
             )
             if not events or events[0].type != CONTINUES or events[0].data["session"] in chain:
                 break

@@ -30,7 +30,7 @@ class Shown(enum.StrEnum):
     """There was no room."""
 
 
-class Trace(NamedTuple):
+class ContextTrace(NamedTuple):
     """Why an entry, or a stretch of them, is in the context or not, and what it costs there."""
 
     first: int
@@ -54,7 +54,7 @@ class Context:
     tokens: int
     budget: int
     counter: str
-    trace: tuple[Trace, ...]
+    trace: tuple[ContextTrace, ...]
 
     def plain(self) -> list[dict[str, Any]]:
         """Messages as plain data, with what belongs to the system first."""

@@ -133,7 +133,7 @@ def error(what: str, priority: str | None) -> Draft:
 def resolution(of: int, how: str) -> Draft:
     """How an error was put right."""
     if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
-        raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.met_error(…) returned")
+        raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.log_error(…) returned")
     return replace_cause(_draft(Kind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
 
 

@@ -36,7 +36,7 @@ class Gathering:
         for origin, low, high in await self._stretches(session, max(places)):
             here = [place for place in places if low <= place <= high]
             if here:
-                found += await self._journal.landmarks.events(origin, here)
+                found += await self._journal.bookmarks.events(origin, here)
         return found
 
     async def readable(self, session: str, places: Sequence[int]) -> list[Event]:
@@ -51,5 +51,5 @@ class Gathering:
             return found
 
     async def _stretches(self, session: str, last: int) -> list[Segment]:
-        shared = await self._journal.reading.lineage(session)
+        shared = await self._journal.reader.lineage(session)
         return [*shared, Segment(session, shared[-1].last + 1 if shared else 1, last)]

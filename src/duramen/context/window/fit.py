@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...errors import InvalidInput
 from ...ports import TokenCounter
-from .context import AFTER_A_SUMMARY, BEFORE_ANYTHING, Shown, Trace
+from .context import AFTER_A_SUMMARY, BEFORE_ANYTHING, ContextTrace, Shown
 from .conversation import Kind, Priority, Unit
 from .entries import MESSAGE_TOKENS, Entries, Entry, Said
 from .settings import Window
@@ -41,7 +41,7 @@ class Fitted:
     memory: str
     said: tuple[Said, ...]
     tokens: int
-    trace: tuple[Trace, ...]
+    trace: tuple[ContextTrace, ...]
 
 
 class Counting:
@@ -155,7 +155,7 @@ class _Choice:
         sections = sum(self.sections.values()) + (MESSAGE_TOKENS if self.sections else 0)
         return sections + sum(entry.tokens for entry in self.entries.values())
 
-    def leave_out(self, ranks: Iterable[tuple[Rank, object]]) -> list[Trace]:
+    def leave_out(self, ranks: Iterable[tuple[Rank, object]]) -> list[ContextTrace]:
         """Leave out the least important until the rest fits."""
         traces = []
         total = self.total()
@@ -164,10 +164,10 @@ class _Choice:
                 break
             if isinstance(one, Section) and one in self.sections:
                 tokens = self.sections.pop(one)
-                traces.append(Trace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+                traces.append(ContextTrace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
             elif isinstance(one, Unit) and one.position in self.entries:
                 tokens = self.entries.pop(one.position).tokens
-                traces.append(Trace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
+                traces.append(ContextTrace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
             else:
                 continue
             total -= tokens
@@ -175,14 +175,21 @@ class _Choice:
 
 
 def _fitted(
-    prompt: str, first: Unit | None, fixed: int, chosen: _Choice, kept: Sequence[Entry], left_out: Sequence[Trace]
+    prompt: str,
+    first: Unit | None,
+    fixed: int,
+    chosen: _Choice,
+    kept: Sequence[Entry],
+    left_out: Sequence[ContextTrace],
 ) -> Fitted:
     later = [entry for entry in kept if _is_later_prompt(entry)]
     system = _joined([prompt, *(_text_of(entry.said[0].content) for entry in later)])
     said = tuple(one for entry in kept if not _is_later_prompt(entry) for one in entry.said)
     trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
     if first is not None:
-        trace.append(Trace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed))
+        trace.append(
+            ContextTrace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed)
+        )
     ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
     return Fitted(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
 
@@ -227,9 +234,9 @@ def _memory(sections: Iterable[Section]) -> str:
     return "\n".join(parts)
 
 
-def _section_traces(sections: dict[Section, int]) -> list[Trace]:
+def _section_traces(sections: dict[Section, int]) -> list[ContextTrace]:
     return [
-        Trace(
+        ContextTrace(
             section.first,
             section.last,
             section.kind,
@@ -241,9 +248,9 @@ def _section_traces(sections: dict[Section, int]) -> list[Trace]:
     ]
 
 
-def _entry_traces(entries: Iterable[Entry]) -> list[Trace]:
+def _entry_traces(entries: Iterable[Entry]) -> list[ContextTrace]:
     return [
-        Trace(
+        ContextTrace(
             entry.position,
             entry.last,
             entry.kind,

@@ -19,8 +19,8 @@ from ...crash_points import reach
 from ...errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ...journal.events import Draft, Event
 from ...journal.journal import Journal
-from ...ports import TALK, Beside, Landmark, LandmarkQuery, TokenCounter
-from ...runtime import Turn, aside
+from ...ports import TALK, Beside, Bookmark, BookmarkQuery, TokenCounter
+from ...runtime import Lock, aside
 from ..compaction.compaction import (
     Piece,
     Summary,
@@ -34,7 +34,7 @@ from ..compaction.compaction import (
     room_for_one,
 )
 from ..tokens.counters import counter_for
-from .context import Context, Shown, Trace
+from .context import Context, ContextTrace, Shown
 from .conversation import Priority, Unit, units
 from .conversation_reader import Gathering
 from .entries import Entries
@@ -42,7 +42,7 @@ from .fit import EARLIER, Counting, Fitting, Section
 from .settings import Window
 
 COMPACTED = "context"
-"""The name of the landmarks that compactions set."""
+"""The name of the bookmarks that compactions set."""
 _NEAR = 200
 """Events that are read in a row, with all that lies between those of the conversation, and verified as a chain."""
 _AT_ONCE = 2_000
@@ -89,7 +89,7 @@ class WorkingMemory:
         self._journal = journal
         self._gathering = Gathering(journal)
         self._counters: list[tuple[Any, TokenCounter]] = []
-        self._turns: WeakValueDictionary[str, Turn] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._entries: dict[tuple[str, int], tuple[Entries, Counting]] = {}
 
@@ -104,7 +104,7 @@ class WorkingMemory:
         entries, counting = self._made_with(window)
         compactions, fruitless, seen = int(at is None), 0, None
         while True:
-            head = (await self._journal.reading.head(session)).position
+            head = (await self._journal.reader.head(session)).position
             position = head if at is None else min(at, head)
             talk = await self._read(session, position, oldest_first=compactions > 0)
             if not compactions or not self._is_due(session, talk, window, counting, entries):
@@ -158,21 +158,21 @@ class WorkingMemory:
         return Conversation(position, compaction, ordered, tuple(units(events)), read, tuple(unread))
 
     async def _compaction(self, session: str, position: int) -> Compaction:
-        found = await self._journal.landmarks.newest(session, COMPACTED, upto=position)
+        found = await self._journal.bookmarks.newest(session, COMPACTED, upto=position)
         if found is None:
             return Compaction()
-        events = await self._journal.landmarks.events(found.session, [found.landmark.position])
+        events = await self._journal.bookmarks.events(found.session, [found.bookmark.position])
         if not events:
-            raise JournalDamaged(found.session, found.landmark.position, "the event is missing")
+            raise JournalDamaged(found.session, found.bookmark.position, "the event is missing")
         data: dict[str, Any] = events[0].data
         lost = tuple((one[0], one[1]) for one in data["lost"])
-        return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.landmark.id)
+        return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.bookmark.id)
 
     async def _talk(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
         """Those events, verified: as a chain with all that lies between, unless that is too much."""
         if last - first >= _NEAR or not places:
             return await self._gathering.events(session, places)
-        events = await self._journal.reading.events(session, first, last, None)
+        events = await self._journal.reader.events(session, first, last, None)
         return [event for event in events if event.type.startswith(TALK)]
 
     # -- compacting
@@ -185,10 +185,10 @@ class WorkingMemory:
     ) -> None:
         """Compact, unless a neighbour in this process does it meanwhile: a model is not asked twice for the same."""
         with self._lock:
-            turn = self._turns.setdefault(session, Turn())
+            turn = self._turns.setdefault(session, Lock())
         mine = await turn.take(_PATIENCE)
         try:
-            position = (await self._journal.reading.head(session)).position
+            position = (await self._journal.reader.head(session)).position
             talk = await self._read(session, position, oldest_first=True)
             if talk.compaction.id == seen.id and self._is_due(session, talk, window, counting, entries):
                 await self._compact(session, talk, window, counting, entries)
@@ -237,11 +237,11 @@ class WorkingMemory:
 
     async def _known(self, session: str, key: str) -> list[Event]:
         """The summary under an idempotency key, in the session or what it was forked from."""
-        shared = await self._journal.reading.lineage(session)
+        shared = await self._journal.reader.lineage(session)
         for origin, last in [(session, None), *((one.session, one.last) for one in shared)]:
             place = await self._journal.store.find(self._journal.workspace, origin, key)
             if place is not None and (last is None or place <= last):
-                events = await self._journal.landmarks.events(origin, [place])
+                events = await self._journal.bookmarks.events(origin, [place])
                 return [event for event in events if event.type == _SUMMARY and not event.erased]
         return []
 
@@ -265,14 +265,14 @@ class WorkingMemory:
             "summaries": [one.position for one in blocks[-_BLOCKS:]],
             "lost": [[min(one[0] for one in lost), max(one[1] for one in lost)]] if lost else [],
         }
-        rows = await self._journal.store.landmarks(self._journal.workspace, session, LandmarkQuery(COMPACTED))
+        rows = await self._journal.store.bookmarks(self._journal.workspace, session, BookmarkQuery(COMPACTED))
         if rows and rows[0].intact and rows[0].id != talk.compaction.id:
             return  # somebody else compacted meanwhile
         own = rows[0].id if rows else None  # damaged or not: this one takes its place
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft("context.compacted", data, "duramen"), owner)]
-        landmark = Landmark(COMPACTED, self._journal.ids.random(6).hex(), 0, self._journal.clock.now(), owner=owner.ref)
-        beside = Beside((landmark,), after=(COMPACTED, own))
+        bookmark = Bookmark(COMPACTED, self._journal.ids.random(6).hex(), 0, self._journal.clock.now(), owner=owner.ref)
+        beside = Beside((bookmark,), after=(COMPACTED, own))
         with suppress(CheckpointConflict):  # the same
             await self._journal.append_prepared(session, prepared, owner, beside=beside)
 
@@ -288,16 +288,16 @@ def _summary_sections(talk: Conversation) -> list[Section]:
     return [Section("summary", EARLIER, one.text, one.first, one.last) for one in talk.summaries if one.text]
 
 
-def _untraced(talk: Conversation) -> list[Trace]:
+def _untraced(talk: Conversation) -> list[ContextTrace]:
     """What no entry and no section speaks of."""
     found = [
-        Trace(one.first, one.last, "summary", Shown.SUMMARISED, "nothing in it was worth keeping", 0)
+        ContextTrace(one.first, one.last, "summary", Shown.SUMMARISED, "nothing in it was worth keeping", 0)
         for one in talk.summaries
         if not one.text
     ]
     for first, last in talk.compaction.lost:
         found.append(
-            Trace(
+            ContextTrace(
                 first,
                 last,
                 "summary",
@@ -308,5 +308,5 @@ def _untraced(talk: Conversation) -> list[Trace]:
         )
     if talk.unread:
         first, last = talk.unread[0], talk.unread[-1]
-        found.append(Trace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))
+        found.append(ContextTrace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))
     return found

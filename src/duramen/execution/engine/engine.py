@@ -171,7 +171,7 @@ class Engine:
     async def history(self, row: RunRow, at: int | None = None) -> History:
         """What a run's events say, up to a position."""
         history, start = History(), await self.origin(row)
-        async with aclosing(self.journal.reading.pages(row.session, start, at, None, PAGE)) as pages:
+        async with aclosing(self.journal.reader.pages(row.session, start, at, None, PAGE)) as pages:
             async for page in pages:
                 for event in page:
                     history.add(event)
@@ -195,7 +195,7 @@ class Engine:
     async def opening(self, row: RunRow) -> Event:
         """The event that a run began with."""
         start = await self.origin(row)
-        return (await self.journal.reading.events(row.session, start, start, None))[0]
+        return (await self.journal.reader.events(row.session, start, start, None))[0]
 
     # -- outcomes
 
@@ -205,7 +205,7 @@ class Engine:
         if row.status == "open":
             return None
         position = await self.journal.store.find(self.journal.workspace, row.session, f"run.ended:{run}")
-        async with aclosing(self.journal.reading.pages(row.session, position or 1, None, ENDINGS, PAGE)) as pages:
+        async with aclosing(self.journal.reader.pages(row.session, position or 1, None, ENDINGS, PAGE)) as pages:
             async for page in pages:
                 if page:
                     return page[0]

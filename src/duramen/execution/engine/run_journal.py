@@ -174,7 +174,7 @@ class RunJournal:
 
     async def _catch_up(self, start: int, stop: int) -> None:
         """Take in what others wrote meanwhile: signals, a cancellation."""
-        for event in await self.journal.reading.events(self.row.session, start, stop, None):
+        for event in await self.journal.reader.events(self.row.session, start, stop, None):
             if event.type in OUTSIDE:
                 position = self.history.position
                 self.history.add(event)

@@ -44,7 +44,7 @@ def from_data(data: dict[str, Any]) -> Exception:
         error.args = tuple(data["args"])
         error.__dict__.update(data.get("facts", {}))
         str(error)
-    except Exception:  # noqa: BLE001 - a class with its own mind: stand in for it
+    except Exception:  # noqa: BLE001 - a class with its own service: stand in for it
         return StepFailed(data["type"], data["message"])
     return error
 

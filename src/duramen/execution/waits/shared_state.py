@@ -29,7 +29,7 @@ class AsyncSharedState:
 
     async def get(self, default: Any = None) -> Versioned:
         """The value as it stands, and its version."""
-        reading = self._journal.reading
+        reading = self._journal.reader
         head = await reading.head(self._session)
         if not head.position:
             return Versioned(default, 0)
@@ -38,7 +38,7 @@ class AsyncSharedState:
 
     async def at(self, version: int) -> Any:
         """The value as it was at a version."""
-        return (await self._journal.reading.events(self._session, version, version, None))[0].data
+        return (await self._journal.reader.events(self._session, version, version, None))[0].data
 
     async def set(self, value: Any, *, expected: int, actor: str | None = None, key: str | None = None) -> int:
         """Replace the value if it still is at the version `expected`; returns the new version. Raises `StateConflict`:

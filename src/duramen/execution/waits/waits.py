@@ -9,7 +9,7 @@ from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
 from ...errors import InvalidInput, NoAnswer
 from ...journal.events import Draft, check_name
-from ...memory.catalog.memory_event import MemoryDetails, pool_of, remembered
+from ...memory.catalog.memory_event import MemoryDetails, audience_of, remembered
 from ...runtime import drive
 from ..engine.control_flow import Stop
 from ..engine.history import State, StepRecord
@@ -235,7 +235,7 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
 
 def _check_scope(data: dict[str, Any], run: RunContext) -> None:
     """Refuse now what could not be stored with the outcome: the run could never go on."""
-    pool_of(data.get("scope") or "workspace", None if run.owner.name is None else run.owner.ref, "")
+    audience_of(data.get("scope") or "workspace", None if run.owner.name is None else run.owner.ref, "")
 
 
 def transaction() -> Any:

@@ -114,10 +114,10 @@ def _chosen(schedule: Schedule, due: list[int], now: int) -> list[int]:
 
 
 async def _last_tick(engine: Engine, session: str) -> int | None:
-    head = await engine.journal.reading.head(session)
+    head = await engine.journal.reader.head(session)
     if not head.position:
         return None
-    event = (await engine.journal.reading.events(session, head.position, head.position, None))[0]
+    event = (await engine.journal.reader.events(session, head.position, head.position, None))[0]
     return int(event.data["tick"])
 
 

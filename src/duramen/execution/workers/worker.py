@@ -87,10 +87,10 @@ class Worker:
         self._executed = 0
 
     def stop(self) -> None:
-        """Take up nothing more; `serve` returns when what is under way has ended."""
+        """Take up nothing more; `work` returns when what is under way has ended."""
         self._stopping.set()
 
-    async def serve(self) -> int:
+    async def work(self) -> int:
         """Take up runs until stopped; says how many executions there were."""
         store, workspace = self._engine.journal.store, self._engine.journal.workspace
         while not self._stopping.is_set():

@@ -69,8 +69,8 @@ def sync_all(drafts: Sequence[Draft]) -> None:
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(_SYNCERS) as pool:
-        list(pool.map(lambda draft: draft.sync(), drafts))
+    with ThreadPoolExecutor(_SYNCERS) as audience:
+        list(audience.map(lambda draft: draft.sync(), drafts))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from ...crash_points import reach
 from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
 from ...journal.journal import Journal
 from ...memory.knowledge.proposals import SOUL, ProposalState, Wanted
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...runtime import aside
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
@@ -35,9 +35,9 @@ def _quietly(what: str, done: int, total: int) -> None:
 class Syncing:
     """The files of a workspace in one folder."""
 
-    def __init__(self, journal: Journal, mind: Mind, root: str, commits: bool) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, root: str, commits: bool) -> None:
         self._journal = journal
-        self._mind = mind
+        self._service = service
         self._commits = commits
         self.folder = Folder(root, journal.workspace)
         self._lookout = Lookout(self.folder)
@@ -65,10 +65,10 @@ class Syncing:
         manifest = await aside(self._kept.load)
         walked = await aside(lambda: self._lookout.look(manifest.files))
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
-        inlet = Inlet(self._journal, self._mind, self.folder, shown)
+        inlet = Inlet(self._journal, self._service, self.folder, shown)
         await inlet.take_in(walked, manifest, wiped, deletions)
         reach("files.taken")
-        outlet = Outlet(self._journal, self._mind, self.folder, {one.path for one in inlet.left}, shown)
+        outlet = Outlet(self._journal, self._service, self.folder, {one.path for one in inlet.left}, shown)
         await outlet.write(manifest, walked, inlet.numbers, inlet.scopes, wiped)
         soul = await self._persona(manifest, walked, outlet.left)
         volatile = await self._runtime()
@@ -81,7 +81,7 @@ class Syncing:
             changes = (*taken, *inlet.conflicts)
             paths = (*outlet.told, *outlet.pages, *soul[0])
             manifest.commits += await planned(
-                paths, (*removed, *inlet.missing), outlet.told, changes, Knowing(self._journal, self._mind)
+                paths, (*removed, *inlet.missing), outlet.told, changes, Knowing(self._journal, self._service)
             )
             if manifest.commits:
                 await aside(lambda: self._kept.save(manifest))
@@ -91,7 +91,7 @@ class Syncing:
         return FilesSynced(written, removed, taken, tuple(inlet.conflicts), tuple(left), tuple(made))
 
     async def _runtime(self) -> list[str]:
-        texts = await runtime_files(self._journal, self._mind, self.folder.own)
+        texts = await runtime_files(self._journal, self._service, self.folder.own)
         return list((await aside(lambda: self.folder.write_all(texts))).changed)
 
     async def _persona(self, manifest: Manifest, walked: Walked, left: list[Left]) -> tuple[list[str], list[Taken]]:
@@ -106,12 +106,12 @@ class Syncing:
 
     async def _soul(self, manifest: Manifest, walked: Walked) -> tuple[list[str], list[Taken]]:
         """The persona: written when it changed; an edit by hand is proposed, and stands until somebody decides."""
-        text = await self._mind.persona.text()
+        text = await self._service.persona.text()
         stored = f"{text}\n" if text and not text.endswith("\n") else text
         found = await aside(lambda: self.folder.read(_SOUL)) if _SOUL in walked.files else None
         if found is not None and found.strip() and found.strip() != text.strip() and _hash(found) != manifest.soul:
             wanted = Wanted(found.rstrip("\n"), SOUL, {}, "SOUL.md was edited", "edited by hand")
-            proposal = await self._mind.proposals.make(wanted, None, HUMAN)
+            proposal = await self._service.proposals.make(wanted, None, HUMAN)
             if proposal is not None and proposal.state is ProposalState.PENDING:
                 return [], [Taken(_SOUL, "proposed", None)]
         if not text or found == stored:

@@ -24,7 +24,7 @@ from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_row, remembered
 from ...memory.catalog.records import Memory
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...runtime import aside
 from ..formats import Note, format_named
 from ..formats.note import Role
@@ -64,16 +64,16 @@ class MemoriesExported:
 class Exchange:
     """Imports and exports the memories of a workspace."""
 
-    def __init__(self, journal: Journal, mind: Mind) -> None:
+    def __init__(self, journal: Journal, service: MemoryService) -> None:
         self._journal = journal
-        self._mind = mind
+        self._service = service
 
     async def import_from(
         self, root: str, format: str, subject: str | None, actor: str | None, shown: Shown | None
     ) -> MemoriesImported:
         """Remember what stands in a folder, or in a file. Doing it again changes nothing."""
         read = await aside(lambda: import_folder(format_named(format), root))
-        saying = Saying(self._mind, actor or "import", f"imported from {format}")
+        saying = Saying(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
         known, left = 0, [Left(one.path, one.reason, one.line) for one in read.problems]
         for number, note in enumerate(read.notes):
@@ -102,7 +102,7 @@ class Exchange:
         said = _said(note, subject, self._journal.clock.now())
         owner = await self._journal.owner(subject)
         row = memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner)
-        before = await self._mind.catalog.current(row.id, row.pool)
+        before = await self._service.catalog.current(row.id, row.audience)
         place = _place(note, said)
         if before is not None:
             places = _places(before.metadata)
@@ -142,7 +142,7 @@ class Exchange:
 
     async def _kept(self, format: str, whose: Callable[[str | None], bool]) -> AsyncGenerator[Note, None]:
         found: dict[tuple[str, int], Note] = {}
-        async with aclosing(self._journal.reading.pages(SESSION, 1, None, frozenset({KEPT}), 500)) as pages:
+        async with aclosing(self._journal.reader.pages(SESSION, 1, None, frozenset({KEPT}), 500)) as pages:
             async for page in pages:
                 for event in page:
                     if not event.erased and event.data["metadata"].get("format") == format and whose(event.subject):

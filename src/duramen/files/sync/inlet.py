@@ -11,7 +11,7 @@ import msgspec
 
 from ...errors import FileChanged, FileError, FileMalformed, InvalidInput
 from ...journal.journal import Journal
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...runtime import aside, pause
 from ..folder.boundary import Folder
 from ..folder.walk import LEAVES, Signature, Walked
@@ -33,13 +33,13 @@ Shown = Callable[[str, int, int], None]
 class Inlet:
     """Takes in what people did to the files of a folder."""
 
-    def __init__(self, journal: Journal, mind: Mind, folder: Folder, shown: Shown) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, folder: Folder, shown: Shown) -> None:
         self._journal = journal
-        self._mind = mind
+        self._service = service
         self._folder = folder
         self._shown = shown
-        self._knowing = Knowing(journal, mind)
-        self._saying = Saying(mind)
+        self._knowing = Knowing(journal, service)
+        self._saying = Saying(service)
         self.taken: list[Taken] = []
         self.conflicts: list[Taken] = []
         self.left: list[Left] = []
@@ -159,7 +159,7 @@ class Inlet:
             self.left.append(Left(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
 
     def _leaf(self, known: Known) -> Leaf:
-        return leaf_of(known, self._mind.policies)
+        return leaf_of(known, self._service.policies)
 
     async def _compared(
         self, path: str, leaf: Leaf, known: Known, signature: Signature, manifest: Manifest, walked: Walked
@@ -191,7 +191,7 @@ class Inlet:
         """A file that says the same: spaced otherwise, or with another time of verification, or other fields that the
         store alone tells."""
         if leaf.verified is not None and stored.verified is not None and leaf.verified > stored.verified:
-            verified = await self._mind.catalog.verify(known.row.id, actor=HUMAN)
+            verified = await self._service.catalog.confirm(known.row.id, actor=HUMAN)
             self.taken.append(Taken(path, "verified", known.row.id, verified.source))
         told = ("policy", "observed", "verified", "source")
         if any(getattr(leaf, name) != getattr(stored, name) for name in told):
@@ -273,7 +273,7 @@ class Inlet:
         self.missing.append(path)
         for one in await self._knowing.versions(filed.id):
             if one.row.number == filed.number and one.row.closed is None:
-                event = await self._mind.catalog.retire(one.row, actor=HUMAN)
+                event = await self._service.catalog.retire(one.row, actor=HUMAN)
                 self.taken.append(Taken(path, "deleted", one.row.id, event))
 
 

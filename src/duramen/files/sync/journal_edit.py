@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...memory.knowledge.procedures import Edit
 from ...memory.knowledge.proposals import Wanted
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from .memory_mapping import Known, Said
 
 HUMAN = "human"
@@ -14,8 +14,8 @@ _BY_PROPOSAL = ("preference", "identity")
 class Saying:
     """Journals what somebody says. About themselves people decide: what they write is proposed and accepted at once."""
 
-    def __init__(self, mind: Mind, actor: str = HUMAN, how: str = "written in a file") -> None:
-        self._mind = mind
+    def __init__(self, service: MemoryService, actor: str = HUMAN, how: str = "written in a file") -> None:
+        self._service = service
         self._actor = actor
         self._how = how
 
@@ -25,11 +25,11 @@ class Saying:
             return await self._save(said)
         if said.kind in _BY_PROPOSAL:
             wanted = Wanted(said.content, said.kind, said.details, "", self._how)
-            proposal = await self._mind.proposals.make(wanted, said.subject, self._actor, accepted=True)
+            proposal = await self._service.proposals.make(wanted, said.subject, self._actor, accepted=True)
             if proposal is not None:
-                self._mind.indexing.wake()
+                self._service.indexing.wake()
                 return proposal.memory
-        memory = await self._mind.remember(
+        memory = await self._service.remember(
             None, said.content, said.kind, said.details, said.subject, self._actor, None, fresh=False
         )
         return memory.id
@@ -39,8 +39,8 @@ class Saying:
         title = None if said.details["title"] == said.name else said.details["title"]
         importance, metadata = said.details.get("importance"), said.details["metadata"]
         edit = Edit(said.steps, title, None, importance, said.content, metadata)
-        saved = await self._mind.procedures.save(said.name, edit, said.subject, self._actor)
-        self._mind.indexing.wake()
+        saved = await self._service.procedures.save(said.name, edit, said.subject, self._actor)
+        self._service.indexing.wake()
         return saved.memory.id
 
     async def revise(self, known: Known, said: Said) -> str | None:
@@ -48,15 +48,15 @@ class Saying:
         if known.procedure is not None or said.kind in _BY_PROPOSAL or (said.steps and said.name):
             memory = await self.say(said)
             if memory is not None and memory != known.row.id and not await self._is_over(known):
-                await self._mind.catalog.retire(known.row, actor=self._actor, successor=memory)
+                await self._service.catalog.retire(known.row, actor=self._actor, successor=memory)
             return memory
-        revised = await self._mind.catalog.revise(
+        revised = await self._service.catalog.revise(
             known.row, said.content, said.kind, said.details, subject=said.subject, actor=self._actor
         )
-        self._mind.indexing.wake()
+        self._service.indexing.wake()
         return revised.id
 
     async def _is_over(self, known: Known) -> bool:
         """Whether the new one has taken its place by itself, as one with the same key does."""
-        found = await self._mind.catalog.current(known.row.id, known.row.pool)
+        found = await self._service.catalog.current(known.row.id, known.row.audience)
         return found is None

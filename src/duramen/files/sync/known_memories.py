@@ -8,7 +8,7 @@ from typing import Any
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_row, remembered
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...ports import MemoryQuery, MemoryRow
 from .memory_mapping import FILE, Known, Said, path_of
 
@@ -16,17 +16,17 @@ from .memory_mapping import FILE, Known, Said, path_of
 class Knowing:
     """Looks memories up, with their texts and owners."""
 
-    def __init__(self, journal: Journal, mind: Mind) -> None:
+    def __init__(self, journal: Journal, service: MemoryService) -> None:
         self._journal = journal
-        self._mind = mind
+        self._service = service
 
     async def of(self, rows: Sequence[MemoryRow]) -> list[Known]:
         """Rows with their texts; without those of sessions, and what was forgotten, erased or damaged."""
-        rows = [row for row in rows if row.intact and row.pool[:1] != b"t"]
-        texts: Mapping[int, Mapping[str, Any]] = await self._mind.texts.of(rows)
+        rows = [row for row in rows if row.intact and row.audience[:1] != b"t"]
+        texts: Mapping[int, Mapping[str, Any]] = await self._service.texts.of(rows)
         found = []
         for row in rows:
-            owner = await self._journal.landmarks.owner_of(row.owner)
+            owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number in texts and owner is not None:
                 found.append(Known(row, texts[row.number], owner.name))
         return found
@@ -57,7 +57,7 @@ class Knowing:
             by_session.setdefault(one.row.session, []).append(one.row)
         found: dict[int, str] = {}
         for session, rows in by_session.items():
-            events = await self._journal.landmarks.events(session, sorted({row.position for row in rows}))
+            events = await self._journal.bookmarks.events(session, sorted({row.position for row in rows}))
             said = {event.position: event.actor for event in events}
             found |= {row.number: said.get(row.position) or "duramen" for row in rows}
         return found
@@ -73,7 +73,7 @@ class Knowing:
         """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""
         id = await self.identity(said)
         if said.steps and said.name:
-            found = await self._mind.procedures.get(said.name, subject=said.subject)
+            found = await self._service.procedures.get(said.name, subject=said.subject)
             id = found.memory.id if found is not None and found.steps == said.steps else None
         for one in await self.versions(id or ""):
             named = one.metadata.get(FILE) == path.rpartition("/")[2]
@@ -83,7 +83,7 @@ class Knowing:
 
     async def has_owner(self, ref: str) -> bool:
         """Whether there still is somebody of this reference."""
-        return await self._journal.landmarks.owner_of(bytes.fromhex(ref)) is not None
+        return await self._journal.bookmarks.owner_of(bytes.fromhex(ref)) is not None
 
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
         return await self._journal.store.memories(self._journal.workspace, query)

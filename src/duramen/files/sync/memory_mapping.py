@@ -67,7 +67,7 @@ def leaf_of(known: Known, policies: Policies) -> Leaf:
         source=f"{row.session}#{row.position}",
         key=None if own is not None else row.key,
         subject=known.subject,
-        scope="workspace" if known.subject is not None and not row.pool else None,
+        scope="workspace" if known.subject is not None and not row.audience else None,
         extra=_extra(known),
     )
 
@@ -121,13 +121,13 @@ def path_of(known: Known, workspace: str) -> str:
         return f"{folder}/{chosen}"
     if known.row.key is not None:
         about = known.row.key.removeprefix(_PREFIX) if known.procedure is not None else known.row.key
-        return f"{folder}/{leaf_name(about, f'{known.row.pool.hex()} {known.row.key}')}"
+        return f"{folder}/{leaf_name(about, f'{known.row.audience.hex()} {known.row.key}')}"
     return other_path(known, workspace)
 
 
 def other_path(known: Known, workspace: str) -> str:
     """Where it lies if that place is taken."""
-    name = leaf_name(title_of(known), f"{known.row.pool.hex()} {known.row.id}")
+    name = leaf_name(title_of(known), f"{known.row.audience.hex()} {known.row.id}")
     return f"{folder_of(known.row.kind, workspace)}/{name}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...errors import FileChanged, InvalidInput
 from ...journal.journal import Journal
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...runtime import aside
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
@@ -28,14 +28,14 @@ _Text = tuple[str, Known, Entry]
 class Outlet:
     """Writes what the store knows into a folder."""
 
-    def __init__(self, journal: Journal, mind: Mind, folder: Folder, held: set[str], shown: Shown) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, folder: Folder, held: set[str], shown: Shown) -> None:
         self._journal = journal
-        self._mind = mind
+        self._service = service
         self._folder = folder
         self._held = held
         """Files that people must look at first: they are neither written nor removed."""
         self._shown = shown
-        self._knowing = Knowing(journal, mind)
+        self._knowing = Knowing(journal, service)
         self._index = f"workspace/{folder.own}/MEMORY.md"
         self.written: list[str] = []
         self.removed: list[str] = []
@@ -48,17 +48,17 @@ class Outlet:
         """Bring the files up to date with the store, and the manifest with the files. `scopes` are indexes that have
         changed already: True is the root's."""
         now = self._journal.clock.now()
-        counts = await self._journal.store.pool_changes(self._journal.workspace, None)
+        counts = await self._journal.store.audience_changes(self._journal.workspace, None)
         if wiped or _is_behind(counts, manifest):
             manifest.clear()
         live: dict[int, Known] = {}
         gone = {manifest.files[path].number for path, expires in manifest.expiring.items() if expires <= now}
         days: set[str] = set()
-        for pool, count in sorted(counts.items()):
-            before = manifest.pools.get(pool.hex(), 0)
-            if pool[:1] != b"t" and (count != before):
-                await self._read(pool, before, live, gone, manifest, days, now)
-                manifest.count(pool.hex(), count)
+        for audience, count in sorted(counts.items()):
+            before = manifest.audiences.get(audience.hex(), 0)
+            if audience[:1] != b"t" and (count != before):
+                await self._read(audience, before, live, gone, manifest, days, now)
+                manifest.count(audience.hex(), count)
         for known in await self._knowing.numbered((forced | set(manifest.owed)) - live.keys() - gone):
             live[known.row.number] = known
         manifest.owed = []
@@ -66,7 +66,7 @@ class Outlet:
 
     async def _read(
         self,
-        pool: bytes,
+        audience: bytes,
         after: int,
         live: dict[int, Known],
         gone: set[int],
@@ -74,9 +74,9 @@ class Outlet:
         days: set[str],
         now: int,
     ) -> None:
-        """What changed in a pool."""
+        """What changed in an audience."""
         store, workspace = self._journal.store, self._journal.workspace
-        while changes := await store.changes(workspace, pool, 0, after, _PAGE):
+        while changes := await store.changes(workspace, audience, 0, after, _PAGE):
             after = changes[-1].row.changed
             rows = [change.row for change in changes]
             known = {one.row.number: one for one in await self._knowing.of(rows)}
@@ -119,7 +119,7 @@ class Outlet:
             if path in texts or path in manifest.files:
                 path = other_path(known, self._journal.workspace)
             try:
-                leaf = leaf_of(known, self._mind.policies)
+                leaf = leaf_of(known, self._service.policies)
                 texts[path] = (render_leaf(leaf), known, entry_of(leaf, path))
             except InvalidInput as error:  # an application put something else into the metadata
                 self.left.append(Left(path, error.message))
@@ -190,7 +190,7 @@ class Outlet:
 def _is_behind(counts: Mapping[bytes, int], manifest: Manifest) -> bool:
     """Whether the store knows less than it did: a backup was restored, or it is another one. What was read of it then
     says nothing about it now."""
-    return any(counts.get(bytes.fromhex(pool), 0) < count for pool, count in manifest.pools.items())
+    return any(counts.get(bytes.fromhex(audience), 0) < count for audience, count in manifest.audiences.items())
 
 
 def _entry_at(entry: Entry, index: str) -> Entry:

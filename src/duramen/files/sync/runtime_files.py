@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...journal.events import moment
 from ...journal.journal import Journal
 from ...memory.knowledge.proposals import ProposalState
-from ...memory.memory_service import Mind
+from ...memory.memory_service import MemoryService
 from ...ports import RunQuery
 from ..formats.index_file import brief
 
@@ -13,11 +13,11 @@ _NOTE = "Written by duramen, volatile: nothing here is read back."
 _MOST = 100
 
 
-async def runtime_files(journal: Journal, mind: Mind, own: str) -> dict[str, str]:
+async def runtime_files(journal: Journal, service: MemoryService, own: str) -> dict[str, str]:
     """The texts of the volatile files, by path."""
     pending = [
         f"- [{one.kind}] {brief(one.content)} (`{one.id}`, {one.made:%Y-%m-%d %H:%M})"
-        async for one in mind.proposals.listed(ProposalState.PENDING, None, True)
+        async for one in service.proposals.listed(ProposalState.PENDING, None, True)
     ]
     rows = await journal.store.runs(journal.workspace, RunQuery(status=("open",), limit=_MOST))
     runs = []

@@ -56,7 +56,7 @@ class State(msgspec.Struct, kw_only=True):
     base: str
     workspace: str
     form: int = FORM
-    pools: dict[str, int] = {}
+    audiences: dict[str, int] = {}
     files: dict[str, Filed | None] = {}
     days: dict[str, dict[str, Day | None]] = {}
     pages: dict[str, Page | None] = {}
@@ -77,7 +77,7 @@ class Manifest:
         """The files, by the numbers of the memories in them."""
         self.expiring: dict[str, int] = {}
         self.days: dict[str, dict[str, Day]] = {}
-        self.pools: dict[str, int] = {}
+        self.audiences: dict[str, int] = {}
         self.pages: dict[str, Page] = {}
         self.soul = ""
         self.owed: list[int] = []
@@ -155,10 +155,10 @@ class Manifest:
         """The lines of a day's log, in order."""
         return [line for _, _, line in self._ordered.get(day, ())]
 
-    def count(self, pool: str, changes: int) -> None:
-        """A pool was read up to here."""
-        self.pools[pool] = changes
-        self._news.pools.add(pool)
+    def count(self, audience: str, changes: int) -> None:
+        """An audience was read up to here."""
+        self.audiences[audience] = changes
+        self._news.audiences.add(audience)
 
     def page(self, path: str, page: Page | None) -> None:
         """How an index or a log looks; None: it is gone."""
@@ -176,7 +176,7 @@ class Manifest:
         return State(
             base=base,
             workspace=self.workspace,
-            pools=self.pools,
+            audiences=self.audiences,
             files=dict(self.files),
             days={day: dict(lines) for day, lines in self.days.items()},
             pages=dict(self.pages),
@@ -191,7 +191,7 @@ class Manifest:
         return State(
             base=base,
             workspace=self.workspace,
-            pools={pool: self.pools[pool] for pool in sorted(self._news.pools)},
+            audiences={audience: self.audiences[audience] for audience in sorted(self._news.audiences)},
             files={path: self.files.get(path) for path in sorted(self._news.files)},
             days=days,
             pages={path: self.pages.get(path) for path in sorted(self._news.pages)},
@@ -200,7 +200,7 @@ class Manifest:
 
     def apply(self, state: State) -> None:
         """Take over what was stored, or what changed after that."""
-        self.pools.update(state.pools)
+        self.audiences.update(state.audiences)
         for path, filed in state.files.items():
             self.drop(path) if filed is None else self.put(path, filed)
         for day, lines in state.days.items():
@@ -222,7 +222,7 @@ class Manifest:
     def size(self) -> int:
         """How much changed."""
         news = self._news
-        return len(news.files) + len(news.days) + len(news.pools) + len(news.pages) + self._is_odd()
+        return len(news.files) + len(news.days) + len(news.audiences) + len(news.pages) + self._is_odd()
 
     def _is_odd(self) -> bool:
         return self._news.small != _encode(self._small())
@@ -244,7 +244,7 @@ class Changes:
     def __init__(self, small: bytes = b"") -> None:
         self.files: set[str] = set()
         self.days: set[tuple[str, str]] = set()
-        self.pools: set[str] = set()
+        self.audiences: set[str] = set()
         self.pages: set[str] = set()
         self.small = small
 

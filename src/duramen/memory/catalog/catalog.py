@@ -14,7 +14,7 @@ from ...journal.owners import Owner
 from ...ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
 from ...stores.common.memory_rows import Ledger
 from .batch import Said, all_remembered
-from .memory_event import ADDED, is_memory, memory_row, pool_of, remembered, tells_more
+from .memory_event import ADDED, audience_of, is_memory, memory_row, remembered, tells_more
 from .records import ForgetReport, Memory, memory_of
 from .texts import Texts
 
@@ -96,7 +96,10 @@ class Catalog:
         for place, draft in enumerate(drafts):
             one = self._journal.prepare(draft, owner)
             row = memory_row(session, place, one.data, owner)
-            names = [(row.pool, f"id {row.id}"), *([(row.pool, f"key {row.key}")] if row.key is not None else [])]
+            names = [
+                (row.audience, f"id {row.id}"),
+                *([(row.audience, f"key {row.key}")] if row.key is not None else []),
+            ]
             if tells_more(one.data):
                 places = sorted({at for name in names for at in said.get(name, ())})
                 current = await self._current_after(row, [(rows[at], at in renewing) for at in places])
@@ -115,11 +118,11 @@ class Catalog:
     async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
         """The current row of a memory when it is said, after what its append said before it under its id and its key,
         and whether each said more than was known. One of the append has a number below 0."""
-        rows = await self._rows(MemoryQuery((row.pool,), id=row.id))
+        rows = await self._rows(MemoryQuery((row.audience,), id=row.id))
         if not before:
             return rows[0] if rows else None
         if row.key is not None:
-            rows = await self._every(MemoryQuery((row.pool,), key=row.key))
+            rows = await self._every(MemoryQuery((row.audience,), key=row.key))
         ledger, now = Ledger(_Known(rows), 0), self._journal.clock.now()
         for one, renewing in before:
             ledger.enter(_timed(one, now), renewing)
@@ -136,22 +139,24 @@ class Catalog:
 
     async def _stored(self, session: str, position: int) -> Memory | None:
         """The memory of an event; None if it was forgotten by now."""
-        (event,) = await self._journal.landmarks.events(session, [position])
+        (event,) = await self._journal.bookmarks.events(session, [position])
         if not isinstance(event.data, dict):
             return None
         owner: Owner = await self._journal.owner(event.subject)
         row = memory_row(session, 0, event.data, owner)
-        found = await self.current(row.id, row.pool)
+        found = await self.current(row.id, row.audience)
         if found is None:
-            rows = [one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.pool == row.pool]
+            rows = [
+                one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.audience == row.audience
+            ]
             memories = await self._texts.memories(rows)
             found = memories[-1] if memories else None
         return found
 
-    async def current(self, id: str, pool: bytes | None = None) -> Memory | None:
+    async def current(self, id: str, audience: bytes | None = None) -> Memory | None:
         """What is known under an id."""
-        pools = None if pool is None else (pool,)
-        memories = await self._texts.memories(await self._rows(MemoryQuery(pools, id=id)))
+        audiences = None if audience is None else (audience,)
+        memories = await self._texts.memories(await self._rows(MemoryQuery(audiences, id=id)))
         return memories[0] if memories else None
 
     async def get(self, id: str) -> Memory:
@@ -165,14 +170,14 @@ class Catalog:
     async def by_source(self, source: str, session: str, subject: str | None) -> Memory:
         """The memory that came from an event, if it may be told to somebody in a session. Raises `UnknownMemory`."""
         where, _, position = source.rpartition("#")
-        pools = await self.pools(subject, session)
+        audiences = await self.audiences(subject, session)
         events = []
         if where and position.isdecimal() and len(position) < 18:
-            events = await self._journal.landmarks.events(where, [int(position)])
+            events = await self._journal.bookmarks.events(where, [int(position)])
         for event in events:
             if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
                 row = memory_row(where, 0, event.data, await self._journal.owner(event.subject))
-                found = await self.current(row.id, row.pool) if row.pool in pools else None
+                found = await self.current(row.id, row.audience) if row.audience in audiences else None
                 if found is not None:
                     return found
         raise UnknownMemory(source)
@@ -192,20 +197,20 @@ class Catalog:
 
     async def _versions(self, id: str) -> list[MemoryRow]:
         rows = await self._every(MemoryQuery(id=id, history=True))
-        keyed = {(row.pool, row.key) for row in rows if row.key is not None}
-        for pool, key in sorted(keyed):
-            rows += await self._every(MemoryQuery((pool,), key=key, history=True))
+        keyed = {(row.audience, row.key) for row in rows if row.key is not None}
+        for audience, key in sorted(keyed):
+            rows += await self._every(MemoryQuery((audience,), key=key, history=True))
         return rows
 
     async def _edited(self, rows: Sequence[MemoryRow]) -> set[str]:
         """The ids of the memories that these were put in the place of by `revise`, which names them as its cause."""
         found: set[str] = set()
-        for revised in await self._journal.landmarks.events(
+        for revised in await self._journal.bookmarks.events(
             HOME, [row.position for row in rows if row.session == HOME]
         ):
             where, _, position = str(revised.cause or "").rpartition("#")
             before = [int(position)] if where and position.isdecimal() and len(position) < 18 else []
-            for event in await self._journal.landmarks.events(where, before) if before else ():
+            for event in await self._journal.bookmarks.events(where, before) if before else ():
                 if event.type == ADDED and isinstance(event.data, dict) and not event.erased and is_memory(event.data):
                     owner = await self._journal.owner(event.subject)
                     found.add(memory_row(where, 0, event.data, owner).id)
@@ -233,29 +238,29 @@ class Catalog:
             found += rows
         return found
 
-    async def pools(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
-        """The pools of what may be told to somebody in a session: everybody's, theirs, the session's."""
+    async def audiences(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
+        """The audiences of what may be told to somebody in a session: everybody's, theirs, the session's."""
         found = [b""]
         if subject is not None:
             row = await self._journal.store.subject(self._journal.workspace, check_name("subject", subject))
             if row is not None:
-                found.append(pool_of("subject", row.ref, ""))
+                found.append(audience_of("subject", row.ref, ""))
         if session is not None:
-            found.append(pool_of("session", None, check_name("session", session)))
+            found.append(audience_of("session", None, check_name("session", session)))
         return tuple(found)
 
     # -- confirming
 
-    async def verify(self, id: str, *, actor: str | None = None) -> Memory:
+    async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
         """Say a memory again, word by word: it is as fresh as on the first day. Raises `UnknownMemory` for one that is
         unknown or over."""
         rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id)))
         texts = await self._texts.of(rows)
         for row in rows:
-            owner = await self._journal.landmarks.owner_of(row.owner)
+            owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number not in texts or owner is None:
                 continue
-            session = row.session if row.pool[:1] == b"t" else HOME  # a session's own memory is known there alone
+            session = row.session if row.audience[:1] == b"t" else HOME  # a session's own memory is known there alone
             draft = Draft(ADDED, dict(texts[row.number]), actor, f"{row.session}#{row.position}")
             prepared = self._journal.prepare(draft, owner)
             again = memory_row(session, 0, prepared.data, owner)
@@ -283,7 +288,10 @@ class Catalog:
         owner = await self._journal.owner(subject)
         prepared = self._journal.prepare(draft, owner)
         new = memory_row(HOME, 0, prepared.data, owner)
-        if (new.id, new.pool) == (row.id, row.pool):  # the words are the same: only what is said about them is new
+        if (new.id, new.audience) == (
+            row.id,
+            row.audience,
+        ):  # the words are the same: only what is said about them is new
             return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
         beside = Beside(memories=(new,), ended=((row.number, self._journal.clock.now()),))
         done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
@@ -320,14 +328,14 @@ class Catalog:
         return report._replace(memories=1)
 
     async def forget_before(
-        self, time: int, kinds: Sequence[str] | None, pools: tuple[bytes, ...] | None, *, actor: str | None = None
+        self, time: int, kinds: Sequence[str] | None, audiences: tuple[bytes, ...] | None, *, actor: str | None = None
     ) -> ForgetReport:
         """Forget what was last said before a time."""
-        rows = await self._every(MemoryQuery(pools, kinds=None if kinds is None else tuple(kinds), history=True))
+        rows = await self._every(MemoryQuery(audiences, kinds=None if kinds is None else tuple(kinds), history=True))
         said: dict[tuple[bytes, str], int] = {}
         for row in rows:
-            said[row.pool, row.id] = max(row.confirmed, said.get((row.pool, row.id), row.confirmed))
-        old = [row for row in rows if said[row.pool, row.id] < time]
+            said[row.audience, row.id] = max(row.confirmed, said.get((row.audience, row.id), row.confirmed))
+        old = [row for row in rows if said[row.audience, row.id] < time]
         report = _NOTHING
         for first in range(0, len(old), _PAGE):
             report = _added(report, await self._forget(old[first : first + _PAGE], actor))
@@ -344,7 +352,7 @@ class Catalog:
         for row in rows:
             by_session.setdefault(row.session, []).append(row)
         for session, gone in sorted(by_session.items()):
-            digests = await self._journal.landmarks.digests(session, sorted({row.position for row in gone}))
+            digests = await self._journal.bookmarks.digests(session, sorted({row.position for row in gone}))
             note = Draft("memory.forgotten", {"ids": sorted({row.id for row in gone})}, actor)
             owner = await self._journal.owner(None)
             beside = Beside(stripped=digests, forgotten=sorted(row.number for row in gone))

@@ -172,8 +172,8 @@ def _is_plain(value: dict[str, Any]) -> bool:
         return False
 
 
-def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
-    """The pool of those who may recall a memory. `ref` is the person's that it is about."""
+def audience_of(scope: str, ref: bytes | None, session: str) -> bytes:
+    """The audience of those who may recall a memory. `ref` is the person's that it is about."""
     if scope == "subject":
         if ref is None:
             raise InvalidInput("a memory of nobody cannot have a subject's scope", hint="give `subject`")
@@ -181,11 +181,11 @@ def pool_of(scope: str, ref: bytes | None, session: str) -> bytes:
     return b"t" + session.encode() if scope == "session" else b""
 
 
-def identity(owner: Owner, pool: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
+def identity(owner: Owner, audience: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
     """The id of a memory: a hash of what it says, whatever the spacing, and who said it: two who say "yes" said two
     things. Under its owner's salt, so that it tells nothing once the owner is erased."""
     said = " ".join(unicodedata.normalize("NFC", content).split())
-    hashed = blake2b(_pack((pool, kind, key, speaker, said)), digest_size=15, key=owner.salt).digest()
+    hashed = blake2b(_pack((audience, kind, key, speaker, said)), digest_size=15, key=owner.salt).digest()
     return b32encode(hashed).decode().lower()
 
 
@@ -198,11 +198,11 @@ def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) 
     """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
     `expires` counts from there, and so does `begins` where it is 0."""
     person = None if owner.name is None else owner.ref  # in a sealed store the workspace itself has a reference, too
-    pool = pool_of(data.get("scope") or usual_scope(owner), person, session)
+    audience = audience_of(data.get("scope") or usual_scope(owner), person, session)
     kind, key = data["kind"], data.get("key")
     return MemoryRow(
-        pool=pool,
-        id=identity(owner, pool, kind, key, data.get("speaker"), data["content"]),
+        audience=audience,
+        id=identity(owner, audience, kind, key, data.get("speaker"), data["content"]),
         session=session,
         position=index,
         kind=kind,

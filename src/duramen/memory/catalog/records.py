@@ -112,7 +112,7 @@ def memory_of(row: MemoryRow, data: Mapping[str, Any], subject: str | None) -> M
         title=data.get("title"),
         speaker=data.get("speaker"),
         metadata=data.get("metadata") or {},
-        scope=_SCOPES[row.pool[:1]],
+        scope=_SCOPES[row.audience[:1]],
         subject=subject,
         importance=row.importance,
         confidence=row.confidence,

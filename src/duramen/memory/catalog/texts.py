@@ -16,21 +16,21 @@ from ...journal.events import Event
 from ...journal.journal import Journal
 from ...journal.owners import NOBODY, Owner
 from ...journal.sealing import Form
-from ...ports import Change, Drawn, Kept, MemoryRow, Segment, Trace
+from ...ports import Change, IndexEntry, MemoryRow, SampledMemory, Segment, StoredIndexEntry
 from ..index import segment_format as packing
+from ..index.audience_index import Entry
 from ..index.index_entry import (
-    Gist,
     PackedVector,
+    TermStats,
     Vector,
     has_dims,
     pack,
     packed_size,
-    read_gist,
-    sought,
+    read_term_stats,
+    search_fields,
     unpack,
     unpack_vectors,
 )
-from ..index.owner_index import Entry
 from .memory_event import ADDED
 from .records import Memory, memory_of
 
@@ -59,12 +59,12 @@ class Texts:
     async def _readable(self, session: str, positions: Sequence[int]) -> list[Event]:
         """The events at these positions, without those that are damaged: one of them must not hide the others."""
         try:
-            return await self._journal.landmarks.events(session, positions)
+            return await self._journal.bookmarks.events(session, positions)
         except JournalDamaged:
             found: list[Event] = []
             for position in positions:
                 with suppress(JournalDamaged):
-                    found += await self._journal.landmarks.events(session, [position])
+                    found += await self._journal.bookmarks.events(session, [position])
             return found
 
     async def memories(self, rows: Sequence[MemoryRow]) -> list[Memory]:
@@ -72,27 +72,29 @@ class Texts:
         texts = await self.of(rows)
         found = []
         for row in rows:
-            owner = await self._journal.landmarks.owner_of(row.owner)
+            owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number in texts and owner is not None and row.intact:
                 found.append(memory_of(row, texts[row.number], owner.name))
         return found
 
-    def trace(self, row: MemoryRow, gist: Gist, vector: PackedVector, owner: Owner, generation: int) -> Trace:
+    def index_entry(
+        self, row: MemoryRow, stats: TermStats, vector: PackedVector, owner: Owner, generation: int
+    ) -> IndexEntry:
         """What is searched of a memory, as it is stored."""
-        where = self._where(row.pool, row.id, generation)
+        where = self._where(row.audience, row.id, generation)
         ids = self._journal.ids
         body = enclose(vector.body, owner, where + b"v", ids)
-        clear = None if owner.data_key else sought(gist, vector.code)
-        return Trace(row.pool, row.number, enclose(pack(gist), owner, where, ids), body, clear)
+        clear = None if owner.data_key else search_fields(stats, vector.code)
+        return IndexEntry(row.audience, row.number, enclose(pack(stats), owner, where, ids), body, clear)
 
-    def _where(self, pool: bytes, id: str, generation: int) -> bytes:
-        return _pack((self._journal.workspace, pool, id, generation))
+    def _where(self, audience: bytes, id: str, generation: int) -> bytes:
+        return _pack((self._journal.workspace, audience, id, generation))
 
     async def opened(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
         """What is searched of some memories, by number; without those of which it is not there or cannot be read: it is
         made from the text."""
-        owners = {ref: await self._journal.landmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
-        gists: list[tuple[Change, Gist]] = []
+        owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
+        stats_list: list[tuple[Change, TermStats]] = []
         vectors: dict[int, bytes] = {}
         for change in changes:
             row = change.row
@@ -100,27 +102,29 @@ class Texts:
             if owner is None or change.words is None:
                 continue
             try:
-                gists.append((change, unpack(self._disclosed(change.words, owner, row.pool, row.id, generation))))
+                stats_list.append(
+                    (change, unpack(self._disclosed(change.words, owner, row.audience, row.id, generation)))
+                )
                 if change.vector is not None:
-                    vectors[row.number] = self._disclosed(change.vector, owner, row.pool, row.id, generation, b"v")
+                    vectors[row.number] = self._disclosed(change.vector, owner, row.audience, row.id, generation, b"v")
             except (ValueError, msgspec.DecodeError):
                 continue
         found = unpacked(vectors, dims)
         return {
-            change.row.number: Entry(change.row, gist, found.get(change.row.number), change.recalled)
-            for change, gist in gists
+            change.row.number: Entry(change.row, stats, found.get(change.row.number), change.recalled)
+            for change, stats in stats_list
         }
 
     @staticmethod
-    def drawn(drawn: Sequence[Drawn], dims: int) -> list[Entry]:
+    def drawn(drawn: Sequence[SampledMemory], dims: int) -> list[Entry]:
         """What is searched of memories that are drawn, of which none is sealed; without those that cannot be read."""
-        gists: list[tuple[Drawn, Gist]] = []
+        stats_list: list[tuple[SampledMemory, TermStats]] = []
         for one in drawn:
             with suppress(ValueError, msgspec.DecodeError):
                 packed = one.words[1:] if _is_plain(one.words) else disclose(one.words, NOBODY, b"")
-                gists.append((one, unpack(packed)))
-        found = unpacked({one.number: one.vector[1:] for one, _ in gists if _is_plain(one.vector)}, dims)
-        return [Entry(_row_of(one), gist, found.get(one.number), 0) for one, gist in gists]
+                stats_list.append((one, unpack(packed)))
+        found = unpacked({one.number: one.vector[1:] for one, _ in stats_list if _is_plain(one.vector)}, dims)
+        return [Entry(_row_of(one), stats, found.get(one.number), 0) for one, stats in stats_list]
 
     async def entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, Entry]:
         """What is searched of the current ones among some changes, by number."""
@@ -130,13 +134,15 @@ class Texts:
         texts = await self.of([one.row for one in unread])
         for one in unread:
             if one.row.number in texts:
-                gist = self.gist(one.row, texts[one.row.number])
-                found[one.row.number] = Entry(one.row, gist, None, one.recalled)
+                stats = self.stats(one.row, texts[one.row.number])
+                found[one.row.number] = Entry(one.row, stats, None, one.recalled)
         return found
 
-    async def vectors(self, kept: Sequence[Kept], dims: int, generation: int) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of some traces: their numbers, and a row for each; without those that cannot be read."""
-        owners = {ref: await self._journal.landmarks.owner_of(ref) for ref in {one.owner for one in kept}}
+    async def vectors(
+        self, kept: Sequence[StoredIndexEntry], dims: int, generation: int
+    ) -> tuple[NDArray[np.int64], Vector]:
+        """The vectors of some index_entries: their numbers, and a row for each; without those that cannot be read."""
+        owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.owner for one in kept}}
         numbers: list[int] = []
         packed: list[bytes] = []
         for one in kept:
@@ -144,44 +150,44 @@ class Texts:
             if owner is None or one.vector is None:
                 continue
             with suppress(ValueError):
-                body = self._disclosed(one.vector, owner, one.pool, one.id, generation, b"v")
+                body = self._disclosed(one.vector, owner, one.audience, one.id, generation, b"v")
                 if has_dims(body, dims):
                     numbers.append(one.number)
                     packed.append(body)
         return np.array(numbers, dtype=np.int64), unpack_vectors(packed, dims)
 
     def _disclosed(
-        self, envelope: bytes, owner: Owner, pool: bytes, id: str, generation: int, part: bytes = b""
+        self, envelope: bytes, owner: Owner, audience: bytes, id: str, generation: int, part: bytes = b""
     ) -> bytes:
         if envelope[:1] == _PLAIN:  # nearly all of them, where nothing is sealed
             return envelope[1:]
-        return disclose(envelope, owner, self._where(pool, id, generation) + part)
+        return disclose(envelope, owner, self._where(audience, id, generation) + part)
 
     async def segment(
-        self, pool: bytes, generation: int, span: tuple[int, int], entries: Sequence[Entry], gone: Sequence[int]
+        self, audience: bytes, generation: int, span: tuple[int, int], entries: Sequence[Entry], gone: Sequence[int]
     ) -> Segment | None:
-        """Changes of a pool, packed and sealed; None if they have several owners, or one that is erased."""
+        """Changes of an audience, packed and sealed; None if they have several owners, or one that is erased."""
         refs = {entry.row.owner for entry in entries}
-        owner = await self._journal.landmarks.owner_of(next(iter(refs), None))
+        owner = await self._journal.bookmarks.owner_of(next(iter(refs), None))
         if len(refs) > 1 or owner is None:
             return None
         numbers = [*(entry.row.number for entry in entries), *gone]
-        body = enclose(packing.pack(entries, gone), owner, self._span(pool, generation, span), self._journal.ids)
+        body = enclose(packing.pack(entries, gone), owner, self._span(audience, generation, span), self._journal.ids)
         return Segment(*span, min(numbers, default=0), max(numbers, default=0), owner.ref if refs else None, body)
 
-    async def unpacked(self, pool: bytes, generation: int, segment: Segment) -> packing.Body | None:
+    async def unpacked(self, audience: bytes, generation: int, segment: Segment) -> packing.Body | None:
         """What is in a segment; None if it cannot be read."""
-        owner = await self._journal.landmarks.owner_of(segment.owner)
+        owner = await self._journal.bookmarks.owner_of(segment.owner)
         if owner is None:
             return None
-        span = self._span(pool, generation, segment[:2])
+        span = self._span(audience, generation, segment[:2])
         try:
             return packing.unpack(disclose(segment.body, owner, span))
         except ValueError:
             return None
 
-    def _span(self, pool: bytes, generation: int, span: tuple[int, int]) -> bytes:
-        return _pack((self._journal.workspace, pool, "segment", generation, *span))
+    def _span(self, audience: bytes, generation: int, span: tuple[int, int]) -> bytes:
+        return _pack((self._journal.workspace, audience, "segment", generation, *span))
 
     @staticmethod
     def clear_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
@@ -191,9 +197,9 @@ class Texts:
         return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
     @staticmethod
-    def gist(row: MemoryRow, data: Mapping[str, Any]) -> Gist:
-        """The gist of a memory from its text."""
-        return read_gist(data, row.begins)
+    def stats(row: MemoryRow, data: Mapping[str, Any]) -> TermStats:
+        """The stats of a memory from its text."""
+        return read_term_stats(data, row.begins)
 
 
 def unpacked(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
@@ -208,7 +214,7 @@ def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
     return body is not None and body[:1] == _PLAIN
 
 
-def _row_of(drawn: Drawn) -> MemoryRow:
+def _row_of(drawn: SampledMemory) -> MemoryRow:
     """The row of a memory that was drawn, with nothing in it that does not tell how things stand."""
     said = drawn.begins if drawn.opens is None else drawn.begins - 1
     held = (said, drawn.begins, drawn.ends, drawn.expires)
@@ -216,7 +222,7 @@ def _row_of(drawn: Drawn) -> MemoryRow:
     # By place: this is done for hundreds, before a question is answered.
     return MemoryRow._make(
         (
-            drawn.pool,
+            drawn.audience,
             "",
             *place,
             drawn.kind,

@@ -3,7 +3,7 @@
 What it answers is journaled before anything is made of it: a process that is killed then goes on from the answer, and
 nobody is asked again about the same turns. Then each candidate is checked against the turns, and what becomes of it is
 appended with its reason, once; that takes the answer away, which has said what it had to. How far a session was read
-is an event about nobody, with a landmark that leads to it.
+is an event about nobody, with a bookmark that leads to it.
 
 A model that fails costs nothing but its candidates: the rules have looked at every turn. That it failed is noted, and
 its turns are read together with the next ones.
@@ -21,9 +21,9 @@ from ...errors import ModelFailed
 from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Beside, Landmark, LandmarkQuery, Model, SubjectGone
+from ...ports import Beside, Bookmark, BookmarkQuery, Model, SubjectGone
 from ..catalog.memory_event import memory_row
-from ..index.index_worker import Indexing
+from ..index.index_worker import IndexWorker
 from ..knowledge.procedures import Procedures
 from ..knowledge.promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
 from ..knowledge.proposals import Proposals, Wanted
@@ -90,7 +90,7 @@ class Rereading:
     """Lets a model read what the sessions of a workspace said."""
 
     def __init__(
-        self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: Indexing, reader: Reader
+        self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: IndexWorker, reader: Reader
     ) -> None:
         self._journal = journal
         self._procedures = procedures
@@ -139,7 +139,7 @@ class Rereading:
         if subject is None:
             return await self._journal.owner(None)
         row = await self._journal.store.subject(self._journal.workspace, subject)
-        return None if row is None else await self._journal.landmarks.owner_of(row.ref)
+        return None if row is None else await self._journal.bookmarks.owner_of(row.ref)
 
     # -- asking
 
@@ -166,7 +166,7 @@ class Rereading:
                 now = self._journal.clock.now()
                 await store.renew(workspace, SESSION, stretch.fence, now, now + LEASE)
         reach("writeback.answered")
-        events = await self._journal.landmarks.events(SESSION, [position or 0])
+        events = await self._journal.bookmarks.events(SESSION, [position or 0])
         answered = [] if not events or events[0].erased else events[0].data["candidates"]
         return position or 0, answered
 
@@ -215,18 +215,18 @@ class Rereading:
         owner = stretch.owner
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
-        beside = Beside(memories=rows, stripped=await self._journal.landmarks.digests(SESSION, [answer]))
+        beside = Beside(memories=rows, stripped=await self._journal.bookmarks.digests(SESSION, [answer]))
         await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=stretch.fence, beside=beside)
 
     # -- how far it was read
 
     async def _mark(self, session: str) -> _Mark:
-        query = LandmarkQuery(_MARK, _id(session))
-        marks = await self._journal.store.landmarks(self._journal.workspace, SESSION, query)
-        events = await self._journal.landmarks.events(SESSION, [one.position for one in marks if one.intact])
+        query = BookmarkQuery(_MARK, _id(session))
+        marks = await self._journal.store.bookmarks(self._journal.workspace, SESSION, query)
+        events = await self._journal.bookmarks.events(SESSION, [one.position for one in marks if one.intact])
         if events:
             return _Mark(events[0].data["upto"], events[0].data["tried"])
-        shared = await self._journal.reading.lineage(session)  # what a fork shares is read where it was said
+        shared = await self._journal.reader.lineage(session)  # what a fork shares is read where it was said
         return _Mark(shared[-1].last, shared[-1].last) if shared else _Mark(0, 0)
 
     async def _failed(self, session: str, mark: _Mark, position: int, failure: ModelFailed, fence: int | None) -> None:
@@ -243,7 +243,7 @@ class Rereading:
     async def _note(self, type: str, data: dict[str, Any], fence: int | None) -> None:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft(type, data, "duramen"), owner)]
-        beside = Beside(landmarks=[Landmark(_MARK, _id(data["session"]), 0, 0)])
+        beside = Beside(bookmarks=[Bookmark(_MARK, _id(data["session"]), 0, 0)])
         await self._journal.append_prepared(SESSION, prepared, owner, fence=fence, beside=beside)
 
 

@@ -1,4 +1,4 @@
-"""What a pool is made of: its columns, names by number, the places of numbers, and codes of vectors."""
+"""What an audience is made of: its columns, names by number, the places of numbers, and codes of vectors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COLUMNS: dict[str, tuple[Any, Any]] = {
     "notes": (np.int32, 0),
     "known": (np.bool_, False),
 }
-"""The columns of a pool: the type of each, and what it holds where nothing is. `opens` is when one begins that was said
+"""The columns of an audience: the type of each, and what it holds where nothing is. `opens` is when one begins that was said
 ahead of its time: the others hold at once, whatever the clock of who said them. `told` is where the times that it names
 begin, of which there are `tells`; `noted` where its metadata do, in `notes` bytes. `known` says that there is a
 vector."""

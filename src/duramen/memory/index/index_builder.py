@@ -17,7 +17,7 @@ from ...journal.journal import Journal
 from ...ports import MemoryRow
 from ...runtime import meanwhile
 from ..catalog.texts import Texts
-from .index_entry import READ_UPTO, Gist, PackedVector, pack_vectors, said
+from .index_entry import READ_UPTO, PackedVector, TermStats, pack_vectors, said
 from .workspace_embedder import Embedding
 
 BATCH = 32
@@ -38,13 +38,13 @@ class _Batch:
 
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    gists: dict[int, Gist] = field(default_factory=dict)
+    stats_list: dict[int, TermStats] = field(default_factory=dict)
     vectors: dict[int, PackedVector] = field(default_factory=dict)
     is_full: bool = False
 
 
-class Tracing:
-    """Makes the traces that the memories of a workspace are without."""
+class IndexBuilder:
+    """Makes the index_entries that the memories of a workspace are without."""
 
     def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
         self._journal = journal
@@ -55,7 +55,7 @@ class Tracing:
         self._unreadable: set[int] = set()
 
     async def some(self, generation: int, is_ending: Callable[[], bool]) -> int:
-        """Make traces for a while; how many memories there were, 0 if none is without."""
+        """Make index_entries for a while; how many memories there were, 0 if none is without."""
         until = time.monotonic() + _STRETCH
         batches = self.batches(generation, lambda: is_ending() or time.monotonic() > until)
         return sum([count async for count in batches])
@@ -63,7 +63,7 @@ class Tracing:
     async def batches(
         self, generation: int, is_ending: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[int, None]:
-        """Make traces, and say of each batch that is stored how many memories it had."""
+        """Make index_entries, and say of each batch that is stored how many memories it had."""
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
             # After the first it is known how large a batch may be.
@@ -97,14 +97,14 @@ class Tracing:
     async def _beside(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
         """What is done while the vectors of a batch are made. Gives the batch after it."""
         await self._store(generation, before)
-        batch.gists = {number: self._texts.gist(batch.rows[number], text) for number, text in batch.texts.items()}
+        batch.stats_list = {number: self._texts.stats(batch.rows[number], text) for number, text in batch.texts.items()}
         return await self._read(generation, batch.rows) if goes_on else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
-        """The next memories without a trace, but for those that are taken already."""
+        """The next memories without an index_entry, but for those that are taken already."""
         size = self._size
         most = size + len(self._unreadable) + len(taken)
-        found = await self._journal.store.untraced(self._journal.workspace, generation, most)
+        found = await self._journal.store.unindexed(self._journal.workspace, generation, most)
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
         known = await self._texts.of(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
@@ -119,14 +119,16 @@ class Tracing:
         )
 
     async def _store(self, generation: int, batch: _Batch) -> None:
-        traces = []
+        index_entries = []
         for number, vector in batch.vectors.items():
-            owner = await self._journal.landmarks.owner_of(batch.rows[number].owner)
+            owner = await self._journal.bookmarks.owner_of(batch.rows[number].owner)
             if owner is not None:
-                traces.append(self._texts.trace(batch.rows[number], batch.gists[number], vector, owner, generation))
-        if traces:
-            await self._journal.store.put_traces(self._journal.workspace, generation, traces)
-            reach("memory.traced")
+                index_entries.append(
+                    self._texts.index_entry(batch.rows[number], batch.stats_list[number], vector, owner, generation)
+                )
+        if index_entries:
+            await self._journal.store.put_index_entries(self._journal.workspace, generation, index_entries)
+            reach("memory.indexed")
 
     def _vectors(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
         """The vectors of some memories. One that the embedder refuses, as too long for it or otherwise, waits; it must

@@ -1,4 +1,4 @@
-"""The pools of a workspace that are held in memory, brought up to date by what changed. What was not searched for the
+"""The audiences of a workspace that are held in memory, brought up to date by what changed. What was not searched for the
 longest time is let go, vectors first: they can be read again."""
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ...journal.journal import Journal
 from ...ports import Change, MemoryRow
 from ..catalog.texts import Texts
 from . import segment_format as packing
+from .audience_index import AudienceIndex, Entry
 from .index_entry import Vector
-from .owner_index import Entry, Pool
 from .workspace_embedder import Embedding
 
 EXACT = 100_000
 """So many memories are searched one by one; of more candidates are chosen first."""
 KEPT = 512 * 2**20
-"""Bytes of pools that are kept ready to be searched."""
+"""Bytes of audiences that are kept ready to be searched."""
 _PAGE = 5_000
 _LOOKED_AT = 100
-"""Memories in each of so many pools from which the middle of the vectors is taken."""
+"""Memories in each of so many audiences from which the middle of the vectors is taken."""
 
 
-class Holding:
-    """Holds pools. Whoever looks into one holds `lock`."""
+class IndexCache:
+    """Holds audiences. Whoever looks into one holds `lock`."""
 
     def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
         self._journal = journal
@@ -40,29 +40,29 @@ class Holding:
         self._grown = False
         """Whether something was taken in since it was last looked at what all of it takes."""
         self._centers: dict[int, Vector] = {}
-        self._pools: OrderedDict[tuple[bytes | None, int], Pool] = OrderedDict()
+        self._audiences: OrderedDict[tuple[bytes | None, int], AudienceIndex] = OrderedDict()
         """By name and generation; None stands for all of them as one."""
         self.lock = threading.RLock()
 
     def forget(self) -> None:
         """Read everything anew: somebody was erased."""
         with self.lock:
-            self._pools.clear()
+            self._audiences.clear()
 
     def note(self, row: MemoryRow, generation: int) -> None:
         """This memory was recalled."""
-        for name in (row.pool, None):
-            pool = self._pools.get((name, generation))
-            if pool is not None:
-                pool.note(row.number)
+        for name in (row.audience, None):
+            audience = self._audiences.get((name, generation))
+            if audience is not None:
+                audience.note(row.number)
 
-    async def held(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
-        """Pools as they are now. Meaning is not asked for: it need not be there."""
-        return [pool for _, pool in await self.current(pools, await self._generation())]
+    async def held(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
+        """Audiences as they are now. Meaning is not asked for: it need not be there."""
+        return [audience for _, audience in await self.current(audiences, await self._generation())]
 
-    async def with_vectors(self, pools: tuple[bytes, ...] | None) -> list[Pool]:
+    async def with_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
         """The same, with the vectors that there are."""
-        return await self.exact(pools, await self._generation())
+        return await self.exact(audiences, await self._generation())
 
     async def _generation(self) -> int:
         try:
@@ -70,39 +70,39 @@ class Holding:
         except EmbedderFailed:
             return 0
 
-    async def exact(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[Pool]:
-        """Pools as they are now, with their vectors."""
+    async def exact(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[AudienceIndex]:
+        """Audiences as they are now, with their vectors."""
         found = await self.current(wanted, generation)
-        for name, pool in found:
-            while not pool.exact:
-                seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
+        for name, audience in found:
+            while not audience.exact:
+                seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
                 with self.lock:
-                    if pool.seen.get(name) == seen:
-                        pool.take_vectors(*read)
+                    if audience.seen.get(name) == seen:
+                        audience.take_vectors(*read)
                         self._grown = True
         self._let_go()
-        return [pool for _, pool in found]
+        return [audience for _, audience in found]
 
-    async def code(self, name: bytes, pool: Pool, generation: int) -> None:
-        """See to it that a pool has codes."""
-        center = await self._center([name], generation) if pool.center is None else None
-        while pool.center is None and center is not None:
-            seen, read = pool.seen.get(name), await self.vectors(name, pool, generation)
+    async def code(self, name: bytes, audience: AudienceIndex, generation: int) -> None:
+        """See to it that an audience has codes."""
+        center = await self._center([name], generation) if audience.center is None else None
+        while audience.center is None and center is not None:
+            seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
             with self.lock:
-                if pool.seen.get(name) == seen:
-                    pool.take_codes(center, *read)
+                if audience.seen.get(name) == seen:
+                    audience.take_codes(center, *read)
                     self._grown = True
 
-    async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, Pool]]:
-        """Pools as they are now, each with its name."""
-        counted = await self._journal.store.pool_changes(self._journal.workspace, wanted)
+    async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, AudienceIndex]]:
+        """Audiences as they are now, each with its name."""
+        counted = await self._journal.store.audience_changes(self._journal.workspace, wanted)
         with self.lock:
-            unread = any((name, generation) not in self._pools for name in counted)
+            unread = any((name, generation) not in self._audiences for name in counted)
         center = await self._center_of(counted, generation) if unread and self._many(counted) else None
         found = []
         for name in sorted(counted):
             with self.lock:
-                known = self._pools.get((name, generation))
+                known = self._audiences.get((name, generation))
             if known is None:
                 known = await self._loaded(name, generation, center)
                 known = self._kept(name, generation, known)
@@ -112,18 +112,18 @@ class Holding:
         self._let_go()
         return found
 
-    async def whole(self, generation: int) -> Pool | None:
-        """All pools as one, with codes, as they are now; None if they are too few to be searched by those. What has to
-        be done for each of many pools would take longer than the search."""
-        counted = await self._journal.store.pool_changes(self._journal.workspace, None)
+    async def whole(self, generation: int) -> AudienceIndex | None:
+        """All audiences as one, with codes, as they are now; None if they are too few to be searched by those. What has to
+        be done for each of many audiences would take longer than the search."""
+        counted = await self._journal.store.audience_changes(self._journal.workspace, None)
         if not self._many(counted):
             return None
         with self.lock:
-            known = self._pools.get((None, generation))
+            known = self._audiences.get((None, generation))
         if known is None or not known.seen.keys() <= counted.keys():
             made = await self._joined(sorted(counted), generation, await self._center_of(counted, generation))
             with self.lock:
-                self._pools.pop((None, generation), None)
+                self._audiences.pop((None, generation), None)
             known = self._kept(None, generation, made)
         self._used(None, generation)
         for name, count in counted.items():
@@ -136,44 +136,44 @@ class Holding:
         # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
         return sum(counted.values()) > 2 * self.exact_upto
 
-    def _kept(self, name: bytes | None, generation: int, pool: Pool) -> Pool:
-        """A pool that was read, or the one that somebody else read meanwhile."""
+    def _kept(self, name: bytes | None, generation: int, audience: AudienceIndex) -> AudienceIndex:
+        """An audience that was read, or the one that somebody else read meanwhile."""
         with self.lock:
             self._grown = True
-            return self._pools.setdefault((name, generation), pool)
+            return self._audiences.setdefault((name, generation), audience)
 
     def _used(self, name: bytes | None, generation: int) -> None:
         with self.lock:
-            if (name, generation) in self._pools:
-                self._pools.move_to_end((name, generation))
+            if (name, generation) in self._audiences:
+                self._audiences.move_to_end((name, generation))
 
-    async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> Pool:
-        whole = Pool(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
+    async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> AudienceIndex:
+        whole = AudienceIndex(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
         for name in names:
             if await self._take_segments(name, whole, generation):
                 whole.take_more(*await self.vectors(name, whole, generation))
         return whole
 
-    async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> Pool:
-        """A pool with what is in its segments and between them; what changed since is read next."""
-        pool = Pool(self._embedding.dims if generation else 0, exact=False)
-        if await self._take_segments(name, pool, generation):
-            return pool
-        return Pool(pool.dims, exact=center is None, center=center)
+    async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
+        """An audience with what is in its segments and between them; what changed since is read next."""
+        audience = AudienceIndex(self._embedding.dims if generation else 0, exact=False)
+        if await self._take_segments(name, audience, generation):
+            return audience
+        return AudienceIndex(audience.dims, exact=center is None, center=center)
 
-    async def _take_segments(self, name: bytes, pool: Pool, generation: int) -> bool:
-        """Take in what is in the segments of a pool and between them; whether there are any."""
+    async def _take_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
+        """Take in what is in the segments of an audience and between them; whether there are any."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
-            await self._fill_gap(name, pool, generation, segment.after)
+            await self._fill_gap(name, audience, generation, segment.after)
             body = await self._texts.unpacked(name, generation, segment)
-            if body is not None and pool.seen.get(name, 0) == segment.after:
+            if body is not None and audience.seen.get(name, 0) == segment.after:
                 with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
-                    packing.take_in(pool, body, name)
-                    pool.seen[name] = segment.upto
+                    packing.take_in(audience, body, name)
+                    audience.seen[name] = segment.upto
         if segments:
-            pool.count_recalls(await store.recalls(workspace, name))
+            audience.count_recalls(await store.recalls(workspace, name))
         return bool(segments)
 
     async def _center_of(self, counted: Mapping[bytes, int], generation: int) -> Vector | None:
@@ -195,64 +195,64 @@ class Holding:
                 found = self._centers.setdefault(generation, found)
         return found
 
-    async def _catch_up(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
-        """Take in what changed in a pool, at least up to a count."""
-        while (seen := pool.seen.get(name, 0)) < count:
+    async def _catch_up(self, name: bytes, audience: AudienceIndex, generation: int, count: int) -> None:
+        """Take in what changed in an audience, at least up to a count."""
+        while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             opened = await self._texts.entries(changes, self._embedding.dims, generation)
             with self.lock:
-                if pool.seen.get(name, 0) == seen:
-                    _take_in(name, pool, changes, opened)
+                if audience.seen.get(name, 0) == seen:
+                    _take_in(name, audience, changes, opened)
                     self._grown = True
             if not changes:
                 break  # the count moves with the row: another look finds it
 
-    async def _fill_gap(self, name: bytes, pool: Pool, generation: int, count: int) -> None:
-        """Take in what changed in a new pool before a count, where the next segment begins. What moved behind it
+    async def _fill_gap(self, name: bytes, audience: AudienceIndex, generation: int, count: int) -> None:
+        """Take in what changed in a new audience before a count, where the next segment begins. What moved behind it
         meanwhile is read later."""
-        while (seen := pool.seen.get(name, 0)) < count:
+        while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
-            _take_in(name, pool, until, await self._texts.entries(until, self._embedding.dims, generation))
+            _take_in(name, audience, until, await self._texts.entries(until, self._embedding.dims, generation))
             if len(until) < _PAGE:
-                pool.seen[name] = count
+                audience.seen[name] = count
 
     async def vectors(
-        self, name: bytes | None, pool: Pool, generation: int, numbers: NDArray[np.int64] | None = None
+        self, name: bytes | None, audience: AudienceIndex, generation: int, numbers: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of a pool, or of some of its memories, from the store: their numbers, and a row for each. Without
+        """The vectors of an audience, or of some of its memories, from the store: their numbers, and a row for each. Without
         a name: of some memories of any."""
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
-        kept = await store.traces(workspace, name, generation, wanted) if pool.dims else []
-        return await self._texts.vectors(kept, pool.dims, generation)
+        kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []
+        return await self._texts.vectors(kept, audience.dims, generation)
 
     def _let_go(self) -> None:
         with self.lock:
             if not self._grown:
                 return
             self._grown = False
-            kept = sum(pool.held_bytes + pool.vector_bytes for pool in self._pools.values())
-            for pool in list(self._pools.values())[:-1]:
+            kept = sum(audience.held_bytes + audience.vector_bytes for audience in self._audiences.values())
+            for audience in list(self._audiences.values())[:-1]:
                 if kept > KEPT:
-                    kept -= pool.vector_bytes
-                    pool.let_vectors_go()
-            while kept > KEPT and len(self._pools) > 1:
-                kept -= self._pools.popitem(last=False)[1].held_bytes
+                    kept -= audience.vector_bytes
+                    audience.let_vectors_go()
+            while kept > KEPT and len(self._audiences) > 1:
+                kept -= self._audiences.popitem(last=False)[1].held_bytes
 
-    async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[Pool]:
-        """The pools as they were known at a time, made for this search alone."""
+    async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[AudienceIndex]:
+        """The audiences as they were known at a time, made for this search alone."""
         store, workspace = self._journal.store, self._journal.workspace
-        counted = await store.pool_changes(workspace, wanted)
+        counted = await store.audience_changes(workspace, wanted)
         found = []
         for name in sorted(counted):
-            pool = Pool(self._embedding.dims if generation else 0)
+            audience = AudienceIndex(self._embedding.dims if generation else 0)
             after = 0
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
                 then = await self._as_of(changes, time)
-                _take_in(name, pool, then, await self._texts.entries(then, self._embedding.dims, generation))
-            found.append(pool)
+                _take_in(name, audience, then, await self._texts.entries(then, self._embedding.dims, generation))
+            found.append(audience)
         return found
 
     async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
@@ -272,10 +272,10 @@ class Holding:
         return found
 
 
-def _take_in(name: bytes, pool: Pool, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+def _take_in(name: bytes, audience: AudienceIndex, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
     for change in changes:
         if change.row.number not in opened:
-            pool.drop(change.row.number)
-    pool.put_all(list(opened.values()))
+            audience.drop(change.row.number)
+    audience.put_all(list(opened.values()))
     if changes:
-        pool.seen[name] = max(pool.seen.get(name, 0), changes[-1].row.changed)
+        audience.seen[name] = max(audience.seen.get(name, 0), changes[-1].row.changed)

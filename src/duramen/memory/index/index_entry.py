@@ -1,4 +1,4 @@
-"""What a search needs to know of a memory, worked out once from its text and packed: its gist and its vector."""
+"""What a search needs to know of a memory, worked out once from its text and packed: its stats and its vector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...journal.events import moment
-from ...ports import Sought
+from ...ports import SearchFields
 from ..ranking.dates import MONTHS, spans
 from .words import STOP_WORDS, number_of_word, split
 
@@ -28,7 +28,7 @@ TIMES_CAP = 50
 """Times of a text that count; more are a table or a log, and each would be compared with each that is asked for."""
 
 
-class Gist(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class TermStats(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A text as it is searched: the numbers of its terms (32 bits each) and how often each occurs, how long it is, the
     days that it names, how many words carry meaning, and whether it asks something."""
 
@@ -43,7 +43,7 @@ class Gist(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Gist).decode
+_decode = msgspec.msgpack.Decoder(TermStats).decode
 
 
 def day_of(time: int) -> dt.date:
@@ -51,8 +51,8 @@ def day_of(time: int) -> dt.date:
     return moment(time).date()
 
 
-def read_gist(data: Mapping[str, Any], time: int) -> Gist:
-    """The gist of a memory from the data of its event and the time at which it begins."""
+def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
+    """The stats of a memory from the data of its event and the time at which it begins."""
     on = day_of(time)
     speaker = data.get("speaker") or ""
     text = data["content"][:READ_UPTO]
@@ -62,7 +62,7 @@ def read_gist(data: Mapping[str, Any], time: int) -> Gist:
     counted.update(map(number_of_word, words))
     found = sorted(counted)
     carrying = {number_of_word(word) for word in words if word not in STOP_WORDS}
-    return Gist(
+    return TermStats(
         terms=np.array(found, dtype="<u4").tobytes(),
         counts=bytes([min(255, counted[term]) for term in found]),
         length=counted.total(),
@@ -80,13 +80,13 @@ def _numbers_around(on: dt.date, speaker: str) -> tuple[int, ...]:
     return tuple(map(number_of_word, split(f"{on.day} {MONTHS[on.month - 1]} {on.year} {speaker}")))
 
 
-def pack(gist: Gist) -> bytes:
-    """A gist as it is stored."""
-    return _encode(gist)
+def pack(stats: TermStats) -> bytes:
+    """A stats as it is stored."""
+    return _encode(stats)
 
 
-def unpack(packed: bytes) -> Gist:
-    """A gist as it was. ValueError if it cannot be read."""
+def unpack(packed: bytes) -> TermStats:
+    """A stats as it was. ValueError if it cannot be read."""
     return _decode(packed)
 
 
@@ -172,9 +172,9 @@ def _signs(size: int) -> Vector:
     return (np.unpackbits(chance).astype(np.float32) * 2) - 1
 
 
-def sought(gist: Gist, code: bytes | None) -> Sought:
+def search_fields(stats: TermStats, code: bytes | None) -> SearchFields:
     """What a store may search by itself, of a memory that is not sealed."""
-    return Sought(gist.terms, gist.length, code, _json(gist.metadata) if gist.metadata else None)
+    return SearchFields(stats.terms, stats.length, code, _json(stats.metadata) if stats.metadata else None)
 
 
 def _json(metadata: Mapping[str, Any]) -> str:

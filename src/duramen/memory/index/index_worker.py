@@ -11,12 +11,12 @@ from contextlib import aclosing, suppress
 from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, StoreBusy, StoreReadOnly
 from ...journal.journal import Journal
-from ...ports import Seeker, Sought
-from ...runtime import Turn, drive
+from ...ports import Retriever, SearchFields
+from ...runtime import Lock, drive
 from ..catalog.texts import Texts
-from .index_builder import Tracing
-from .index_entry import code_bits, code_of, sought
-from .segment_writer import Segmenting
+from .index_builder import IndexBuilder
+from .index_entry import code_bits, code_of, search_fields
+from .segment_writer import SegmentWriter
 from .workspace_embedder import Embedding
 
 _BATCH_TAKES = 30.0
@@ -33,20 +33,20 @@ _LOOK_EVERY = 5.0
 """Seconds after which it is looked for memories of other processes that are still without a vector."""
 
 
-class Indexing:
-    """Makes traces of the memories of a workspace."""
+class IndexWorker:
+    """Makes index_entries of the memories of a workspace."""
 
     def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
-        self._tracing = Tracing(journal, texts, embedding)
-        self._segmenting = Segmenting(journal, texts, embedding)
+        self._tracing = IndexBuilder(journal, texts, embedding)
+        self._segmenting = SegmentWriter(journal, texts, embedding)
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._turn, self._packing = Turn(), Turn()
+        self._turn, self._packing = Lock(), Lock()
         self._recalls: dict[int, tuple[int, int]] = {}
         self._noting = threading.Lock()
         self._tending: threading.Thread | None = None
@@ -79,13 +79,13 @@ class Indexing:
                     pass
                 if not self._ending.is_set():
                     drive(self.pack())
-                while not self._ending.is_set() and drive(self.make_ready()):
+                while not self._ending.is_set() and drive(self.make_searchable()):
                     pass
                 self._tend()
             self._wanted.wait(_LOOK_EVERY)
 
     async def once(self) -> int:
-        """Make traces for a while; how many there were."""
+        """Make index_entries for a while; how many there were."""
         generation = await self._embedding.generation()
         if not generation:
             return 0
@@ -96,43 +96,45 @@ class Indexing:
             if taken:
                 self._turn.give_back()
 
-    async def make_ready(self) -> int:
+    async def make_searchable(self) -> int:
         """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
-        where traces are older than its tables."""
-        seeker, workspace = self._journal.store.seeker, self._journal.workspace
-        generation = 0 if seeker is None else await self._embedding.generation()
-        if seeker is None or not generation:
+        where index_entries are older than its tables."""
+        retriever, workspace = self._journal.store.retriever, self._journal.workspace
+        generation = 0 if retriever is None else await self._embedding.generation()
+        if retriever is None or not generation:
             return 0
-        changes = await seeker.unready(workspace, generation, _READY_BATCH)
+        changes = await retriever.unsearchable(workspace, generation, _READY_BATCH)
         opened = await self._texts.opened(changes, self._embedding.dims, generation)
-        ready: list[tuple[int, Sought | None]] = []
+        ready: list[tuple[int, SearchFields | None]] = []
         for change in changes:
-            owner, entry = await self._journal.landmarks.owner_of(change.row.owner), opened.get(change.row.number)
+            owner, entry = await self._journal.bookmarks.owner_of(change.row.owner), opened.get(change.row.number)
             sealed = owner is None or owner.data_key is not None
             if sealed or entry is None:
                 ready.append((change.row.number, None))
             else:
                 code = None if entry.vector is None else code_of(entry.vector)
-                ready.append((change.row.number, sought(entry.gist, code)))
+                ready.append((change.row.number, search_fields(entry.stats, code)))
         reach("memory.readying")
-        await seeker.make_ready(workspace, generation, ready)
+        await retriever.make_searchable(workspace, generation, ready)
         return len(changes)
 
     def _tend(self) -> None:
         """Let the store look after its indexes, beside everything else: a large one takes minutes."""
-        seeker = self._journal.store.seeker
-        if seeker is None or time.monotonic() < self._tend_again or self._ending.is_set():
+        retriever = self._journal.store.retriever
+        if retriever is None or time.monotonic() < self._tend_again or self._ending.is_set():
             return
         if self._tending is None or not self._tending.is_alive():
             self._tend_again = time.monotonic() + _TEND_EVERY
-            self._tending = threading.Thread(target=self._tend_now, args=(seeker,), name="duramen-tending", daemon=True)
+            self._tending = threading.Thread(
+                target=self._tend_now, args=(retriever,), name="duramen-tending", daemon=True
+            )
             self._tending.start()
 
-    def _tend_now(self, seeker: Seeker) -> None:
+    def _tend_now(self, retriever: Retriever) -> None:
         with suppress(DuramenError):
             generation = drive(self._embedding.generation())
             if generation:
-                drive(seeker.tend(self._journal.workspace, generation, code_bits(self._embedding.dims)))
+                drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedding.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
@@ -141,23 +143,23 @@ class Indexing:
         if not generation:
             raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
         store, workspace = self._journal.store, self._journal.workspace
-        yield 0, await store.count_untraced(workspace, generation)
+        yield 0, await store.count_unindexed(workspace, generation)
         async with aclosing(self._tracing.batches(generation)) as batches:
             async for made in batches:
                 if generation not in {one.number for one in await store.generations(workspace)}:
                     raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
                 done += made
-                yield done, await store.count_untraced(workspace, generation)
-        if store.seeker is not None:  # before it is searched: without an index it would be slow until it has one
-            await store.seeker.tend(workspace, generation, code_bits(self._embedding.dims))
+                yield done, await store.count_unindexed(workspace, generation)
+        if store.retriever is not None:  # before it is searched: without an index it would be slow until it has one
+            await store.retriever.maintain_indexes(workspace, generation, code_bits(self._embedding.dims))
         await self._embedding.search_by(generation)
         reach("memory.reindexed")
 
     async def catch_up(self) -> None:
-        """Make all traces that are missing, now."""
+        """Make all index_entries that are missing, now."""
         while await self.once():
             pass
-        while await self.make_ready():
+        while await self.make_searchable():
             pass
 
     async def pack(self) -> None:
@@ -174,7 +176,7 @@ class Indexing:
         """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
         if generation is None:
             generation = await self._embedding.generation()
-        return await self._journal.store.count_untraced(self._journal.workspace, generation) if generation else 0
+        return await self._journal.store.count_unindexed(self._journal.workspace, generation) if generation else 0
 
     def note(self, numbers: list[int], now: int) -> None:
         """These were recalled. It is stored soon, with others."""

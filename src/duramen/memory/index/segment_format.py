@@ -1,4 +1,4 @@
-"""Memories of a pool packed into bytes and taken in again, without looking at each."""
+"""Memories of an audience packed into bytes and taken in again, without looking at each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from .audience_index import AudienceIndex, Entry
 from .columns import COLUMNS, EPISODE
-from .owner_index import Entry, Pool
 from .postings import Packed
 
 _OWN = tuple(
@@ -41,18 +41,18 @@ _LISTS = (np.uint32, np.uint32, np.uint32, np.uint8)
 
 def pack(entries: Sequence[Entry], gone: Sequence[int]) -> bytes:
     """Memories, of which only is kept that there is a vector, and the numbers of those that are none any more."""
-    pool = Pool(0)
-    pool.put_all([entry._replace(vector=None) for entry in entries])
-    pool.column("known")[:] = [entry.vector is not None for entry in entries]
-    lists = pool.lists()
+    audience = AudienceIndex(0)
+    audience.put_all([entry._replace(vector=None) for entry in entries])
+    audience.column("known")[:] = [entry.vector is not None for entry in entries]
+    lists = audience.lists()
     body = Body(
         _VERSION,
-        pool.size,
-        {name: _narrow(pool.column(name)) for name in _OWN},
+        audience.size,
+        {name: _narrow(audience.column(name)) for name in _OWN},
         (lists.terms.tobytes(), lists.offsets.tobytes(), lists.places.tobytes(), lists.counts.tobytes()),
-        pool.times().tobytes(),
-        pool.notes(),
-        (pool.speakers.names, pool.kinds.names, pool.sessions.names),
+        audience.times().tobytes(),
+        audience.notes(),
+        (audience.speakers.names, audience.kinds.names, audience.sessions.names),
         list(gone),
     )
     return _encode(body)
@@ -82,22 +82,22 @@ def unpack(packed: bytes) -> Body:
     return body
 
 
-def take_in(pool: Pool, body: Body, name: bytes) -> None:
-    """Put what was packed of the pool of a name into one; what it says of a memory that is there takes the place of
+def take_in(audience: AudienceIndex, body: Body, name: bytes) -> None:
+    """Put what was packed of the audience of a name into one; what it says of a memory that is there takes the place of
     what was known."""
     columns = {name: _wide(name, packed) for name, packed in body.columns.items()}
     if any(len(column) != body.count for column in columns.values()):
         raise ValueError("a column has another length than the others")
     lists = Packed(*(np.frombuffer(part, dtype=kind) for part, kind in zip(body.lists, _LISTS, strict=True)))
     speakers, kinds, sessions = body.names
-    columns["speaker"] = _renumbered(columns["speaker"], [pool.speakers.number(name) for name in speakers])
-    columns["kind"] = _renumbered(columns["kind"], [pool.kinds.number(name) for name in kinds])
-    episodes = columns["kind"] == pool.kinds.find(EPISODE)
-    joined = _renumbered(columns["session"], [pool.session_number(name, session) for session in sessions])
+    columns["speaker"] = _renumbered(columns["speaker"], [audience.speakers.number(name) for name in speakers])
+    columns["kind"] = _renumbered(columns["kind"], [audience.kinds.number(name) for name in kinds])
+    episodes = columns["kind"] == audience.kinds.find(EPISODE)
+    joined = _renumbered(columns["session"], [audience.session_number(name, session) for session in sessions])
     told = np.frombuffer(body.told, dtype=np.int32).reshape(-1, 2)
-    for number in (*body.gone, *pool.there(columns["number"])):
-        pool.drop(number)
-    pool.append(columns, lists, told, body.notes, np.where(episodes, joined, -1))
+    for number in (*body.gone, *audience.there(columns["number"])):
+        audience.drop(number)
+    audience.append(columns, lists, told, body.notes, np.where(episodes, joined, -1))
 
 
 def _renumbered(column: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:

@@ -14,11 +14,11 @@ from ...journal.journal import Journal
 from ...ports import Beside, MemoryQuery, MemoryRow
 from ..catalog.records import Memory
 from ..catalog.texts import Texts
+from ..index.audience_index import AudienceIndex
 from ..index.columns import EPISODE
-from ..index.owner_index import Pool
 from ..index.words import STOP_WORDS, terms
 from ..ranking.names import names
-from ..ranking.search import Searching
+from ..ranking.search import Search
 from .contradictions import Contradiction
 
 ALIKE = 0.9
@@ -50,32 +50,32 @@ class Merged:
 class Consolidating:
     """Merges what says the same."""
 
-    def __init__(self, journal: Journal, texts: Texts, searching: Searching) -> None:
+    def __init__(self, journal: Journal, texts: Texts, searching: Search) -> None:
         self._journal = journal
         self._texts = texts
         self._searching = searching
 
-    async def merge(self, pools: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
-        """Merge what says the same in some pools; gives each pair when it is merged."""
-        for pool in await self._searching.holding.with_vectors(pools):
+    async def merge(self, audiences: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
+        """Merge what says the same in some audiences; gives each pair when it is merged."""
+        for audience in await self._searching.holding.with_vectors(audiences):
             ended: set[int] = set()
-            for one, other in _alike(pool) if pool.dims else await self._of_the_same_words(pool):
+            for one, other in _alike(audience) if audience.dims else await self._of_the_same_words(audience):
                 if one in ended or other in ended:
                     continue
                 query = MemoryQuery(numbers=(one, other))
                 rows = await self._journal.store.memories(self._journal.workspace, query)
                 memories = await self._texts.memories(rows)
-                if len(memories) == 2 and _says_the_same(memories[0], memories[1], bool(pool.dims)):
+                if len(memories) == 2 and _says_the_same(memories[0], memories[1], bool(audience.dims)):
                     older, newer = sorted(zip(rows, memories, strict=True), key=lambda pair: pair[0].confirmed)
                     await self._end(older[0], newer[0])
                     ended.add(older[0].number)
                     yield Merged(newer[1], older[1])
 
-    async def near(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
+    async def near(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
         """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
         found: list[Contradiction] = []
-        for pool in await self._searching.holding.with_vectors(pools):
-            for pair in _alike(pool, NEAR) if pool.dims else ():
+        for audience in await self._searching.holding.with_vectors(audiences):
+            for pair in _alike(audience, NEAR) if audience.dims else ():
                 memories = await self._searching.read(pair)
                 if len(memories) == 2 and memories[0].kind == memories[1].kind:
                     older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
@@ -84,11 +84,11 @@ class Consolidating:
                     return found
         return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
 
-    async def _of_the_same_words(self, pool: Pool) -> list[tuple[int, int]]:
+    async def _of_the_same_words(self, audience: AudienceIndex) -> list[tuple[int, int]]:
         """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
         met: dict[tuple[str, frozenset[str]], int] = {}
         pairs = []
-        numbers = pool.column("number")[_candidates(pool)].tolist()
+        numbers = audience.column("number")[_candidates(audience)].tolist()
         for start in range(0, len(numbers), _BLOCK):
             query = MemoryQuery(numbers=tuple(numbers[start : start + _BLOCK]), limit=_BLOCK)
             rows = await self._journal.store.memories(self._journal.workspace, query)
@@ -108,16 +108,16 @@ class Consolidating:
         await self._journal.append_prepared(older.session, [self._journal.prepare(note, owner)], owner, beside=beside)
 
 
-def _candidates(pool: Pool) -> NDArray[np.intp]:
+def _candidates(audience: AudienceIndex) -> NDArray[np.intp]:
     """The places of what may be merged."""
-    apart = [pool.kinds.find(kind) for kind in _KEPT_APART]
-    return np.nonzero(pool.column("alive") & ~np.isin(pool.column("kind"), apart))[0]
+    apart = [audience.kinds.find(kind) for kind in _KEPT_APART]
+    return np.nonzero(audience.column("alive") & ~np.isin(audience.column("kind"), apart))[0]
 
 
-def _alike(pool: Pool, least: float = ALIKE) -> Iterator[tuple[int, int]]:
+def _alike(audience: AudienceIndex, least: float = ALIKE) -> Iterator[tuple[int, int]]:
     """The numbers of memories that are near in meaning."""
-    chosen = _candidates(pool)
-    numbers, vectors = pool.column("number")[chosen].tolist(), pool.vectors[chosen]
+    chosen = _candidates(audience)
+    numbers, vectors = audience.column("number")[chosen].tolist(), audience.vectors[chosen]
     for start in range(0, len(chosen), _BLOCK):
         likeness = vectors[start : start + _BLOCK] @ vectors.T
         for row, column in zip(*np.nonzero(likeness >= least), strict=True):

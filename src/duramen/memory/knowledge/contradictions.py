@@ -40,11 +40,11 @@ class Contradicting:
         self._catalog = catalog
         self._decided = decided
 
-    async def listed(self, pools: tuple[bytes, ...] | None) -> list[Contradiction]:
+    async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
         """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
         now = moment(self._journal.clock.now())
         told: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
-        async for memory in self._catalog.listed(MemoryQuery(pools, limit=2**31)):
+        async for memory in self._catalog.listed(MemoryQuery(audiences, limit=2**31)):
             if memory.kind not in _APART and _holds(memory, now):
                 for claim in claims(memory.content[:READ_UPTO], memory.speaker):
                     told.setdefault(claim.about, []).append((memory, claim))

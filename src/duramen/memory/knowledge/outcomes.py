@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
-from ...ports import Landmark, LandmarkQuery
+from ...ports import Bookmark, BookmarkQuery
 
 WORKED, FAILED = "procedure.succeeded", "procedure.failed"
 TALLY = "tally"
-"""The name of the landmarks on the newest outcome of each procedure; their ids are the positions of what was saved."""
+"""The name of the bookmarks on the newest outcome of each procedure; their ids are the positions of what was saved."""
 _FEW = 20
-"""So many landmarks are looked up one by one."""
+"""So many bookmarks are looked up one by one."""
 _Z = 1.96
 """Standard deviations on either side that leave out one case in twenty."""
 
@@ -63,16 +63,16 @@ class Tally(NamedTuple):
 
 
 class Tallies:
-    """The tallies of what was saved in a session: each is in its newest outcome, with a landmark on it."""
+    """The tallies of what was saved in a session: each is in its newest outcome, with a bookmark on it."""
 
     def __init__(self, journal: Journal, session: str) -> None:
         self._journal = journal
         self._session = session
 
     @staticmethod
-    def mark(position: int, owner: Owner) -> Landmark:
-        """The landmark to set on an outcome, the first event of its append."""
-        return Landmark(TALLY, str(position), 0, 0, owner=owner.ref)
+    def mark(position: int, owner: Owner) -> Bookmark:
+        """The bookmark to set on an outcome, the first event of its append."""
+        return Bookmark(TALLY, str(position), 0, 0, owner=owner.ref)
 
     async def of(self, positions: Sequence[int]) -> dict[int, Tally]:
         """Tallies by the positions of what was saved; nothing for what has no outcome yet."""
@@ -81,16 +81,16 @@ class Tallies:
             async with aclosing(self._marks(id)) as marks:
                 marked |= {one.id: await self._place(one) async for one in marks}
         wanted = {marked[str(position)]: position for position in positions if str(position) in marked}
-        events = await self._journal.landmarks.events(self._session, sorted(wanted))
+        events = await self._journal.bookmarks.events(self._session, sorted(wanted))
         return {wanted[one.position]: Tally.of(one.data) for one in events if not one.erased}
 
-    async def _marks(self, id: str | None) -> AsyncGenerator[Landmark, None]:
-        async with aclosing(self._journal.landmarks.find(self._session, LandmarkQuery(TALLY, id))) as found:
+    async def _marks(self, id: str | None) -> AsyncGenerator[Bookmark, None]:
+        async with aclosing(self._journal.bookmarks.find(self._session, BookmarkQuery(TALLY, id))) as found:
             async for one in found:
-                yield one.landmark
+                yield one.bookmark
 
-    async def _place(self, mark: Landmark) -> int:
-        """Where the newest outcome lies. A landmark that is damaged cannot say: then the journal does."""
+    async def _place(self, mark: Bookmark) -> int:
+        """Where the newest outcome lies. A bookmark that is damaged cannot say: then the journal does."""
         if mark.intact or not mark.id.isdecimal():
             return mark.position
         return max(await self.outcomes({int(mark.id)}), default=0)
@@ -98,7 +98,7 @@ class Tallies:
     async def outcomes(self, positions: set[int]) -> list[int]:
         """The positions of all outcomes of what was saved."""
         found: list[int] = []
-        reading, types = self._journal.reading, frozenset({WORKED, FAILED})
+        reading, types = self._journal.reader, frozenset({WORKED, FAILED})
         async with aclosing(reading.pages(self._session, 1, None, types, PAGE)) as pages:
             async for page in pages:
                 found += [one.position for one in page if not one.erased and one.data.get("of") in positions]

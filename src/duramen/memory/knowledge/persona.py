@@ -1,6 +1,6 @@
 """Who the agent is, and the fields that are known of the people it works for: not searched, but told first.
 
-Neither is a memory: each is an event with a landmark on the newest, and only an accepted proposal writes one.
+Neither is a memory: each is an event with a bookmark on the newest, and only an accepted proposal writes one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import aclosing
 from ...journal.events import Draft, Event, check_name
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Landmark, LandmarkQuery
+from ...ports import Bookmark, BookmarkQuery
 
 PROFILE_CHANGED, SOUL_CHANGED = "profile.changed", "soul.changed"
 _PROFILE, _SOUL = "profile", "soul"
@@ -45,17 +45,17 @@ class Persona:
 
     def change(
         self, kind: str, key: str | None, content: str, fields: Mapping[str, str], owner: Owner
-    ) -> tuple[Draft, Landmark]:
-        """The event that changes a field, or the persona; and the landmark to set on it."""
+    ) -> tuple[Draft, Bookmark]:
+        """The event that changes a field, or the persona; and the bookmark to set on it."""
         if kind == _SOUL:
-            return Draft(SOUL_CHANGED, {"text": content}), Landmark(_SOUL, _SOUL, 0, 0, owner=owner.ref)
+            return Draft(SOUL_CHANGED, {"text": content}), Bookmark(_SOUL, _SOUL, 0, 0, owner=owner.ref)
         data = {"field": key, "value": content, "fields": {**fields, str(key): content}}
-        return Draft(PROFILE_CHANGED, data), Landmark(_PROFILE, _whose(owner), 0, 0, owner=owner.ref)
+        return Draft(PROFILE_CHANGED, data), Bookmark(_PROFILE, _whose(owner), 0, 0, owner=owner.ref)
 
     async def _newest(self, name: str, id: str) -> Event | None:
-        async with aclosing(self._journal.landmarks.find(self._session, LandmarkQuery(name, id), page=1)) as marks:
+        async with aclosing(self._journal.bookmarks.find(self._session, BookmarkQuery(name, id), page=1)) as marks:
             async for found in marks:
-                events = await self._journal.landmarks.events(self._session, [found.landmark.position])
+                events = await self._journal.bookmarks.events(self._session, [found.bookmark.position])
                 return events[0] if events and not events[0].erased else None
         return None
 

@@ -4,7 +4,7 @@ A procedure is a memory of the kind "procedure". What it says is readable, so th
 other; its steps lie beside that in the same event. All of them are events of one session, and every writer names the
 position that it has seen: of two who save or report at the same time, one looks again.
 
-An outcome is an event that carries the new tally, with a landmark on it, so that the tally is read without a walk. In
+An outcome is an event that carries the new tally, with a bookmark on it, so that the tally is read without a walk. In
 the same transaction the memory is weighed anew: the text stays one memory with one id and one vector, and how it came
 to its weight is in the journal.
 """
@@ -25,7 +25,7 @@ from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import Beside, MemoryQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
-from ..catalog.memory_event import ADDED, pool_of, remembered, usual_scope
+from ..catalog.memory_event import ADDED, audience_of, remembered, usual_scope
 from ..catalog.records import Memory
 from ..catalog.texts import Texts
 from .outcomes import FAILED, TALLY, WORKED, Tallies, Tally
@@ -144,10 +144,10 @@ class Procedures:
         if subject is not None:
             check_name("subject", subject)
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(SESSION)
+            head = await self._journal.reader.head(SESSION)
             whose = owner or await self._journal.owner(subject)
-            pool = pool_of(usual_scope(whose), whose.ref, SESSION)
-            before = await self._versions(pool, name)
+            audience = audience_of(usual_scope(whose), whose.ref, SESSION)
+            before = await self._versions(audience, name)
             current = next((one for one in before if one.row.closed is None), None)
             wanted = _completed(edit, current)
             if current is not None and current.says(wanted, whole=edit.metadata is not None):
@@ -167,7 +167,7 @@ class Procedures:
                     raise
                 last = gone
             else:
-                saved = next(one for one in await self._versions(pool, name) if one.own["version"] == number)
+                saved = next(one for one in await self._versions(audience, name) if one.own["version"] == number)
                 return await self._told(saved)
         raise last
 
@@ -180,41 +180,41 @@ class Procedures:
 
     async def versions(self, name: str, subject: str | None = None) -> list[Procedure]:
         """Every version, oldest first."""
-        for pool in await self._pools(name, subject):
-            found = await self._versions(pool, name)
+        for audience in await self._audiences(name, subject):
+            found = await self._versions(audience, name)
             if found:
                 return await self._all_told(found)
         return []
 
-    async def listed(self, pools: tuple[bytes, ...] | None) -> list[Procedure]:
-        """The procedures to follow in some pools, in the order in which they were saved."""
+    async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Procedure]:
+        """The procedures to follow in some audiences, in the order in which they were saved."""
         found: list[_Kept] = []
-        query = MemoryQuery(pools, kinds=(PROCEDURE,), limit=PAGE)
+        query = MemoryQuery(audiences, kinds=(PROCEDURE,), limit=PAGE)
         while rows := await self._journal.store.memories(self._journal.workspace, query):
             found += await self._kept(rows)
             query = query._replace(after=rows[-1].number)
         return await self._all_told(found)
 
-    async def _pools(self, name: str, subject: str | None) -> list[bytes]:
+    async def _audiences(self, name: str, subject: str | None) -> list[bytes]:
         """Where to look for a procedure: what belongs to the subject comes before what is everybody's."""
         check_name("name of a procedure", name)
-        return list(reversed(await self._catalog.pools(subject, None)))
+        return list(reversed(await self._catalog.audiences(subject, None)))
 
     async def _one(self, name: str, version: int | None, subject: str | None) -> _Kept | None:
         if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
             raise InvalidInput(f"{version!r} cannot be `version`", hint="give a whole number from 1")
-        for pool in await self._pools(name, subject):
+        for audience in await self._audiences(name, subject):
             if version is None:
-                rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name))
+                rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name))
                 found = await self._kept(rows)
             else:
-                found = [one for one in await self._versions(pool, name) if one.own["version"] == version]
+                found = [one for one in await self._versions(audience, name) if one.own["version"] == version]
             if found:
                 return found[0]
         return None
 
-    async def _versions(self, pool: bytes, name: str) -> list[_Kept]:
-        rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name, history=True, limit=2**31))
+    async def _versions(self, audience: bytes, name: str) -> list[_Kept]:
+        rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name, history=True, limit=2**31))
         kept = {one.own["version"]: one for one in await self._kept(rows)}
         return [kept[version] for version in sorted(kept)]
 
@@ -263,9 +263,9 @@ class Procedures:
         if reason is not None and (not isinstance(reason, str) or not reason.strip()):
             raise InvalidInput(f"{reason!r} cannot be `reason`", hint="give text")
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(SESSION)
+            head = await self._journal.reader.head(SESSION)
             kept = await self._one(name, version, subject)
-            owner = None if kept is None else await self._journal.landmarks.owner_of(kept.row.owner)
+            owner = None if kept is None else await self._journal.bookmarks.owner_of(kept.row.owner)
             if kept is None or owner is None:
                 raise UnknownProcedure(name, version)
             position = kept.row.position
@@ -275,11 +275,11 @@ class Procedures:
                 data["reason"] = reason
             draft = Draft(WORKED if worked else FAILED, data, actor, position if cause is None else cause)
             beside = Beside(
-                landmarks=[self._tallies.mark(position, owner)],
+                bookmarks=[self._tallies.mark(position, owner)],
                 weighed=[(kept.row.number, tally.weigh(kept.data.get("importance", 0.5)))],
             )
             try:
-                await self._append(draft, owner, head.position, _once(kept.row.pool, name, key), beside)
+                await self._append(draft, owner, head.position, _once(kept.row.audience, name, key), beside)
             except PositionConflict as conflict:
                 last: Exception = conflict
             except SubjectGone as gone:
@@ -295,9 +295,9 @@ class Procedures:
     async def forget(self, name: str, subject: str | None, actor: str | None) -> int:
         """Remove every version and every outcome of a procedure. Returns how many versions there were."""
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(SESSION)
-            for pool in await self._pools(name, subject):
-                rows = await self._rows(MemoryQuery((pool,), key=_PREFIX + name, history=True, limit=2**31))
+            head = await self._journal.reader.head(SESSION)
+            for audience in await self._audiences(name, subject):
+                rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name, history=True, limit=2**31))
                 if rows:
                     break
             else:
@@ -305,7 +305,7 @@ class Procedures:
             saved = {row.position for row in rows if row.session == SESSION}
             positions = sorted(saved | set(await self._tallies.outcomes(saved)))
             beside = Beside(
-                stripped=await self._journal.landmarks.digests(SESSION, positions),
+                stripped=await self._journal.bookmarks.digests(SESSION, positions),
                 forgotten=sorted(row.number for row in rows),
                 removed=[(TALLY, str(position)) for position in sorted(saved)],
             )
@@ -371,8 +371,8 @@ def noted(data: Mapping[str, Any]) -> str:
     return content.removeprefix(head).removeprefix("\n")
 
 
-def _once(pool: bytes, name: str, key: str | None) -> str | None:
+def _once(audience: bytes, name: str, key: str | None) -> str | None:
     """The idempotency key of an outcome: whatever the version, the same outcome is noted once."""
     if key is None:
         return None
-    return "outcome:" + blake2b(_pack((pool, name, check_name("idempotency key", key))), digest_size=16).hexdigest()
+    return "outcome:" + blake2b(_pack((audience, name, check_name("idempotency key", key))), digest_size=16).hexdigest()

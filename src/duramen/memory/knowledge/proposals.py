@@ -1,6 +1,6 @@
 """What people decide about themselves: proposals to remember, the profile, and the persona.
 
-A proposal is an event of one session, with a landmark that says where it stands: "pending", "accepted" or "dismissed".
+A proposal is an event of one session, with a bookmark that says where it stands: "pending", "accepted" or "dismissed".
 Accepting one appends the decision and what it brings about in the same transaction: a memory, a field of the profile,
 or the persona. Every writer names the position that it has seen: of two who decide at the same time, one is told.
 
@@ -23,7 +23,7 @@ from ...journal.events import Draft, Event, check_name, moment
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
-from ...ports import Beside, Landmark, LandmarkQuery, MemoryRow, SubjectGone
+from ...ports import Beside, Bookmark, BookmarkQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
 from ..catalog.memory_event import ADDED, identity, memory_row, remembered, usual_scope
 from .persona import Persona
@@ -118,7 +118,7 @@ class Proposals:
         if subject is not None:
             check_name("subject", subject)
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(SESSION)
+            head = await self._journal.reader.head(SESSION)
             whose = owner or await self._journal.owner(None if wanted.kind == SOUL else subject)
             id = _identity(whose, data)
             before = await self._standing(id)
@@ -133,8 +133,8 @@ class Proposals:
                 drafts += decided.drafts
                 beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
             else:
-                mark = Landmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
-                beside = Beside(landmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])  # it is known no longer
+                mark = Bookmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
+                beside = Beside(bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])  # it is known no longer
             try:
                 await self._append(drafts, whose, head.position, beside)
             except (PositionConflict, SubjectGone) as error:
@@ -151,7 +151,7 @@ class Proposals:
         if data["kind"] == PROFILE:
             return bool((await self._persona.fields(owner)).get(data["key"]) == data["content"])
         row = memory_row(SESSION, 0, data["memory"], owner)
-        return await self._catalog.current(row.id, row.pool) is not None
+        return await self._catalog.current(row.id, row.audience) is not None
 
     async def _fields(self, data: Mapping[str, Any], owner: Owner) -> dict[str, str]:
         return await self._persona.fields(owner) if data["kind"] == PROFILE else {}
@@ -174,10 +174,10 @@ class Proposals:
     async def listed(self, state: ProposalState, subject: str | None, everyone: bool) -> AsyncGenerator[Proposal, None]:
         """Proposals in a state, newest first: those about a subject and about nobody, or everyone's."""
         owners = None if everyone else {one.ref for one in await self._owners(subject)}
-        async with aclosing(self._journal.landmarks.find(SESSION, LandmarkQuery(state.value))) as marks:
+        async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value))) as marks:
             async for found in marks:
-                if owners is None or found.landmark.owner in owners:
-                    proposal = await self._told(found.landmark)
+                if owners is None or found.bookmark.owner in owners:
+                    proposal = await self._told(found.bookmark)
                     if proposal is not None:
                         yield proposal
 
@@ -189,15 +189,15 @@ class Proposals:
                 owners.append(await self._journal.owner(subject))
         return owners
 
-    async def _standing(self, id: str) -> Landmark | None:
+    async def _standing(self, id: str) -> Bookmark | None:
         for state in ProposalState:
-            async with aclosing(self._journal.landmarks.find(SESSION, LandmarkQuery(state.value, id), page=1)) as marks:
+            async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value, id), page=1)) as marks:
                 async for found in marks:
-                    return found.landmark
+                    return found.bookmark
         return None
 
-    async def _told(self, mark: Landmark) -> Proposal | None:
-        """A proposal from the landmark on its newest event; None if it was erased."""
+    async def _told(self, mark: Bookmark) -> Proposal | None:
+        """A proposal from the bookmark on its newest event; None if it was erased."""
         position = mark.position if mark.intact else await self._found(mark.id)
         event = await self._event(position)
         if event is None:
@@ -206,15 +206,15 @@ class Proposals:
         return None if made is None else _proposal(made, event)
 
     async def _found(self, id: str) -> int:
-        """Where the newest event of a proposal lies. A landmark that is damaged cannot say: then the journal does."""
+        """Where the newest event of a proposal lies. A bookmark that is damaged cannot say: then the journal does."""
         newest, types = 0, frozenset({MADE, ACCEPTED, DISMISSED})
-        async with aclosing(self._journal.reading.pages(SESSION, 1, None, types, PAGE)) as pages:
+        async with aclosing(self._journal.reader.pages(SESSION, 1, None, types, PAGE)) as pages:
             async for page in pages:
                 newest = max([newest, *(one.position for one in page if not one.erased and one.data.get("id") == id)])
         return newest
 
     async def _event(self, position: int) -> Event | None:
-        events = await self._journal.landmarks.events(SESSION, [position])
+        events = await self._journal.bookmarks.events(SESSION, [position])
         return events[0] if events and not events[0].erased else None
 
     # -- deciding
@@ -240,7 +240,7 @@ class Proposals:
     ) -> Proposal:
         check_name("id of a proposal", id)
         for _ in range(_TRIES):
-            head = await self._journal.reading.head(SESSION)
+            head = await self._journal.reader.head(SESSION)
             mark = await self._standing(id)
             proposal = None if mark is None else await self._told(mark)
             if mark is None or proposal is None:
@@ -267,8 +267,8 @@ class Proposals:
 
     def _dismissing(self, id: str, of: int, owner: Owner, note: str | None, actor: str | None) -> _Decision:
         data = {"id": id, "of": of} if note is None else {"id": id, "of": of, "note": note}
-        mark = Landmark(ProposalState.DISMISSED, id, 0, 0, owner=owner.ref)
-        beside = Beside(landmarks=[mark], removed=[(ProposalState.PENDING, id)])
+        mark = Bookmark(ProposalState.DISMISSED, id, 0, 0, owner=owner.ref)
+        beside = Beside(bookmarks=[mark], removed=[(ProposalState.PENDING, id)])
         return _Decision((Draft(DISMISSED, data, actor, of),), beside)
 
     def _accepting(
@@ -293,10 +293,10 @@ class Proposals:
         said: dict[str, Any] = {"id": id, "of": of, "content": data["content"]}
         if row is not None:
             said["memory"] = row.id
-        marks.append(Landmark(ProposalState.ACCEPTED, id, first, 0, owner=owner.ref))
+        marks.append(Bookmark(ProposalState.ACCEPTED, id, first, 0, owner=owner.ref))
         drafts = (Draft(ACCEPTED, said, actor, of), Draft(effect.type, effect.data, actor, of))
         rows = () if row is None else (row,)
-        return _Decision(drafts, Beside(landmarks=marks, removed=[(ProposalState.PENDING, id)], memories=rows))
+        return _Decision(drafts, Beside(bookmarks=marks, removed=[(ProposalState.PENDING, id)], memories=rows))
 
     async def _append(self, drafts: Sequence[Draft], owner: Owner, expected: int, beside: Beside) -> None:
         prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]

@@ -1,6 +1,6 @@
 """Contradictions resolved by asking a model: which of two memories holds, or both, or one statement in place of both.
 
-A decision is an event with its reason, in the transaction of what it does. Two landmarks lead to it, one for each
+A decision is an event with its reason, in the transaction of what it does. Two bookmarks lead to it, one for each
 memory: so it is not asked again, and what is forgotten takes the reasons that may quote it along.
 """
 
@@ -13,7 +13,7 @@ from ...errors import UnknownMemory
 from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Beside, Landmark, LandmarkQuery, MemoryQuery, MemoryRow, Model
+from ...ports import Beside, Bookmark, BookmarkQuery, MemoryQuery, MemoryRow, Model
 from ..catalog.memory_event import ADDED, memory_row, remembered
 from ..catalog.records import Memory
 from ..catalog.texts import Texts
@@ -55,13 +55,13 @@ class Decisions:
 
     async def made(self, one: str, other: str) -> bool:
         """Whether something was decided about two memories."""
-        query = LandmarkQuery(_mark_name(one), other)
-        return bool(await self._journal.store.landmarks(self._journal.workspace, DECIDED, query))
+        query = BookmarkQuery(_mark_name(one), other)
+        return bool(await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query))
 
-    async def marks(self, id: str) -> list[Landmark]:
-        """The landmarks of all decisions about a memory."""
-        query = LandmarkQuery(_mark_name(id), limit=10_000)
-        return await self._journal.store.landmarks(self._journal.workspace, DECIDED, query)
+    async def marks(self, id: str) -> list[Bookmark]:
+        """The bookmarks of all decisions about a memory."""
+        query = BookmarkQuery(_mark_name(id), limit=10_000)
+        return await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query)
 
     async def forget(self, id: str) -> int:
         """Leave nothing of what was decided about a memory; how many decisions there were."""
@@ -69,7 +69,7 @@ class Decisions:
         if not marks:
             return 0
         removed = [pair for mark in marks for pair in ((mark.name, mark.id), (_mark_name(mark.id), id))]
-        stripped = await self._journal.landmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
+        stripped = await self._journal.bookmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.forgotten", {"ids": [id]}, "duramen"), owner)
         beside = Beside(removed=removed, stripped=stripped)
@@ -115,8 +115,8 @@ class Resolving:
         if len(found) < 2:
             return None
         (old, _), (new, _) = found
-        owner = await self._journal.landmarks.owner_of(old.owner)
-        if owner is None or (old.pool, old.owner) != (new.pool, new.owner) or old.pool.startswith(_SESSION):
+        owner = await self._journal.bookmarks.owner_of(old.owner)
+        if owner is None or (old.audience, old.owner) != (new.audience, new.owner) or old.audience.startswith(_SESSION):
             return None
         return _Pair(found[0], found[1], owner)
 
@@ -134,7 +134,7 @@ class Resolving:
             rows = [memory_row(DECIDED, 1, data, owner)]
         names = [(older.id, newer.id), (newer.id, older.id), *((row.id, older.id) for row in rows)]
         beside = Beside(
-            landmarks=[Landmark(_mark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
+            bookmarks=[Bookmark(_mark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
             memories=rows,
             ended=[(row.number, now) for row in going],
         )
@@ -145,7 +145,9 @@ class Resolving:
         if decision != "merge":
             kept, ended = (newer, older) if decision == "newer" else (older, newer)
             return [Merged(kept, ended, decision, reason)]
-        made = await self._journal.store.memories(self._journal.workspace, MemoryQuery((rows[0].pool,), id=rows[0].id))
+        made = await self._journal.store.memories(
+            self._journal.workspace, MemoryQuery((rows[0].audience,), id=rows[0].id)
+        )
         for memory in await self._texts.memories(made):
             return [Merged(memory, ended, decision, reason) for ended in (older, newer)]
         raise UnknownMemory(rows[0].id)  # forgotten since

@@ -19,14 +19,14 @@ from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import Beside, FeedItem, LeaseRow, SubjectGone
-from ...runtime import Turn, drive
+from ...runtime import Lock, drive
 from ..catalog.memory_event import memory_row
 from ..extraction.admission import consider
 from ..extraction.model_reader import Reader, Rereading
 from ..extraction.rules.gate import harvest
 from ..extraction.rules.turn_reader import Taken, last_turns
 from ..extraction.rules.turns import PROCEDURE, Finding
-from ..index.index_worker import Indexing
+from ..index.index_worker import IndexWorker
 from .procedures import Procedures
 from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
 from .proposals import Proposals, Wanted
@@ -56,7 +56,7 @@ class WriteBack:
         journal: Journal,
         procedures: Procedures,
         proposals: Proposals,
-        indexing: Indexing,
+        indexing: IndexWorker,
         reader: Reader | None = None,
     ) -> None:
         self._journal = journal
@@ -69,7 +69,7 @@ class WriteBack:
         self._ending = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._one_at_a_time = Turn()
+        self._one_at_a_time = Lock()
         self._tried: dict[_Turn, int] = {}
 
     # -- in the background
@@ -221,7 +221,7 @@ class WriteBack:
         if taken.subject is None:
             return taken, await self._journal.owner(None)
         row = await self._journal.store.subject(self._journal.workspace, taken.subject)
-        owner = None if row is None else await self._journal.landmarks.owner_of(row.ref)
+        owner = None if row is None else await self._journal.bookmarks.owner_of(row.ref)
         return await last_turns(self._journal, session, position), owner
 
     async def _write(self, session: str, taken: Taken, owner: Owner, key: str, fence: int | None) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""BM25 over pools: of memories, of memories with their neighbours, and of sessions."""
+"""BM25 over audiences: of memories, of memories with their neighbours, and of sessions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..index.owner_index import Pool
+from ..index.audience_index import AudienceIndex
 from .measures import Corpus, Floats, Measures
 
 K1 = 0.9
@@ -17,20 +17,20 @@ B = 0.4
 
 
 class Hits(NamedTuple):
-    """Where one term occurs in one pool, and how often in each."""
+    """Where one term occurs in one audience, and how often in each."""
 
     places: NDArray[np.intp]
     counts: Floats
 
 
 class Documents(NamedTuple):
-    """Texts of one sort over several pools: how things stand among them, how long each is, and where each term
+    """Texts of one sort over several audiences: how things stand among them, how long each is, and where each term
     occurs."""
 
     corpus: Corpus
     lengths: Sequence[Floats]
     hits: Sequence[Sequence[Hits]]
-    """For each term, for each pool."""
+    """For each term, for each audience."""
 
     @classmethod
     def of(
@@ -57,7 +57,7 @@ class Documents(NamedTuple):
         return covered
 
     def scores(self) -> list[Floats]:
-        """The score of each text, pool by pool; 0 where no term occurs."""
+        """The score of each text, audience by audience; 0 where no term occurs."""
         scores = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for number, term in enumerate(self.hits):
             for score, lengths, (places, counts) in zip(scores, self.lengths, term, strict=True):
@@ -81,8 +81,8 @@ def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> F
 _NOWHERE = Hits(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.float32))
 
 
-def _hits(pool: Pool, term: int) -> Hits:
-    found = pool.postings(term)
+def _hits(audience: AudienceIndex, term: int) -> Hits:
+    found = audience.postings(term)
     return _NOWHERE if found is None else Hits(found[0].astype(np.intp), found[1].astype(np.float32))
 
 
@@ -99,71 +99,73 @@ class WordScores(NamedTuple):
 
 
 def word_scores(
-    pools: Sequence[Pool], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
+    audiences: Sequence[AudienceIndex], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
 ) -> WordScores:
-    """How well the words of some pools fit some terms. Without `measures` the pools are all that there is."""
-    own = [[_hits(pool, term) for pool in pools] for term in terms]
-    lengths = [pool.column("length") * pool.column("alive") for pool in pools]
-    count = sum(pool.count() for pool in pools)
+    """How well the words of some audiences fit some terms. Without `measures` the audiences are all that there is."""
+    own = [[_hits(audience, term) for audience in audiences] for term in terms]
+    lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
+    count = sum(audience.count() for audience in audiences)
     each = Documents.of(count, lengths, own, None if measures is None else measures.own)
     scores, beside = each.scores(), each
     near_scores = scores
-    if any(pool.sessions.names for pool in pools):
-        near = [[_near(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
-        near_lengths = [_near_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+    if any(audience.sessions.names for audience in audiences):
+        near = [[_near(audience, hits) for audience, hits in zip(audiences, found, strict=True)] for found in own]
+        near_lengths = [_near_lengths(audience, length) for audience, length in zip(audiences, lengths, strict=True)]
         beside = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
         near_scores = beside.scores()
-    told = _told(pools, own, lengths) if measures is None else list(measures.session_words)
+    told = _told(audiences, own, lengths) if measures is None else list(measures.session_words)
     return WordScores(scores, near_scores, told, each.coverage() if coverage else [], (each.corpus, beside.corpus))
 
 
-def session_scores(pools: Sequence[Pool], terms: Sequence[int]) -> list[Floats]:
-    """How well the words of whole sessions fit some terms, pool by pool."""
-    if not any(pool.sessions.names for pool in pools):
-        return [np.zeros(0, dtype=np.float32) for _ in pools]
-    lengths = [pool.column("length") * pool.column("alive") for pool in pools]
-    return _told(pools, [[_hits(pool, term) for pool in pools] for term in terms], lengths)
+def session_scores(audiences: Sequence[AudienceIndex], terms: Sequence[int]) -> list[Floats]:
+    """How well the words of whole sessions fit some terms, audience by audience."""
+    if not any(audience.sessions.names for audience in audiences):
+        return [np.zeros(0, dtype=np.float32) for _ in audiences]
+    lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
+    return _told(audiences, [[_hits(audience, term) for audience in audiences] for term in terms], lengths)
 
 
-def _told(pools: Sequence[Pool], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
-    if not any(pool.sessions.names for pool in pools):
-        return [np.zeros(0, dtype=np.float32) for _ in pools]
-    told = [[_of_session(pool, hits) for pool, hits in zip(pools, found, strict=True)] for found in own]
-    session_lengths = [_session_lengths(pool, length) for pool, length in zip(pools, lengths, strict=True)]
+def _told(audiences: Sequence[AudienceIndex], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
+    if not any(audience.sessions.names for audience in audiences):
+        return [np.zeros(0, dtype=np.float32) for _ in audiences]
+    told = [[_of_session(audience, hits) for audience, hits in zip(audiences, found, strict=True)] for found in own]
+    session_lengths = [_session_lengths(audience, length) for audience, length in zip(audiences, lengths, strict=True)]
     sessions = sum(int(np.count_nonzero(length)) for length in session_lengths)
     return Documents.of(sessions, session_lengths, told).scores()
 
 
-def _near(pool: Pool, hits: Hits) -> Hits:
+def _near(audience: AudienceIndex, hits: Hits) -> Hits:
     """The same hits where each text is read with the one before and the one after it."""
-    if not len(hits.places) or not pool.sessions.names:
+    if not len(hits.places) or not audience.sessions.names:
         return hits
-    spread = np.zeros(pool.size, dtype=np.float32)
+    spread = np.zeros(audience.size, dtype=np.float32)
     spread[hits.places] = hits.counts
     for side in ("before", "after"):
-        beside = pool.column(side)[hits.places]
+        beside = audience.column(side)[hits.places]
         there = beside >= 0
         spread[beside[there]] += hits.counts[there]  # each text has one neighbour on a side: no place comes twice
     places = np.nonzero(spread)[0]
     return Hits(places, spread[places])
 
 
-def _near_lengths(pool: Pool, lengths: Floats) -> Floats:
-    if not pool.sessions.names:
+def _near_lengths(audience: AudienceIndex, lengths: Floats) -> Floats:
+    if not audience.sessions.names:
         return lengths
-    before, after = pool.column("before"), pool.column("after")
+    before, after = audience.column("before"), audience.column("after")
     return lengths + np.where(before >= 0, lengths[before], 0) + np.where(after >= 0, lengths[after], 0)
 
 
-def _of_session(pool: Pool, hits: Hits) -> Hits:
-    sessions = pool.column("session")[hits.places]
+def _of_session(audience: AudienceIndex, hits: Hits) -> Hits:
+    sessions = audience.column("session")[hits.places]
     inside = sessions >= 0
-    counts = np.bincount(sessions[inside], weights=hits.counts[inside], minlength=len(pool.sessions.names))
+    counts = np.bincount(sessions[inside], weights=hits.counts[inside], minlength=len(audience.sessions.names))
     places = np.nonzero(counts)[0]
     return Hits(places, counts[places].astype(np.float32))
 
 
-def _session_lengths(pool: Pool, lengths: Floats) -> Floats:
-    sessions = pool.column("session")
+def _session_lengths(audience: AudienceIndex, lengths: Floats) -> Floats:
+    sessions = audience.column("session")
     inside = sessions >= 0
-    return np.bincount(sessions[inside], weights=lengths[inside], minlength=len(pool.sessions.names)).astype(np.float32)
+    return np.bincount(sessions[inside], weights=lengths[inside], minlength=len(audience.sessions.names)).astype(
+        np.float32
+    )

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...runtime import aside
+from ..index.audience_index import AudienceIndex
 from ..index.columns import codes_of
-from ..index.index_cache import Holding
+from ..index.index_cache import IndexCache
 from ..index.index_entry import Vector
-from ..index.owner_index import Pool
 from .bm25 import session_scores, term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import Chosen, Question, Ranked, rank
@@ -42,11 +42,11 @@ class _Estimate(NamedTuple):
 
 
 class _First(NamedTuple):
-    """What the first ranking found: in which pools; the places of candidates and of what stands beside them, pool by
-    pool, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
+    """What the first ranking found: in which audiences; the places of candidates and of what stands beside them, audience by
+    audience, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
     `turns` is how many memories of each session are searched."""
 
-    pools: Sequence[int]
+    audiences: Sequence[int]
     places: Sequence[NDArray[np.intp]]
     chosen: Sequence[Chosen]
     cosines: Sequence[Floats] | None
@@ -55,91 +55,93 @@ class _First(NamedTuple):
 
 
 class Candidates:
-    """Chooses candidates from the pools in memory."""
+    """Chooses candidates from the audiences in memory."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: IndexCache) -> None:
         self._holding = holding
 
     def ahead(self, asked: Asked) -> None:
-        """Nothing: the pools are there."""
+        """Nothing: the audiences are there."""
 
     def forget(self) -> None:
-        """Nothing is kept but in the pools."""
+        """Nothing is kept but in the audiences."""
 
     async def candidates(self, asked: Asked) -> Selection | None:
         """Candidates, if there are more memories than are ranked exactly."""
         held = await self._held(asked)
-        pools = [pool for _, pool in held]
-        if sum(pool.count() for pool in pools) <= self._holding.exact_upto:
+        audiences = [audience for _, audience in held]
+        if sum(audience.count() for audience in audiences) <= self._holding.exact_upto:
             return None
-        for name, pool in held if asked.vector is not None else ():
+        for name, audience in held if asked.vector is not None else ():
             if name is not None:
-                await self._holding.code(name, pool, asked.generation)
-            await self._sample(name, pool, asked.generation)
-        first = await aside(lambda: self._first(asked, pools))
+                await self._holding.code(name, audience, asked.generation)
+            await self._sample(name, audience, asked.generation)
+        first = await aside(lambda: self._first(asked, audiences))
         if first is None:
             return Selection((), (), None)
         return await self._second(asked, held, first)
 
-    async def _held(self, asked: Asked) -> Sequence[tuple[bytes | None, Pool]]:
-        """What is searched: some pools, each with its name, or all of them as one."""
-        whole = await self._holding.whole(asked.generation) if asked.wanted.pools is None else None
+    async def _held(self, asked: Asked) -> Sequence[tuple[bytes | None, AudienceIndex]]:
+        """What is searched: some audiences, each with its name, or all of them as one."""
+        whole = await self._holding.whole(asked.generation) if asked.wanted.audiences is None else None
         if whole is not None:
             return [(None, whole)]
-        return await self._holding.current(asked.wanted.pools, asked.generation)
+        return await self._holding.current(asked.wanted.audiences, asked.generation)
 
-    async def _sample(self, name: bytes | None, pool: Pool, generation: int) -> None:
-        """Vectors of some memories of a pool, unless they are there: how true codes are is measured by them."""
-        if pool.size and pool.size >= 2 * pool.sampled:
-            numbers = pool.column("number")[:: _step(pool)]
-            read = await self._holding.vectors(name, pool, generation, numbers)
+    async def _sample(self, name: bytes | None, audience: AudienceIndex, generation: int) -> None:
+        """Vectors of some memories of an audience, unless they are there: how true codes are is measured by them."""
+        if audience.size and audience.size >= 2 * audience.sampled:
+            numbers = audience.column("number")[:: _step(audience)]
+            read = await self._holding.vectors(name, audience, generation, numbers)
             with self._holding.lock:
-                pool.take_sample(*read)
+                audience.take_sample(*read)
 
     # -- everything, by what is in memory
 
-    def _first(self, asked: Asked, pools: Sequence[Pool]) -> _First | None:
+    def _first(self, asked: Asked, audiences: Sequence[AudienceIndex]) -> _First | None:
         with self._holding.lock:
-            chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
-            rare, common = _told_apart(asked.question, pools)
+            chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
+            rare, common = _told_apart(asked.question, audiences)
             cosines = None
             if asked.vector is not None:
                 codes = _Codes(asked.vector)
-                estimate = _estimated(asked.vector, codes, pools)
-                found = [estimate.by_distance[_distances(pool.codes, codes.of(pool))] for pool in pools]
+                estimate = _estimated(asked.vector, codes, audiences)
+                found = [estimate.by_distance[_distances(audience.codes, codes.of(audience))] for audience in audiences]
                 cosines = np.concatenate(found), estimate.spread
             question = replace(asked.question, terms=rare)
-            ranked = rank(question, pools, chosen, None, asked.wanted.weights, None, cosines)
+            ranked = rank(question, audiences, chosen, None, asked.wanted.weights, None, cosines)
             if ranked.measures is None:
                 return None
-            measures = _with_common(asked.question, rare, common, pools, chosen, ranked.measures)
-            return _best(asked, pools, ranked, chosen, None if cosines is None else cosines[0], measures)
+            measures = _with_common(asked.question, rare, common, audiences, chosen, ranked.measures)
+            return _best(asked, audiences, ranked, chosen, None if cosines is None else cosines[0], measures)
 
     # -- the best of it, by vectors and every word
 
-    async def _second(self, asked: Asked, held: Sequence[tuple[bytes | None, Pool]], first: _First) -> Selection:
-        pools: list[Pool] = []
+    async def _second(
+        self, asked: Asked, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _First
+    ) -> Selection:
+        audiences: list[AudienceIndex] = []
         exact: list[NDArray[np.intp]] = []
-        for index, at in enumerate(first.pools):
-            name, pool = held[at]
+        for index, at in enumerate(first.audiences):
+            name, audience = held[at]
             with self._holding.lock:
-                excerpt = pool.excerpt(first.places[index], asked.question.terms)
-            pools.append(excerpt)
+                excerpt = audience.excerpt(first.places[index], asked.question.terms)
+            audiences.append(excerpt)
             if asked.vector is not None and first.cosines is not None:
                 # Of neighbours, too: what they count for would else be no more than what their codes say.
                 numbers = excerpt.column("number")
-                read = await self._holding.vectors(name, pool, asked.generation, numbers)
+                read = await self._holding.vectors(name, audience, asked.generation, numbers)
                 exact.append(excerpt.take_candidates(*read))
                 first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
         if not exact or first.cosines is None:
-            return Selection(pools, first.chosen, first.measures)
-        measures = _corrected(first, pools, exact)
-        return Selection(pools, first.chosen, measures, (np.concatenate(first.cosines), None))
+            return Selection(audiences, first.chosen, first.measures)
+        measures = _corrected(first, audiences, exact)
+        return Selection(audiences, first.chosen, measures, (np.concatenate(first.cosines), None))
 
 
 def _best(
     asked: Asked,
-    pools: Sequence[Pool],
+    audiences: Sequence[AudienceIndex],
     ranked: Ranked,
     chosen: Sequence[Chosen],
     cosines: Floats | None,
@@ -150,14 +152,14 @@ def _best(
     scores = np.where(searched, ranked.scores, -np.inf)
     count = min(max(CANDIDATES, 10 * asked.wanted.limit), int(np.count_nonzero(searched)))
     best = np.sort(_highest(scores, count))
-    starts = np.cumsum([0, *(pool.size for pool in pools)])
+    starts = np.cumsum([0, *(audience.size for audience in audiences)])
     cuts = np.searchsorted(best, starts)
-    taken = [at for at in range(len(pools)) if cuts[at] < cuts[at + 1]]
+    taken = [at for at in range(len(audiences)) if cuts[at] < cuts[at + 1]]
     found = []
     for at in taken:
         own = best[cuts[at] : cuts[at + 1]] - starts[at]
-        leading = None if cosines is None else _leading(pools[at], own, cosines[starts[at] : starts[at + 1]])
-        found.append(_with_neighbours(pools[at], own, leading))
+        leading = None if cosines is None else _leading(audiences[at], own, cosines[starts[at] : starts[at + 1]])
+        found.append(_with_neighbours(audiences[at], own, leading))
     return _First(
         taken,
         [places for places, _ in found],
@@ -168,7 +170,7 @@ def _best(
             session_words=[measures.session_words[at] for at in taken],
             session_best=[measures.session_best[at] for at in taken] if measures.session_best else (),
         ),
-        [_turns(pools[at], chosen[at]) for at in taken],
+        [_turns(audiences[at], chosen[at]) for at in taken],
     )
 
 
@@ -183,26 +185,26 @@ def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
     return places[np.argpartition(scores[places], len(places) - count)[len(places) - count :]]
 
 
-def _step(pool: Pool) -> int:
-    """Of so many memories of a pool one is looked at."""
-    return max(_SAMPLED, pool.size // _ENOUGH)
+def _step(audience: AudienceIndex) -> int:
+    """Of so many memories of an audience one is looked at."""
+    return max(_SAMPLED, audience.size // _ENOUGH)
 
 
-def _turns(pool: Pool, chosen: Chosen) -> NDArray[np.intp]:
-    sessions = pool.column("session")[chosen] if pool.sessions.names else np.zeros(0, dtype=np.int32)
-    turns: NDArray[np.intp] = np.bincount(sessions[sessions >= 0], minlength=len(pool.sessions.names))
+def _turns(audience: AudienceIndex, chosen: Chosen) -> NDArray[np.intp]:
+    sessions = audience.column("session")[chosen] if audience.sessions.names else np.zeros(0, dtype=np.int32)
+    turns: NDArray[np.intp] = np.bincount(sessions[sessions >= 0], minlength=len(audience.sessions.names))
     return turns
 
 
-def _leading(pool: Pool, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
+def _leading(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
     """The places of those that by their codes are nearest in the sessions of some memories, two of each."""
-    if not pool.sessions.names:
+    if not audience.sessions.names:
         return np.zeros(0, dtype=np.intp)
-    sessions = pool.column("session")
-    asked = np.zeros(len(pool.sessions.names) + 1, dtype=bool)  # the last one stands for none
+    sessions = audience.column("session")
+    asked = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
     asked[sessions[places]] = True
     asked[-1] = False
-    members = np.nonzero(asked[sessions] & pool.column("known"))[0]
+    members = np.nonzero(asked[sessions] & audience.column("known"))[0]
     order = members[np.lexsort((-cosines[members], sessions[members]))]
     first = np.diff(sessions[order], prepend=-1) != 0
     second = np.zeros(len(order), dtype=bool)
@@ -212,25 +214,25 @@ def _leading(pool: Pool, places: NDArray[np.intp], cosines: Floats) -> NDArray[n
 
 
 def _with_neighbours(
-    pool: Pool, places: NDArray[np.intp], leading: NDArray[np.intp] | None
+    audience: AudienceIndex, places: NDArray[np.intp], leading: NDArray[np.intp] | None
 ) -> tuple[NDArray[np.intp], Chosen]:
     """Candidates with what stands beside them and leads their sessions; and which of them are candidates."""
-    if not pool.sessions.names:
+    if not audience.sessions.names:
         return places, np.ones(len(places), dtype=bool)
-    beside = [pool.column(side)[places] for side in ("before", "after")]
+    beside = [audience.column(side)[places] for side in ("before", "after")]
     found = np.unique(np.concatenate([places, *beside, *(() if leading is None else (leading,))]))
     found = found[found >= 0].astype(np.intp)
     return found, np.isin(found, places)
 
 
-def _corrected(first: _First, pools: Sequence[Pool], exact: Sequence[NDArray[np.intp]]) -> Measures:
+def _corrected(first: _First, audiences: Sequence[AudienceIndex], exact: Sequence[NDArray[np.intp]]) -> Measures:
     """Measures in which sessions stand for the nearest of their vectors that were compared; those of which none was,
     for what their codes say, as far as that was right about the others."""
     guesses, truths = [], []
     best = [some.copy() for some in first.measures.session_best]
     left = [np.ones(len(some), dtype=bool) for some in best]
-    for index, (pool, places) in enumerate(zip(pools, exact, strict=True)):
-        sessions = pool.column("session")[places]
+    for index, (audience, places) in enumerate(zip(audiences, exact, strict=True)):
+        sessions = audience.column("session")[places]
         places, sessions = places[sessions >= 0], sessions[sessions >= 0]
         met = np.unique(sessions)
         guesses.append(best[index][met])
@@ -253,10 +255,10 @@ def _corrected(first: _First, pools: Sequence[Pool], exact: Sequence[NDArray[np.
     return replace(first.measures, session_best=best, session_meaning=Spread(mean, apart))
 
 
-def _told_apart(question: Question, pools: Sequence[Pool]) -> tuple[tuple[int, ...], dict[int, int]]:
+def _told_apart(question: Question, audiences: Sequence[AudienceIndex]) -> tuple[tuple[int, ...], dict[int, int]]:
     """The terms of a question that find something, and the others, with how many memories have each. If all are common,
     the least common one finds."""
-    held = {term: sum(pool.frequency(term) for pool in pools) for term in question.terms}
+    held = {term: sum(audience.frequency(term) for audience in audiences) for term in question.terms}
     rare = tuple(term for term in question.terms if held[term] <= COMMON)
     if not rare and held:
         rare = (min(held, key=lambda term: held[term]),)
@@ -272,30 +274,30 @@ def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[n
 
 
 class _Codes:
-    """The code of a question, for each center that pools have: mostly one."""
+    """The code of a question, for each center that audiences have: mostly one."""
 
     def __init__(self, vector: Vector) -> None:
         self._vector = vector
         self._known: dict[int, NDArray[np.uint64]] = {}
 
-    def of(self, pool: Pool) -> NDArray[np.uint64]:
-        if pool.center is None:
+    def of(self, audience: AudienceIndex) -> NDArray[np.uint64]:
+        if audience.center is None:
             return np.zeros(0, dtype=np.uint64)
-        found = self._known.get(id(pool.center))
+        found = self._known.get(id(audience.center))
         if found is None:
-            found = self._known[id(pool.center)] = codes_of(self._vector[None, :], pool.center)[:, 0]
+            found = self._known[id(audience.center)] = codes_of(self._vector[None, :], audience.center)[:, 0]
         return found
 
 
-def _estimated(vector: Vector, codes: _Codes, pools: Sequence[Pool]) -> _Estimate:
+def _estimated(vector: Vector, codes: _Codes, audiences: Sequence[AudienceIndex]) -> _Estimate:
     """What the distance of two codes says of a cosine, from the samples."""
-    sampled = [pool for pool in pools if len(pool.sample) and pool.center is not None]
+    sampled = [audience for audience in audiences if len(audience.sample) and audience.center is not None]
     steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
     angles = np.cos(np.pi * np.minimum(1, steps / len(vector)))
     if not sampled:
         return _Estimate(angles.astype(np.float32), Spread(0.0, 1 / float(np.sqrt(len(vector)))))
-    true = np.concatenate([pool.sample @ vector for pool in sampled])
-    seen = angles[np.concatenate([_distances(pool.sample_codes, codes.of(pool)) for pool in sampled])]
+    true = np.concatenate([audience.sample @ vector for audience in sampled])
+    seen = angles[np.concatenate([_distances(audience.sample_codes, codes.of(audience)) for audience in sampled])]
     spread, guessed = Spread.of(true), Spread.of(seen)
     slope = 1.0
     if guessed.deviation > 1e-9 and len(true) > 2:
@@ -309,7 +311,7 @@ def _with_common(
     question: Question,
     rare: Sequence[int],
     common: dict[int, int],
-    pools: Sequence[Pool],
+    audiences: Sequence[AudienceIndex],
     chosen: Sequence[Chosen],
     measures: Measures,
 ) -> Measures:
@@ -317,10 +319,13 @@ def _with_common(
     searched."""
     if not common:
         return measures
-    texts = 3 if any(pool.sessions.names for pool in pools) else 1
+    texts = 3 if any(audience.sessions.names for audience in audiences) else 1
     own = measures.own._replace(held=_held(question, rare, common, measures.own, 1))
     near = measures.near._replace(held=_held(question, rare, common, measures.near, texts))
-    found = [_common_scores(question, common, pool, some, own, near) for pool, some in zip(pools, chosen, strict=True)]
+    found = [
+        _common_scores(question, common, audience, some, own, near)
+        for audience, some in zip(audiences, chosen, strict=True)
+    ]
     words, near_words = (Spread.of(np.concatenate([pair[side] for pair in found])) for side in (0, 1))
     return replace(
         measures,
@@ -328,7 +333,7 @@ def _with_common(
         near=near,
         words=_summed(measures.words, words),
         near_words=_summed(measures.near_words, near_words),
-        session_words=session_scores(pools, question.terms),  # what many memories have, few sessions may
+        session_words=session_scores(audiences, question.terms),  # what many memories have, few sessions may
     )
 
 
@@ -343,23 +348,23 @@ def _held(
 
 
 def _common_scores(
-    question: Question, common: dict[int, int], pool: Pool, chosen: Chosen, own: Corpus, near: Corpus
+    question: Question, common: dict[int, int], audience: AudienceIndex, chosen: Chosen, own: Corpus, near: Corpus
 ) -> tuple[Floats, Floats]:
-    """What common terms add to the scores of a part of a pool: by own words, and with those of the neighbours."""
-    step = _step(pool)
+    """What common terms add to the scores of a part of an audience: by own words, and with those of the neighbours."""
+    step = _step(audience)
     places = np.nonzero(chosen[::step])[0] * step
-    lengths = pool.column("length")
-    beside = [pool.column(side)[places] for side in ("before", "after")] if pool.sessions.names else []
+    lengths = audience.column("length")
+    beside = [audience.column(side)[places] for side in ("before", "after")] if audience.sessions.names else []
     near_lengths: Floats = lengths[places]
     for side in beside:
         near_lengths = near_lengths + np.where(side >= 0, lengths[side], np.float32(0))
     scores, near_scores = np.zeros(len(places), dtype=np.float32), np.zeros(len(places), dtype=np.float32)
     for at, term in enumerate(question.terms):
         if term in common:
-            counts = pool.often(term, places).astype(np.float32)
+            counts = audience.often(term, places).astype(np.float32)
             near_counts = counts
             for side in beside:
-                near_counts = near_counts + pool.often(term, side).astype(np.float32)
+                near_counts = near_counts + audience.often(term, side).astype(np.float32)
             scores += term_scores(own, at, lengths[places], counts)
             near_scores += term_scores(near, at, near_lengths, near_counts)
     return scores, near_scores

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..index.audience_index import AudienceIndex
 from ..index.columns import Names
 from ..index.index_entry import Vector
-from ..index.owner_index import Pool
 from .bm25 import term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import speaker_shares
@@ -24,11 +24,11 @@ _ENOUGH = 30
 """Those drawn that a filter must leave for it to say how things stand among them."""
 
 
-class Standing(NamedTuple):
+class CorpusStats(NamedTuple):
     """What is searched: about how many memories, some of them drawn by chance, and how many episodes a session has."""
 
     size: int
-    drawn: Pool
+    drawn: AudienceIndex
     talk: float
 
     @property
@@ -62,19 +62,21 @@ def weight(share: float) -> float:
 
 
 def held_by(
-    standing: Standing, terms: Sequence[int], counted: Mapping[int, int], ranked: Sequence[Pool]
+    standing: CorpusStats, terms: Sequence[int], counted: Mapping[int, int], ranked: Sequence[AudienceIndex]
 ) -> tuple[int, ...]:
     """How many memories have each term: counted where the store did (by place), else estimated; not fewer than are
     ranked, of which some may be newer than what the store looked at."""
     found = []
     for place, term in enumerate(terms):
         about = counted[place] if place in counted else max(1, round(standing.size * standing.share(term)))
-        posted = [pool.postings(term) for pool in ranked]
+        posted = [audience.postings(term) for audience in ranked]
         found.append(max(about, sum(len(one[0]) for one in posted if one is not None)))
     return tuple(found)
 
 
-def measures_of(standing: Standing, asked: Asked, held: tuple[int, ...], ranked: Sequence[Pool]) -> Measures:
+def measures_of(
+    standing: CorpusStats, asked: Asked, held: tuple[int, ...], ranked: Sequence[AudienceIndex]
+) -> Measures:
     """How things stand for a question, and the sessions of what is ranked."""
     beside = 1 + 2 * standing.turns()
     shares = [count / max(1, standing.size) for count in held]
@@ -96,8 +98,8 @@ def measures_of(standing: Standing, asked: Asked, held: tuple[int, ...], ranked:
         session_meaning=_highest(cosines, round(talk)),
         substance=float(substance.mean()) if substance.size else 0.0,
         speakers=speaker_shares([standing.drawn]),
-        session_words=[_told(pool, asked.question.terms, told) for pool in ranked],
-        session_best=[_best(pool, asked.vector) for pool in ranked],
+        session_words=[_told(audience, asked.question.terms, told) for audience in ranked],
+        session_best=[_best(audience, asked.vector) for audience in ranked],
     )
 
 
@@ -106,21 +108,21 @@ def real_session(name: str) -> str:
     return name.split("\0")[0]
 
 
-def _talks(pool: Pool) -> tuple[NDArray[np.intp], int]:
+def _talks(audience: AudienceIndex) -> tuple[NDArray[np.intp], int]:
     """Which talk each session of what is ranked is a run of, and how many talks there are."""
     names = Names()
-    talks = np.array([names.number(real_session(name)) for name in pool.sessions.names], dtype=np.intp)
+    talks = np.array([names.number(real_session(name)) for name in audience.sessions.names], dtype=np.intp)
     return talks, len(names.names)
 
 
-def _told(pool: Pool, terms: Sequence[int], told: Corpus) -> Floats:
+def _told(audience: AudienceIndex, terms: Sequence[int], told: Corpus) -> Floats:
     """BM25 of the sessions of what is ranked, by what is known of their words: what is ranked."""
-    talks, count = _talks(pool)
+    talks, count = _talks(audience)
     scores = np.zeros(count, dtype=np.float32)
     for place, term in enumerate(terms):
-        posted = pool.postings(term)
+        posted = audience.postings(term)
         if posted is not None and count:
-            session = pool.column("session")[posted[0]]
+            session = audience.column("session")[posted[0]]
             inside = session >= 0
             often = np.bincount(talks[session[inside]], weights=posted[1][inside], minlength=count).astype(np.float32)
             there = np.nonzero(often)[0]
@@ -129,14 +131,14 @@ def _told(pool: Pool, terms: Sequence[int], told: Corpus) -> Floats:
     return scores[talks]
 
 
-def _best(pool: Pool, vector: Vector | None) -> Floats:
+def _best(audience: AudienceIndex, vector: Vector | None) -> Floats:
     """The highest cosine of each session of what is ranked."""
-    talks, count = _talks(pool)
+    talks, count = _talks(audience)
     highest = np.full(count, -1, dtype=np.float32)
-    session = pool.column("session")
-    there = (session >= 0) & pool.column("known")
+    session = audience.column("session")
+    there = (session >= 0) & audience.column("known")
     if vector is not None and there.any():
-        np.maximum.at(highest, talks[session[there]], pool.vectors[there] @ vector)
+        np.maximum.at(highest, talks[session[there]], audience.vectors[there] @ vector)
     return highest[talks]
 
 
@@ -151,7 +153,7 @@ def _of_terms(shares: Sequence[float]) -> Spread:
     return Spread(mean, math.sqrt(sum(share * (1 - min(1.0, share)) * worth**2 for share, worth in weights)))
 
 
-def _cosines(standing: Standing, asked: Asked) -> Floats:
+def _cosines(standing: CorpusStats, asked: Asked) -> Floats:
     """Of those drawn that the filters leave; of all, if those are too few to tell."""
     if asked.vector is None:
         return np.zeros(0, dtype=np.float32)

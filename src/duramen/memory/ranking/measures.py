@@ -1,6 +1,6 @@
 """What a score is measured against: counts, means and deviations over everything that is searched.
 
-`rank` takes them itself from the pools that it is given, if those are all that is searched. Where only candidates are
+`rank` takes them itself from the audiences that it is given, if those are all that is searched. Where only candidates are
 ranked, whoever chose them says how things stand in everything they were chosen from: else a good candidate would look
 like the average of good candidates.
 """
@@ -55,7 +55,7 @@ class Spread(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Measures:
     """How things stand in everything that is searched. Spreads are over what the filters leave, the rest is over all
-    that is alive in the pools."""
+    that is alive in the audiences."""
 
     own: Corpus
     """Memories."""
@@ -74,6 +74,6 @@ class Measures:
     speakers: Mapping[str, float]
     """Which part of all memories each speaker said."""
     session_words: Sequence[Floats]
-    """For each pool that is ranked, by session: BM25 of the session's words among all sessions."""
+    """For each audience that is ranked, by session: BM25 of the session's words among all sessions."""
     session_best: Sequence[Floats]
     """Likewise: the highest cosine in the session."""

@@ -1,7 +1,7 @@
 """Who and what a name stands next to: relations that memories state, and names that they mention together.
 
 Relations are in memories: stored in their events where somebody named them (a model, or who remembered), and read from
-their texts. Nothing of it lies apart: memories that have the words of the name are found in the pools and read from the
+their texts. Nothing of it lies apart: memories that have the words of the name are found in the audiences and read from the
 store as they are now. So it is right after every change, and what was forgotten relates to nothing.
 """
 
@@ -15,7 +15,7 @@ from ..catalog.records import Memory
 from ..extraction.entities import Link, entities, named_speaker
 from ..index.index_entry import READ_UPTO
 from ..index.words import terms
-from .search import Searching
+from .search import Search
 
 WITH = "with"
 """The relation of names that are mentioned together, where none is stated."""
@@ -36,10 +36,10 @@ class Relation:
     dates: tuple[tuple[dt.date, dt.date], ...] = ()
 
 
-async def neighbours(searching: Searching, name: str, pools: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
+async def neighbours(searching: Search, name: str, audiences: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
     """What relates to a name, newest first, each relation once with its newest source."""
     found: dict[tuple[str, str, str], Relation] = {}
-    numbers = await searching.mentioning(name, pools) if terms(name) else []
+    numbers = await searching.mentioning(name, audiences) if terms(name) else []
     for start in range(0, min(len(numbers), _MOST), _PAGE):
         for memory in await searching.read(numbers[start : start + _PAGE]):
             for one in related(memory, name):

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..index.audience_index import AudienceIndex
 from ..index.index_entry import READ_UPTO, TIMES_CAP, Vector
-from ..index.owner_index import Pool
 from ..index.words import number_of, query_terms
 from .bm25 import WordScores, word_scores
 from .dates import Span, closeness, spans
@@ -61,11 +61,11 @@ class Question:
 
 
 class Ranked:
-    """Scores over several pools in a row, and the parts whose sum they are."""
+    """Scores over several audiences in a row, and the parts whose sum they are."""
 
     def __init__(
         self,
-        pools: Sequence[Pool],
+        audiences: Sequence[AudienceIndex],
         chosen: Chosen,
         parts: Mapping[str, Floats],
         likeness: Floats | None = None,
@@ -73,10 +73,10 @@ class Ranked:
     ) -> None:
         self.measures = measures
         """What the scores were measured against; None where nothing was searched."""
-        self._pools, self._chosen, self.parts = pools, chosen, parts
+        self._audiences, self._chosen, self.parts = audiences, chosen, parts
         self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
         """From 0 to 1: how near the meaning is, or how much of the question's words are there."""
-        self._starts = list(accumulate((pool.size for pool in pools), initial=0))
+        self._starts = list(accumulate((audience.size for audience in audiences), initial=0))
         self.scores: Floats = np.zeros(len(chosen), dtype=np.float32)
         for values in parts.values():
             if values.strides != (0,):  # nothing for anybody
@@ -94,25 +94,25 @@ class Ranked:
 
     def _order(self, index: int) -> tuple[float, int, int]:
         # By number at last: ids are hashes under a salt, which order the same things differently in every store.
-        pool, place = self.place(index)
-        return (-round(float(self.scores[index]), 5), -int(pool.column("begins")[place]), -self.number(index))
+        audience, place = self.place(index)
+        return (-round(float(self.scores[index]), 5), -int(audience.column("begins")[place]), -self.number(index))
 
-    def place(self, index: int) -> tuple[Pool, int]:
-        """The pool and the place of a score."""
+    def place(self, index: int) -> tuple[AudienceIndex, int]:
+        """The audience and the place of a score."""
         which = bisect_right(self._starts, index) - 1
-        return self._pools[which], index - self._starts[which]
+        return self._audiences[which], index - self._starts[which]
 
     def number(self, index: int) -> int:
         """The number of the memory of a score."""
-        pool, place = self.place(index)
-        return int(pool.column("number")[place])
+        audience, place = self.place(index)
+        return int(audience.column("number")[place])
 
     def spread(self, order: Sequence[int], limit: int, diversity: float) -> list[int]:
         """Of the best, those that say different things: each is measured against the ones before it."""
         if not order:
             return []
         left, taken = list(order), [order[0]]
-        vectors = {index: pool.vectors[place] for index in order for pool, place in [self.place(index)]}
+        vectors = {index: audience.vectors[place] for index in order for audience, place in [self.place(index)]}
         left.remove(order[0])
         while left and len(taken) < limit:
             chosen = np.array([vectors[index] for index in taken])
@@ -130,22 +130,22 @@ class Ranked:
 
 def rank(
     question: Question,
-    pools: Sequence[Pool],
+    audiences: Sequence[AudienceIndex],
     chosen: Sequence[Chosen],
     vector: Vector | None = None,
     weights: Weights = DEFAULT,
     measures: Measures | None = None,
     cosines: tuple[Floats, Spread | None] | None = None,
 ) -> Ranked:
-    """Score every chosen memory of the pools for the question; `vector` is the question's, of length 1. Without
+    """Score every chosen memory of the audiences for the question; `vector` is the question's, of length 1. Without
     `measures` they are all that is searched; with them they are candidates, and what stands beside those: then the
-    pools hold more than is chosen, and only what they hold counts for its neighbours. `cosines` stand for those of the
-    vectors, over all pools, with their spread if that is known better than from them."""
-    searched = _Searched(pools, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
+    audiences hold more than is chosen, and only what they hold counts for its neighbours. `cosines` stand for those of the
+    vectors, over all audiences, with their spread if that is known better than from them."""
+    searched = _Searched(audiences, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
-        return Ranked(pools, searched.chosen, {})
+        return Ranked(audiences, searched.chosen, {})
     rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
-    words = word_scores(pools, question.terms, measures, coverage=not rough)
+    words = word_scores(audiences, question.terms, measures, coverage=not rough)
     own = searched.standardised("words", np.concatenate(words.own))
     near = own
     if words.near is not words.own:
@@ -153,7 +153,7 @@ def rank(
     relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
     likeness = None if rough else np.concatenate(words.coverage)
     if cosines is None and vector is not None:
-        cosines = searched.each(lambda pool: pool.vectors @ vector), None
+        cosines = searched.each(lambda audience: audience.vectors @ vector), None
     if cosines is not None:
         known = searched.column("known")
         relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
@@ -169,39 +169,41 @@ def rank(
         | sessions.parts(weights)
         | _own_parts(question, searched, weights)
     )
-    return Ranked(pools, searched.chosen, parts, likeness, searched.measured(words, sessions))
+    return Ranked(audiences, searched.chosen, parts, likeness, searched.measured(words, sessions))
 
 
 class _Searched:
-    """What is searched: pools in a row, which of their memories, and what those are measured against."""
+    """What is searched: audiences in a row, which of their memories, and what those are measured against."""
 
-    def __init__(self, pools: Sequence[Pool], chosen: Chosen, measures: Measures | None) -> None:
-        self.pools, self.chosen, self.measures = pools, chosen, measures
+    def __init__(self, audiences: Sequence[AudienceIndex], chosen: Chosen, measures: Measures | None) -> None:
+        self.audiences, self.chosen, self.measures = audiences, chosen, measures
         self.inside: Chosen | None = None
         """Which of them are in a session; None if none is."""
-        if any(pool.sessions.names for pool in pools):
+        if any(audience.sessions.names for audience in audiences):
             self.inside = self.column("session") >= 0
         self._spreads: dict[str, Spread] = {}
         self._substance: float | None = None
         self._shares: Mapping[str, float] | None = None
-        self.starts = np.cumsum([0, *(pool.size for pool in pools)])
+        self.starts = np.cumsum([0, *(audience.size for audience in audiences)])
 
-    def each(self, work: Callable[[Pool], NDArray[Any]]) -> NDArray[Any]:
-        """One value for each place, over all pools."""
-        return np.concatenate([work(pool) for pool in self.pools])
+    def each(self, work: Callable[[AudienceIndex], NDArray[Any]]) -> NDArray[Any]:
+        """One value for each place, over all audiences."""
+        return np.concatenate([work(audience) for audience in self.audiences])
 
     def column(self, name: str) -> NDArray[Any]:
-        return self.each(lambda pool: pool.column(name))
+        return self.each(lambda audience: audience.column(name))
 
-    def started(self) -> Iterator[tuple[Pool, int]]:
-        """The pools, each with where it begins in the row of all."""
-        return zip(self.pools, self.starts[:-1].tolist(), strict=True)
+    def started(self) -> Iterator[tuple[AudienceIndex, int]]:
+        """The audiences, each with where it begins in the row of all."""
+        return zip(self.audiences, self.starts[:-1].tolist(), strict=True)
 
     def places(self, name: str) -> NDArray[np.int64]:
-        """A column of places, as places in the row of all pools; negative where there is none."""
+        """A column of places, as places in the row of all audiences; negative where there is none."""
         moved = [
             np.where(column >= 0, column + start, -1)
-            for column, start in zip((pool.column(name) for pool in self.pools), self.starts[:-1], strict=True)
+            for column, start in zip(
+                (audience.column(name) for audience in self.audiences), self.starts[:-1], strict=True
+            )
         ]
         return np.concatenate(moved)
 
@@ -236,7 +238,7 @@ class _Searched:
     def shares(self) -> Mapping[str, float]:
         """Which part of the memories each speaker said."""
         if self._shares is None:
-            self._shares = speaker_shares(self.pools) if self.measures is None else self.measures.speakers
+            self._shares = speaker_shares(self.audiences) if self.measures is None else self.measures.speakers
         return self._shares
 
     def measured(self, words: WordScores, sessions: _Sessions) -> Measures:
@@ -276,19 +278,19 @@ class _Sessions:
     def __init__(self, told: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
         self._told, self._searched = told, searched
         self.best: Sequence[Floats] = ()
-        """The highest cosine of each session, pool by pool."""
+        """The highest cosine of each session, audience by audience."""
         if searched.measures is not None:
             self.best = searched.measures.session_best
         elif cosines is not None:
-            self.best = [self._highest(pool, cosines[start:]) for pool, start in searched.started()]
+            self.best = [self._highest(audience, cosines[start:]) for audience, start in searched.started()]
 
     @staticmethod
-    def _highest(pool: Pool, cosines: Floats) -> Floats:
-        highest = np.full(len(pool.sessions.names), -1, dtype=np.float32)
+    def _highest(audience: AudienceIndex, cosines: Floats) -> Floats:
+        highest = np.full(len(audience.sessions.names), -1, dtype=np.float32)
         if len(highest):
-            session = pool.column("session")
-            there = (session >= 0) & pool.column("known")
-            np.maximum.at(highest, session[there], cosines[: pool.size][there])
+            session = audience.column("session")
+            there = (session >= 0) & audience.column("known")
+            np.maximum.at(highest, session[there], cosines[: audience.size][there])
         return highest
 
     def parts(self, weights: Weights) -> dict[str, Floats]:
@@ -302,8 +304,8 @@ class _Sessions:
         return parts
 
     def _each(self, values: Sequence[Floats]) -> Floats:
-        rows = zip(values, self._searched.pools, strict=True)
-        return np.concatenate([_taken(scores, pool.column("session")) for scores, pool in rows])
+        rows = zip(values, self._searched.audiences, strict=True)
+        return np.concatenate([_taken(scores, audience.column("session")) for scores, audience in rows])
 
 
 def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
@@ -313,7 +315,7 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
         substance = np.where(searched.inside, above, 0).astype(np.float32)
     if question.asks_time:
         dated = np.float32(weights.dated) * (searched.column("tells") > 0)
-    age = searched.each(lambda pool: pool.days(question.on)) / np.float32(-weights.half_life_days)
+    age = searched.each(lambda audience: audience.days(question.on)) / np.float32(-weights.half_life_days)
     return {
         "speaker": _asked_about(question, searched, weights),
         "substance": substance,
@@ -342,23 +344,25 @@ def _asked_about(question: Question, searched: _Searched, weights: Weights) -> F
     if not weight:
         return searched.nothing()
 
-    def of(pool: Pool) -> Floats:
-        said = np.array([weight.get(name, 0.0) for name in pool.speakers.names], dtype=np.float32)
-        return _taken(said, pool.column("speaker"))
+    def of(audience: AudienceIndex) -> Floats:
+        said = np.array([weight.get(name, 0.0) for name in audience.speakers.names], dtype=np.float32)
+        return _taken(said, audience.column("speaker"))
 
     return searched.each(of)
 
 
-def speaker_shares(pools: Sequence[Pool]) -> dict[str, float]:
-    """Which part of the living memories of some pools each speaker said."""
+def speaker_shares(audiences: Sequence[AudienceIndex]) -> dict[str, float]:
+    """Which part of the living memories of some audiences each speaker said."""
     said: dict[str, int] = {}
-    for pool in pools:
-        if not pool.speakers.names:
+    for audience in audiences:
+        if not audience.speakers.names:
             continue
-        counts = np.bincount(pool.column("speaker")[pool.column("alive")] + 1, minlength=len(pool.speakers.names) + 1)
-        for name, count in zip(pool.speakers.names, counts[1:].tolist(), strict=True):
+        counts = np.bincount(
+            audience.column("speaker")[audience.column("alive")] + 1, minlength=len(audience.speakers.names) + 1
+        )
+        for name, count in zip(audience.speakers.names, counts[1:].tolist(), strict=True):
             said[name] = said.get(name, 0) + count
-    everything = max(1, sum(pool.count() for pool in pools)) if said else 1
+    everything = max(1, sum(audience.count() for audience in audiences)) if said else 1
     return {name: count / everything for name, count in said.items()}
 
 
@@ -367,16 +371,16 @@ def _nearness(question: Question, searched: _Searched, weights: Weights) -> Floa
     that it names."""
     if not question.asked:
         return searched.nothing()
-    return np.float32(weights.time) * searched.each(lambda pool: nearness(question.asked, pool))
+    return np.float32(weights.time) * searched.each(lambda audience: nearness(question.asked, audience))
 
 
-def nearness(asked: Sequence[Span], pool: Pool) -> Floats:
-    """For each place of a pool the `closeness` of the times asked for to its own."""
-    day, tells = pool.column("day").astype(np.int64), pool.column("tells").astype(np.int64)
-    owners = np.repeat(np.arange(pool.size), tells)
+def nearness(asked: Sequence[Span], audience: AudienceIndex) -> Floats:
+    """For each place of an audience the `closeness` of the times asked for to its own."""
+    day, tells = audience.column("day").astype(np.int64), audience.column("tells").astype(np.int64)
+    owners = np.repeat(np.arange(audience.size), tells)
     within = np.arange(len(owners)) - np.repeat(np.cumsum(tells) - tells, tells)
-    told = pool.times()[pool.column("told")[owners] + within].astype(np.int64)
-    nearest = np.zeros(pool.size, dtype=np.float32)
+    told = audience.times()[audience.column("told")[owners] + within].astype(np.int64)
+    nearest = np.zeros(audience.size, dtype=np.float32)
     for one in asked:
         np.maximum(nearest, closeness(one, day, day), out=nearest)
         np.maximum.at(nearest, owners, closeness(one, told[:, 0], told[:, 1]))

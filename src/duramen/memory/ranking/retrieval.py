@@ -14,45 +14,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...journal.journal import Journal
-from ...ports import Candidate, Change, MemoryRow, Seek, Seeker, Sighting
+from ...ports import Candidate, Change, MemoryRow, RetrievalQuery, RetrievalResult, Retriever
 from ...runtime import drive
 from ..catalog.texts import Texts
+from ..index.audience_index import AudienceIndex, Entry
 from ..index.columns import EPISODE
 from ..index.index_entry import Vector, code_of, json_form
-from ..index.owner_index import Entry, Pool
 from ..index.workspace_embedder import Embedding
-from .corpus_stats import COMMON, Standing, held_by, measures_of, weight
+from .corpus_stats import COMMON, CorpusStats, held_by, measures_of, weight
 from .selection import Asked, Selection, chosen_of
 
 EXACT = 4_000
 """Up to so many memories everything is ranked."""
 _LEAST_DRAWN, _MOST_DRAWN = 200, 2_000
 _KEPT = 256
-"""Pools of which it is kept how things stand."""
+"""Audiences of which it is kept how things stand."""
 _STALE = 0.25
 """By which part what is searched may change before it is looked at anew."""
 _SCANNED = 60_000
 """Of more memories only an index finds those that are near."""
 _NEAR, _FAR_NEAR = 300, 800
-"""Codes to take: from a pool, and from so many that only an index finds them. They are too coarse for less."""
+"""Codes to take: from an audience, and from so many that only an index finds them. They are too coarse for less."""
 _LOOKED_AT = 1_500
 """Memories that are looked at for their words: a common word must not rank every memory that has it."""
 _LATE = 200
 """Memories without a vector that are candidates, whatever they say."""
 _MOST_TERMS = 24
-_NOTHING = Sighting([], [], [], {})
+_NOTHING = RetrievalResult([], [], [], {})
 Values = tuple[tuple[str, tuple[str, ...]], ...]
 """What metadata must have: each name, with all forms in JSON that are equal to the value."""
 
 
-class Seeking:
+class Retrieval:
     """A source of candidates."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, seeker: Seeker) -> None:
+    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, retriever: Retriever) -> None:
         self._journal, self._texts, self._embedding = journal, texts, embedding
-        self._seeker = seeker
+        self._retriever = retriever
         self.exact = EXACT
-        self._known: OrderedDict[tuple[Any, ...], tuple[int, Standing | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[Any, ...], tuple[int, CorpusStats | None]] = OrderedDict()
         self._lock = threading.Lock()
 
     def forget(self) -> None:
@@ -76,59 +76,61 @@ class Seeking:
         standing, words, near, worded, early, read = found
         chosen = self._chosen(asked, near, worded)
         changes = _joined(read, await self.beside(asked.generation, chosen - early))
-        pools = await self._pools(changes, chosen, asked.generation)
+        audiences = await self._audiences(changes, chosen, asked.generation)
         # What stands beside a candidate is one, too: an answer rarely repeats the words of its question.
-        picked = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
+        picked = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
         counted = _counted(worded, words, standing.left(asked))
-        held = held_by(standing, asked.question.terms, counted, pools)
-        return Selection(pools, picked, measures_of(standing, asked, held, pools))
+        held = held_by(standing, asked.question.terms, counted, audiences)
+        return Selection(audiences, picked, measures_of(standing, asked, held, audiences))
 
-    async def seek(self, seek: Seek) -> Sighting | None:
+    async def retrieve(self, retrieve: RetrievalQuery) -> RetrievalResult | None:
         """What the store finds."""
-        return await self._seeker.seek(self._journal.workspace, seek)
+        return await self._retriever.retrieve(self._journal.workspace, retrieve)
 
     async def beside(self, generation: int, numbers: set[int]) -> list[Change]:
         """These memories, and what stands beside them."""
-        return await self._seeker.beside(self._journal.workspace, generation, sorted(numbers))
+        return await self._retriever.beside(self._journal.workspace, generation, sorted(numbers))
 
-    async def changes(self, pools: Sequence[bytes] | None) -> int:
+    async def changes(self, audiences: Sequence[bytes] | None) -> int:
         """How often what is searched was changed."""
-        return sum((await self._journal.store.pool_changes(self._journal.workspace, pools)).values())
+        return sum((await self._journal.store.audience_changes(self._journal.workspace, audiences)).values())
 
-    def size(self, pools: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
+    def size(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
         """About how many memories are searched, as far as that can be said before they are looked at; None if it
         cannot, or the store could not search them when they last were."""
         with self._lock:
-            known = self._known.get(_place(pools, generation))
+            known = self._known.get(_place(audiences, generation))
         if known is not None:
             return None if known[1] is None else known[1].size
         return changes if self.exact < changes <= _SCANNED else None
 
-    async def standing(self, pools: Sequence[bytes] | None, generation: int, changes: int) -> Standing | None:
+    async def standing(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> CorpusStats | None:
         """How things stand in what was changed so often; None if it is small, or the store cannot search it."""
         if changes <= self.exact:
             return None
-        place = _place(pools, generation)
+        place = _place(audiences, generation)
         with self._lock:
             known = self._known.get(place)
             if known is not None and known[1] is not None and abs(changes - known[0]) <= _STALE * known[0]:
                 self._known.move_to_end(place)
                 return known[1]
         most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
-        survey = await self._seeker.survey(self._journal.workspace, generation, pools, self.exact, most)
+        sample_corpus = await self._retriever.sample_corpus(
+            self._journal.workspace, generation, audiences, self.exact, most
+        )
         standing = None
-        if survey is not None:
-            drawn = Pool(self._embedding.dims)
-            drawn.put_all(self._texts.drawn(survey.drawn, drawn.dims))
-            standing = Standing(max(self.exact + 1, survey.size), drawn, survey.talk)
+        if sample_corpus is not None:
+            drawn = AudienceIndex(self._embedding.dims)
+            drawn.put_all(self._texts.drawn(sample_corpus.drawn, drawn.dims))
+            standing = CorpusStats(max(self.exact + 1, sample_corpus.size), drawn, sample_corpus.talk)
         with self._lock:
             self._known[place] = (changes, standing)
             while len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return standing
 
-    def _chosen(self, asked: Asked, near: Sighting, having: Sighting) -> set[int]:
-        """The best by meaning, by words and by both; and what is so new that it has no trace yet."""
+    def _chosen(self, asked: Asked, near: RetrievalResult, having: RetrievalResult) -> set[int]:
+        """The best by meaning, by words and by both; and what is so new that it has no index_entry yet."""
         most = _most(asked)
         cosines = self._cosines(asked, [*near.near, *having.worded])
         nearest = sorted(cosines, key=cosines.__getitem__, reverse=True)
@@ -147,8 +149,8 @@ class Seeking:
         numbers = list(given)
         return dict(zip([numbers[place] for place in at], (vectors @ asked.vector).tolist(), strict=True))
 
-    async def _pools(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[Pool]:
-        """What was read, as pools that are made for this search."""
+    async def _audiences(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[AudienceIndex]:
+        """What was read, as audiences that are made for this search."""
         sound = [change for change in _in_runs(changes, chosen) if change.row.intact]
         entries = await self._texts.opened(sound, self._embedding.dims, generation)
         unread = [change for change in changes if change.row.intact and change.row.number not in entries]
@@ -156,19 +158,19 @@ class Seeking:
         for change in unread:
             number = change.row.number
             if number in texts:
-                entries[number] = Entry(change.row, self._texts.gist(change.row, texts[number]), None, change.recalled)
-        by_pool: dict[bytes, list[Entry]] = {}
+                entries[number] = Entry(change.row, self._texts.stats(change.row, texts[number]), None, change.recalled)
+        by_audience: dict[bytes, list[Entry]] = {}
         for entry in entries.values():
-            by_pool.setdefault(entry.row.pool, []).append(entry)
-        pools = []
-        for name in sorted(by_pool):
-            pools.append(Pool(self._embedding.dims))
-            pools[-1].put_all(by_pool[name])
-        return pools
+            by_audience.setdefault(entry.row.audience, []).append(entry)
+        audiences = []
+        for name in sorted(by_audience):
+            audiences.append(AudienceIndex(self._embedding.dims))
+            audiences[-1].put_all(by_audience[name])
+        return audiences
 
 
-def _place(pools: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
-    return generation, None if pools is None else tuple(sorted(pools))
+def _place(audiences: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
+    return generation, None if audiences is None else tuple(sorted(audiences))
 
 
 def _most(asked: Asked) -> int:
@@ -177,9 +179,9 @@ def _most(asked: Asked) -> int:
 
 
 def _joined(some: Sequence[Change], others: Sequence[Change]) -> list[Change]:
-    """Two answers of `Seeker.beside` as one, each memory once, in the same order."""
+    """Two answers of `Retriever.beside` as one, each memory once, in the same order."""
     found = {change.row.number: change for change in (*some, *others)}
-    return sorted(found.values(), key=lambda one: (one.row.pool, one.row.session, one.row.position, one.row.number))
+    return sorted(found.values(), key=lambda one: (one.row.audience, one.row.session, one.row.position, one.row.number))
 
 
 def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
@@ -191,7 +193,7 @@ def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
     for change in changes:
         row = change.row
         if row.kind == EPISODE:
-            same = last is not None and (last.pool, last.session) == (row.pool, row.session)
+            same = last is not None and (last.audience, last.session) == (row.audience, row.session)
             if not (same and last is not None and (last.number in chosen or row.number in chosen)):
                 run += 1
             last = row
@@ -204,10 +206,10 @@ class Found(NamedTuple):
     """What the store found: how things stand, which words were looked for, what is near and what has the words; and of
     which candidates it was read `early` what stands beside them, and what that is."""
 
-    standing: Standing
-    words: Seek
-    near: Sighting
-    worded: Sighting
+    standing: CorpusStats
+    words: RetrievalQuery
+    near: RetrievalResult
+    worded: RetrievalResult
     early: set[int]
     read: list[Change]
 
@@ -216,14 +218,14 @@ class Begun:
     """A search in the store that is under way: how things stand and what words find while the question is embedded, and
     what is near it as soon as it is: one does not wait for the other."""
 
-    def __init__(self, seeking: Seeking, asked: Asked, values: Values) -> None:
+    def __init__(self, seeking: Retrieval, asked: Asked, values: Values) -> None:
         self._seeking, self._asked, self._values = seeking, asked, values
         self._size: int | None = None
         self._looked = False
-        self._standing: Standing | None = None
-        self._words: Seek | None = None
-        self._worded: Sighting | None = None
-        self._near: Sighting | None = None
+        self._standing: CorpusStats | None = None
+        self._words: RetrievalQuery | None = None
+        self._worded: RetrievalResult | None = None
+        self._near: RetrievalResult | None = None
         self._early, self._read = set[int](), list[Change]()
 
     async def meanwhile(self) -> None:
@@ -235,24 +237,24 @@ class Begun:
 
     async def _look(self) -> None:
         self._looked = True
-        seeking, asked, pools = self._seeking, self._asked, self._asked.wanted.pools
-        changes = await seeking.changes(pools)
-        self._size = seeking.size(pools, asked.generation, changes)
-        self._standing = await seeking.standing(pools, asked.generation, changes)
+        seeking, asked, audiences = self._seeking, self._asked, self._asked.wanted.audiences
+        changes = await seeking.changes(audiences)
+        self._size = seeking.size(audiences, asked.generation, changes)
+        self._standing = await seeking.standing(audiences, asked.generation, changes)
         if self._standing is not None:
-            seek = _seek(asked, self._standing.size, self._values)
-            self._words = _for_words(seek, self._standing, asked.question.terms)
-            self._worded = await seeking.seek(self._words)
+            retrieve = _retrieve(asked, self._standing.size, self._values)
+            self._words = _for_words(retrieve, self._standing, asked.question.terms)
+            self._worded = await seeking.retrieve(self._words)
 
     def then(self, vector: Vector) -> None:
         """Look for what is near, on a connection of its own, if it is known by now that there is enough."""
         if self._size is not None:
-            self._near = drive(self._seek_near(self._size, vector))
+            self._near = drive(self._retrieve_near(self._size, vector))
 
-    async def _seek_near(self, size: int, vector: Vector) -> Sighting | None:
-        seek = _seek(self._asked, size, self._values)
+    async def _retrieve_near(self, size: int, vector: Vector) -> RetrievalResult | None:
+        retrieve = _retrieve(self._asked, size, self._values)
         near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
-        return await self._seeking.seek(seek._replace(code=code_of(vector), near=min(near, 5_000)))
+        return await self._seeking.retrieve(retrieve._replace(code=code_of(vector), near=min(near, 5_000)))
 
     async def found(self, asked: Asked) -> Found | None:
         """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
@@ -260,20 +262,20 @@ class Begun:
             await self._look()
         if self._standing is None or self._words is None or self._worded is None:
             return None
-        near: Sighting | None = _NOTHING
+        near: RetrievalResult | None = _NOTHING
         if asked.vector is not None:
-            near = self._near or await self._seek_near(self._standing.size, asked.vector)
+            near = self._near or await self._retrieve_near(self._standing.size, asked.vector)
         if near is None:
             return None
         return Found(self._standing, self._words, near, self._worded, self._early, self._read)
 
 
-def _seek(asked: Asked, size: int, values: Values) -> Seek:
+def _retrieve(asked: Asked, size: int, values: Values) -> RetrievalQuery:
     """What is asked of about so many memories, but for what of them."""
     wanted = asked.wanted
-    return Seek(
+    return RetrievalQuery(
         generation=asked.generation,
-        pools=wanted.pools,
+        audiences=wanted.audiences,
         now=asked.now,
         code=None,
         near=0,
@@ -293,13 +295,13 @@ def _seek(asked: Asked, size: int, values: Values) -> Seek:
     )
 
 
-def _for_words(seek: Seek, standing: Standing, terms: tuple[int, ...]) -> Seek:
+def _for_words(retrieve: RetrievalQuery, standing: CorpusStats, terms: tuple[int, ...]) -> RetrievalQuery:
     rare, together = _rare(standing, terms)
     weights = tuple(weight(standing.share(term)) for term in terms)
-    return seek._replace(terms=terms, weights=weights, rare=rare, together=together, length=standing.length)
+    return retrieve._replace(terms=terms, weights=weights, rare=rare, together=together, length=standing.length)
 
 
-def _rare(standing: Standing, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+def _rare(standing: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
     """Which terms of a question are looked up: the rarest, as long as few enough memories have one of them. If even the
     rarest is too common for that, those that have it together with others: they are the best by words anyway."""
     order = sorted(range(len(terms)), key=lambda place: standing.share(terms[place]))
@@ -322,7 +324,7 @@ def _rare(standing: Standing, terms: Sequence[int]) -> tuple[tuple[int, ...], bo
     return tuple(taken), True
 
 
-def _counted(found: Sighting, asked: Seek, left: float) -> dict[int, int]:
+def _counted(found: RetrievalResult, asked: RetrievalQuery, left: float) -> dict[int, int]:
     """How many memories have each term that was looked up, by its place, where filters left this part of all; nothing
     if not all of them were looked at."""
     if asked.together or sum(found.masks.values()) >= asked.most:

@@ -1,4 +1,4 @@
-"""Searching the memories of a workspace: pools kept in memory and brought up to date by what changed, ranked, and the
+"""Search the memories of a workspace: audiences kept in memory and brought up to date by what changed, ranked, and the
 best of them read again from the store, so that nothing is given that was forgotten meanwhile."""
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...ports import MemoryQuery, MemoryRow
 from ...runtime import aside
 from ..catalog.records import Hit, Memory, Recalled
 from ..catalog.texts import Texts
-from ..index.index_cache import Holding
+from ..index.index_cache import IndexCache
 from ..index.index_entry import day_of
-from ..index.index_worker import Indexing
+from ..index.index_worker import IndexWorker
 from ..index.words import number_of, terms
 from ..index.workspace_embedder import Embedding
 from .candidates import Candidates
@@ -26,7 +26,7 @@ from .selection import Asked, Selection, Source, Wanted, chosen_of
 _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
 
-class Searching:
+class Search:
     """Finds memories."""
 
     def __init__(
@@ -34,14 +34,14 @@ class Searching:
         journal: Journal,
         texts: Texts,
         embedding: Embedding,
-        indexing: Indexing,
+        indexing: IndexWorker,
         source: Source | None = None,
     ) -> None:
         self._journal = journal
         self._texts = texts
         self._embedding = embedding
         self._indexing = indexing
-        self.holding = Holding(journal, texts, embedding)
+        self.holding = IndexCache(journal, texts, embedding)
         self._lock = self.holding.lock
         self._sources: list[Source] = [Candidates(self.holding)]
         if source is not None:
@@ -84,32 +84,34 @@ class Searching:
             for row, _ in hits:
                 self.holding.note(row, generation)
 
-    async def having(self, metadata: Mapping[str, Any], pools: tuple[bytes, ...], kind: str) -> list[Memory]:
+    async def having(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
-        wanted = Wanted("", pools, kinds=frozenset([kind]), metadata=metadata)
-        held, now = await self.holding.held(pools), self._journal.clock.now()
+        wanted = Wanted("", audiences, kinds=frozenset([kind]), metadata=metadata)
+        held, now = await self.holding.held(audiences), self._journal.clock.now()
         with self._lock:
             numbers = [
-                number for pool in held for number in pool.column("number")[chosen_of(pool, wanted, now)].tolist()
+                number
+                for audience in held
+                for number in audience.column("number")[chosen_of(audience, wanted, now)].tolist()
             ]
         return await self.read(sorted(numbers))
 
-    async def mentioning(self, name: str, pools: tuple[bytes, ...] | None) -> list[int]:
+    async def mentioning(self, name: str, audiences: tuple[bytes, ...] | None) -> list[int]:
         """The numbers of the current memories that have all words of a name, the newest first."""
-        wanted = Wanted(name, pools)
-        held, now = await self.holding.held(pools), self._journal.clock.now()
+        wanted = Wanted(name, audiences)
+        held, now = await self.holding.held(audiences), self._journal.clock.now()
         found: list[tuple[int, int]] = []
         with self._lock:
-            for pool in held:
-                chosen = chosen_of(pool, wanted, now)
+            for audience in held:
+                chosen = chosen_of(audience, wanted, now)
                 for term in terms(name):
-                    having = np.zeros(pool.size, dtype=bool)
-                    posted = pool.postings(number_of(term))
+                    having = np.zeros(audience.size, dtype=bool)
+                    posted = audience.postings(number_of(term))
                     if posted is not None:
                         having[posted[0]] = True
                     chosen &= having
                 found += zip(
-                    pool.column("begins")[chosen].tolist(), pool.column("number")[chosen].tolist(), strict=True
+                    audience.column("begins")[chosen].tolist(), audience.column("number")[chosen].tolist(), strict=True
                 )
         return [number for _, number in sorted(found, reverse=True)]
 
@@ -124,12 +126,14 @@ class Searching:
 
     async def _ranked(self, asked: Asked) -> Ranked:
         """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
-        source chose where there is much, else everything in the pools."""
+        source chose where there is much, else everything in the audiences."""
         wanted, generation = asked.wanted, asked.generation
         if wanted.at is not None:
-            selection = Selection(await self.holding.past(wanted.pools, wanted.at, generation))
+            selection = Selection(await self.holding.past(wanted.audiences, wanted.at, generation))
         else:
-            selection = await self._candidates(asked) or Selection(await self.holding.exact(wanted.pools, generation))
+            selection = await self._candidates(asked) or Selection(
+                await self.holding.exact(wanted.audiences, generation)
+            )
         return await aside(lambda: self._rank(asked, selection))
 
     async def _candidates(self, asked: Asked) -> Selection | None:
@@ -142,10 +146,10 @@ class Searching:
 
     def _rank(self, asked: Asked, selection: Selection) -> Ranked:
         with self._lock:
-            pools, chosen, measures, cosines = selection
+            audiences, chosen, measures, cosines = selection
             if chosen is None:
-                chosen = [chosen_of(pool, asked.wanted, asked.now) for pool in pools]
-            return rank(asked.question, pools, chosen, asked.vector, asked.wanted.weights, measures, cosines)
+                chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
+            return rank(asked.question, audiences, chosen, asked.vector, asked.wanted.weights, measures, cosines)
 
     async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[MemoryRow, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""

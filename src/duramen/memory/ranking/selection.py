@@ -7,18 +7,18 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from ..index.audience_index import AudienceIndex
 from ..index.columns import EPISODE
 from ..index.index_entry import Vector
-from ..index.owner_index import Pool
 from .measures import Floats, Measures, Spread
 from .rank import DEFAULT, Chosen, Question, Weights
 
 
 class Wanted(NamedTuple):
-    """What to search for, and where. `pools` None: in all. Times are in microseconds."""
+    """What to search for, and where. `audiences` None: in all. Times are in microseconds."""
 
     query: str
-    pools: tuple[bytes, ...] | None
+    audiences: tuple[bytes, ...] | None
     limit: int = 10
     kinds: frozenset[str] | None = None
     metadata: Mapping[str, Any] | None = None
@@ -58,16 +58,16 @@ class Asked(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What is ranked. Without `chosen` and `measures`: everything in the pools that the filters leave. With them the
-    pools hold candidates and what stands beside those (the memories before and after each, as far as they count), made
+    """What is ranked. Without `chosen` and `measures`: everything in the audiences that the filters leave. With them the
+    audiences hold candidates and what stands beside those (the memories before and after each, as far as they count), made
     for this search; `chosen` are the candidates, and `measures` says how things stand in everything that is
     searched."""
 
-    pools: Sequence[Pool]
+    audiences: Sequence[AudienceIndex]
     chosen: Sequence[Chosen] | None = None
     measures: Measures | None = None
     cosines: tuple[Floats, Spread | None] | None = None
-    """In place of those of the pools' vectors, as `rank` takes them."""
+    """In place of those of the audiences' vectors, as `rank` takes them."""
 
 
 class Source(Protocol):
@@ -86,23 +86,25 @@ class Source(Protocol):
         ...
 
 
-def chosen_of(pool: Pool, wanted: Wanted, now: int) -> Chosen:
-    """Which memories of a pool are searched."""
+def chosen_of(audience: AudienceIndex, wanted: Wanted, now: int) -> Chosen:
+    """Which memories of an audience are searched."""
     at = now if wanted.at is None else wanted.at
-    begins, ends = pool.column("begins"), pool.column("ends")
-    chosen = pool.column("alive") & (pool.column("expires") > at)
+    begins, ends = audience.column("begins"), audience.column("ends")
+    chosen = audience.column("alive") & (audience.column("expires") > at)
     # What holds no longer, or not yet, is no answer; what happened is.
-    chosen &= (pool.column("kind") == pool.kinds.find(EPISODE)) | ((ends > at) & (pool.column("opens") <= at))
+    chosen &= (audience.column("kind") == audience.kinds.find(EPISODE)) | (
+        (ends > at) & (audience.column("opens") <= at)
+    )
     if wanted.kinds is not None:
-        kinds = [number for kind in wanted.kinds if (number := pool.kinds.find(kind)) >= 0]
-        chosen &= np.isin(pool.column("kind"), kinds)
+        kinds = [number for kind in wanted.kinds if (number := audience.kinds.find(kind)) >= 0]
+        chosen &= np.isin(audience.column("kind"), kinds)
     if wanted.since is not None:
         chosen &= begins >= wanted.since
     if wanted.until is not None:
         chosen &= begins <= wanted.until
     if wanted.metadata:
         for place in np.nonzero(chosen)[0].tolist():
-            held = pool.metadata(place)
+            held = audience.metadata(place)
             chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
     return chosen
 

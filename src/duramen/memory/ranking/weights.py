@@ -27,7 +27,7 @@ class Weights:
     session_meaning: float = 0.2
     """The session's best vector, standardised."""
     speaker: float = 2.0
-    """Said by the person asked about, times twice that person's share of the pool, at most 1: in a talk of two
+    """Said by the person asked about, times twice that person's share of the audience, at most 1: in a talk of two
     people tell of themselves, in a crowd they are mostly told of."""
     substance: float = 0.6
     """For each natural logarithm of a turn's different words that carry meaning above the mean of the turns: talk has

@@ -1,4 +1,4 @@
-"""Landmarks and parts as the stores read and write them: checked, and refused where somebody else was first."""
+"""Bookmarks and chunks as the stores read and write them: checked, and refused where somebody else was first."""
 
 from __future__ import annotations
 
@@ -6,59 +6,61 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import CheckpointConflict
-from ...ports import Beside, Landmark, Part, Record, StrandMoved
+from ...ports import Beside, Bookmark, Chunk, ChunkLogMoved, Record
 from .row_checksum import checksum
 
 
-def landmark_columns(place: Sequence[Any], landmark: Landmark) -> tuple[Any, ...]:
-    """The columns of a landmark's row: where it belongs, its fields, its checksum."""
-    return (*place, *landmark[:-1], checksum(*place, *_comparable(landmark)))
+def bookmark_columns(place: Sequence[Any], bookmark: Bookmark) -> tuple[Any, ...]:
+    """The columns of a bookmark's row: where it belongs, its fields, its checksum."""
+    return (*place, *bookmark[:-1], checksum(*place, *_comparable(bookmark)))
 
 
-def _comparable(landmark: Landmark) -> tuple[Any, ...]:
-    name, id_, position, time, expires, pinned, owner, form, _ = landmark
+def _comparable(bookmark: Bookmark) -> tuple[Any, ...]:
+    name, id_, position, time, expires, pinned, owner, form, _ = bookmark
     return name, id_, position, time, expires, int(pinned), owner, form  # SQLite has no booleans
 
 
-def read_landmark(place: Sequence[Any], row: Sequence[Any]) -> Landmark:
-    """A landmark from its columns and its checksum. Damage is said, not raised: others must still be found."""
+def read_bookmark(place: Sequence[Any], row: Sequence[Any]) -> Bookmark:
+    """A bookmark from its columns and its checksum. Damage is said, not raised: others must still be found."""
     name, id_, position, time, expires, pinned, owner, form, check = row
-    landmark = Landmark(name, id_, position, time, expires, bool(pinned), owner, form)
+    bookmark = Bookmark(name, id_, position, time, expires, bool(pinned), owner, form)
     try:
-        intact = checksum(*place, *_comparable(landmark)) == check
+        intact = checksum(*place, *_comparable(bookmark)) == check
     except (TypeError, ValueError, OverflowError):
         intact = False  # a value of another type than was stored
-    return landmark if intact else landmark._replace(intact=False)
+    return bookmark if intact else bookmark._replace(intact=False)
 
 
-def part_columns(place: Sequence[Any], part: Part) -> tuple[Any, ...]:
-    """The columns of a part's row."""
-    return (*place, *part, checksum(*place, *part))
+def chunk_columns(place: Sequence[Any], chunk: Chunk) -> tuple[Any, ...]:
+    """The columns of a chunk's row."""
+    return (*place, *chunk, checksum(*place, *chunk))
 
 
-def checked_part(place: Sequence[Any], row: Sequence[Any]) -> Part:
-    """A part from its columns and its checksum; one that does not match has an empty body."""
+def checked_chunk(place: Sequence[Any], row: Sequence[Any]) -> Chunk:
+    """A chunk from its columns and its checksum; one that does not match has an empty body."""
     fields = row[:-1]
-    part = Part._make(fields)
-    return part if checksum(*place, *fields) == row[-1] else part._replace(body=b"")
+    chunk = Chunk._make(fields)
+    return chunk if checksum(*place, *fields) == row[-1] else chunk._replace(body=b"")
 
 
-def placed(beside: Beside, records: Sequence[Record]) -> list[Landmark]:
-    """The landmarks of an append at the positions and times that its events got."""
-    events = [records[one.position] for one in beside.landmarks]
+def placed(beside: Beside, records: Sequence[Record]) -> list[Bookmark]:
+    """The bookmarks of an append at the positions and times that its events got."""
+    events = [records[one.position] for one in beside.bookmarks]
     return [
         one._replace(position=event.position, time=event.time)
-        for one, event in zip(beside.landmarks, events, strict=True)
+        for one, event in zip(beside.bookmarks, events, strict=True)
     ]
 
 
 def refuse_second(session: str, beside: Beside, newest: Callable[[str], str | None], end: Callable[[int], int]) -> None:
-    """Raise if somebody else set a landmark or went on with the strand first. `newest` gives the id of the newest
-    landmark under a name, `end` where a strand ends."""
+    """Raise if somebody else set a bookmark or went on with the chunk_log first. `newest` gives the id of the newest
+    bookmark under a name, `end` where a chunk_log ends."""
     if beside.after is not None:
         name, expected = beside.after
         found = newest(name)
         if found != expected:
             raise CheckpointConflict(session, name, expected, found)
-    if beside.strand is not None and end(beside.strand[0]) != beside.strand[1]:
-        raise StrandMoved(f"strand {beside.strand[0]} of session {session!r} does not end at {beside.strand[1]}")
+    if beside.chunk_log is not None and end(beside.chunk_log[0]) != beside.chunk_log[1]:
+        raise ChunkLogMoved(
+            f"chunk_log {beside.chunk_log[0]} of session {session!r} does not end at {beside.chunk_log[1]}"
+        )

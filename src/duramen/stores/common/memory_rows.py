@@ -40,7 +40,7 @@ def settled(
 ) -> list[MemoryRow]:
     """The rows to write for a new memory: itself, and those whose place it takes or that it confirms.
 
-    `same` gives the current row of an id in its pool, `keyed` those of a key. A new row has no number. One that only
+    `same` gives the current row of an id in its audience, `keyed` those of a key. A new row has no number. One that only
     says again what is known is closed at once: it is history that leads to its event, which `forget` must find, too. If
     it is `renewing`, the one before becomes that.
     """
@@ -129,7 +129,7 @@ def _earlier(ends: int | None, begins: int) -> int:
 def gone(row: MemoryRow) -> MemoryRow:
     """What is left of a memory that was forgotten."""
     return MemoryRow(
-        pool=row.pool,
+        audience=row.audience,
         id="",
         session="",
         position=0,
@@ -154,7 +154,7 @@ def noted(row: MemoryRow, recalled: int | None, at: int | None) -> MemoryRow:
 
 
 class Rows(Protocol):
-    """The rows of one pool, as they are in the store."""
+    """The rows of one audience, as they are in the store."""
 
     def current(self, id: str) -> MemoryRow | None:
         """The current row of an id."""
@@ -166,7 +166,7 @@ class Rows(Protocol):
 
 
 class Ledger:
-    """One pool while a transaction changes it. Rows are read when they are needed and changed here; the store writes
+    """One audience while a transaction changes it. Rows are read when they are needed and changed here; the store writes
     them when all is settled, so that a transaction that is refused has written nothing.
 
     `changed` holds the rows to write, by number and in the order of their counts; a new one's number is below 0. Those
@@ -271,31 +271,31 @@ def settle_all(
     ledger: Callable[[bytes], Ledger],
     find: Callable[[int], MemoryRow | None],
 ) -> None:
-    """Enter, end, weigh and forget memories with an append. `ledger` gives a pool's, `find` a row of this workspace."""
+    """Enter, end, weigh and forget memories with an append. `ledger` gives an audience's, `find` a row of this workspace."""
     for given, row in zip(beside.memories, entering(beside, records), strict=True):
-        ledger(row.pool).enter(row, given.position in beside.renewing)
+        ledger(row.audience).enter(row, given.position in beside.renewing)
     for number, time in beside.ended:
         found = find(number)
         if found is not None:
-            ledger(found.pool).end(found, time)
+            ledger(found.audience).end(found, time)
     for number, importance in beside.weighed:
         found = find(number)
         if found is not None:
-            ledger(found.pool).weigh(found, importance)
+            ledger(found.audience).weigh(found, importance)
     for number in beside.forgotten:
         found = find(number)
         if found is not None:
-            ledger(found.pool).forget(found, records[-1].time)
+            ledger(found.audience).forget(found, records[-1].time)
 
 
 def touched(ledgers: Iterable[Ledger], dropped: Sequence[Sequence[Any]]) -> Touched:
-    """What an append did to memories. Of each trace that went it is said last whether there was a vector."""
+    """What an append did to memories. Of each index_entry that went it is said last whether there was a vector."""
     met = frozenset(id for ledger in ledgers for id in ledger.met)
     return Touched(met, len(dropped), sum(1 for one in dropped if one[-1]))
 
 
-def traced_upto(generations: Iterable[int], there: Container[int]) -> int:
-    """The last generation up to which a memory has a trace in all of them; 0 if it has none in the first."""
+def indexed_upto(generations: Iterable[int], there: Container[int]) -> int:
+    """The last generation up to which a memory has an index_entry in all of them; 0 if it has none in the first."""
     last = 0
     for generation in generations:
         if generation not in there:

@@ -1,4 +1,4 @@
-"""Memories in memory: the rows of a workspace, what is searched of them, and the part of the store that keeps them."""
+"""Memories in memory: the rows of a workspace, what is searched of them, and the chunk of the store that keeps them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from itertools import count
 from operator import attrgetter
 from typing import TypeVar
 
-from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Segment, Touched, Trace
-from ..common.memory_rows import Ledger, noted, settle_all, touched, traced_upto
+from ...ports import (
+    Beside,
+    Change,
+    Generation,
+    IndexEntry,
+    MemoryQuery,
+    MemoryRow,
+    Record,
+    Segment,
+    StoredIndexEntry,
+    Touched,
+)
+from ..common.memory_rows import Ledger, indexed_upto, noted, settle_all, touched
 
 T = TypeVar("T")
 
@@ -19,13 +30,13 @@ class Memories:
     """Everything that a workspace remembers."""
 
     changes: dict[bytes, int] = field(default_factory=dict)
-    """How often each pool was changed."""
+    """How often each audience was changed."""
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     """By number, ascending."""
-    traces: dict[tuple[int, int], Trace] = field(default_factory=dict)
+    index_entries: dict[tuple[int, int], IndexEntry] = field(default_factory=dict)
     """By generation and number."""
     segments: dict[tuple[int, bytes, int], Segment] = field(default_factory=dict)
-    """By generation, pool and the count that they begin after."""
+    """By generation, audience and the count that they begin after."""
     recalls: dict[int, tuple[int, int]] = field(default_factory=dict)
     generations: list[Generation] = field(default_factory=list)
     numbers: count[int] = field(default_factory=lambda: count(1))
@@ -35,46 +46,48 @@ class Memories:
         """Enter, end and forget memories with an append; what that did."""
         ledgers = _Ledgers(self)
         settle_all(beside, records, ledgers.__getitem__, self.rows.get)
-        return touched(ledgers.values(), [(trace.vector,) for trace in ledgers.write(session)])
+        return touched(ledgers.values(), [(index_entry.vector,) for index_entry in ledgers.write(session)])
 
     def forget_owned(self, ref: bytes) -> tuple[int, int, int]:
         """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
         owned = [row for row in self.rows.values() if row.owner == ref]
         ledgers = _Ledgers(self)
         for row in owned:
-            ledgers[row.pool].forget(row)
+            ledgers[row.audience].forget(row)
         dropped = ledgers.write("")
-        vectors = [trace.vector for trace in dropped if trace.vector is not None]
+        vectors = [index_entry.vector for index_entry in dropped if index_entry.vector is not None]
         return len(owned), len(vectors), sum(len(one) for one in vectors) + sum(len(one.words) for one in dropped)
 
-    def untraced(self, generation: int) -> list[MemoryRow]:
-        """Current rows without a trace in a generation: first those that have none in an earlier one either."""
+    def unindexed(self, generation: int) -> list[MemoryRow]:
+        """Current rows without an index_entry in a generation: first those that have none in an earlier one either."""
         current = [row for row in self.rows.values() if row.closed is None]
-        without = [row for row in current if (generation, row.number) not in self.traces]
-        return sorted(without, key=lambda row: self._traced(row.number))
+        without = [row for row in current if (generation, row.number) not in self.index_entries]
+        return sorted(without, key=lambda row: self._indexed(row.number))
 
-    def _traced(self, number: int) -> int:
-        there = {generation for generation, traced in self.traces if traced == number}
-        return traced_upto([one.number for one in self.generations], there)
+    def _indexed(self, number: int) -> int:
+        there = {generation for generation, indexed in self.index_entries if indexed == number}
+        return indexed_upto([one.number for one in self.generations], there)
 
-    def put_traces(self, generation: int, traces: Sequence[Trace]) -> None:
+    def put_index_entries(self, generation: int, index_entries: Sequence[IndexEntry]) -> None:
         if all(one.number != generation for one in self.generations):
             return
         ledgers = _Ledgers(self)
-        for trace in traces:
-            row = self.rows.get(trace.number)
+        for index_entry in index_entries:
+            row = self.rows.get(index_entry.number)
             if row is not None and row.id:
-                self.traces[generation, row.number] = trace._replace(pool=row.pool)
-                ledgers[row.pool].put(row)
+                self.index_entries[generation, row.number] = index_entry._replace(audience=row.audience)
+                ledgers[row.audience].put(row)
         ledgers.write("")
 
-    def kept_traces(self, pool: bytes | None, generation: int, numbers: Sequence[int] | None) -> list[Kept]:
+    def kept_index_entries(
+        self, audience: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[StoredIndexEntry]:
         wanted = None if numbers is None else set(numbers)
-        rows = (row for row in self.rows.values() if pool in (None, row.pool) and row.closed is None)
-        chosen = (row for row in rows if (wanted is None and pool is not None) or row.number in (wanted or ()))
-        found = ((row, self.traces.get((generation, row.number))) for row in chosen)
+        rows = (row for row in self.rows.values() if audience in (None, row.audience) and row.closed is None)
+        chosen = (row for row in rows if (wanted is None and audience is not None) or row.number in (wanted or ()))
+        found = ((row, self.index_entries.get((generation, row.number))) for row in chosen)
         return [
-            Kept(row.number, row.id, row.owner, one.words, one.vector, row.pool)
+            StoredIndexEntry(row.number, row.id, row.owner, one.words, one.vector, row.audience)
             for row, one in found
             if one is not None
         ]
@@ -97,48 +110,50 @@ class Memories:
         kept = [one._replace(active=True) for one in self.generations if one.number == generation]
         if kept:
             self.generations = kept
-            self.traces = {key: trace for key, trace in self.traces.items() if key[0] == generation}
+            self.index_entries = {
+                key: index_entry for key, index_entry in self.index_entries.items() if key[0] == generation
+            }
             self.segments = {key: one for key, one in self.segments.items() if key[0] == generation}
 
-    def put_segment(self, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
-        late = (row for row in self.rows.values() if row.pool == pool and row.changed > seen and not row.id)
+    def put_segment(self, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        late = (row for row in self.rows.values() if row.audience == audience and row.changed > seen and not row.id)
         gone = any(segment.first <= row.number <= segment.last for row in late)
         if gone or all(one.number != generation for one in self.generations):
             return False
         for key, one in list(self.segments.items()):
-            if key[:2] == (generation, pool) and one.after < segment.upto and one.upto > segment.after:
+            if key[:2] == (generation, audience) and one.after < segment.upto and one.upto > segment.after:
                 del self.segments[key]
-        self.segments[generation, pool, segment.after] = segment
+        self.segments[generation, audience, segment.after] = segment
         return True
 
-    def segments_of(self, pool: bytes, generation: int) -> list[Segment]:
-        return [one for key, one in sorted(self.segments.items()) if key[:2] == (generation, pool)]
+    def segments_of(self, audience: bytes, generation: int) -> list[Segment]:
+        return [one for key, one in sorted(self.segments.items()) if key[:2] == (generation, audience)]
 
-    def drop_segments(self, pool: bytes, number: int) -> None:
+    def drop_segments(self, audience: bytes, number: int) -> None:
         """Drop what may hold a memory."""
         for key, one in list(self.segments.items()):
-            if key[1] == pool and one.first <= number <= one.last:
+            if key[1] == audience and one.first <= number <= one.last:
                 del self.segments[key]
 
-    def changed(self, pool: bytes, generation: int, after: int) -> list[Change]:
-        """What changed in a pool after a count."""
-        rows = [row for row in self.rows.values() if row.pool == pool and row.changed > after]
+    def changed(self, audience: bytes, generation: int, after: int) -> list[Change]:
+        """What changed in an audience after a count."""
+        rows = [row for row in self.rows.values() if row.audience == audience and row.changed > after]
         found = []
         for row in sorted(rows, key=lambda row: row.changed):
-            trace = self.traces.get((generation, row.number))
-            words, vector = (None, None) if trace is None else (trace.words, trace.vector)
+            index_entry = self.index_entries.get((generation, row.number))
+            words, vector = (None, None) if index_entry is None else (index_entry.words, index_entry.vector)
             found.append(Change(row, words, vector, *self.recalls.get(row.number, (0, 0))))
         return found
 
 
-class _Pool:
-    """The rows of one pool."""
+class _Audience:
+    """The rows of one audience."""
 
-    def __init__(self, memories: Memories, pool: bytes) -> None:
-        self._memories, self._pool = memories, pool
+    def __init__(self, memories: Memories, audience: bytes) -> None:
+        self._memories, self._audience = memories, audience
 
     def _rows(self) -> list[MemoryRow]:
-        return [row for row in self._memories.rows.values() if row.pool == self._pool]
+        return [row for row in self._memories.rows.values() if row.audience == self._audience]
 
     def current(self, id: str) -> MemoryRow | None:
         return next((row for row in self._rows() if row.id == id and row.closed is None), None)
@@ -148,28 +163,28 @@ class _Pool:
 
 
 class _Ledgers(dict[bytes, Ledger]):
-    """The pools that an operation changes."""
+    """The audiences that an operation changes."""
 
     def __init__(self, memories: Memories) -> None:
         super().__init__()
         self._memories = memories
 
-    def __missing__(self, pool: bytes) -> Ledger:
-        self[pool] = Ledger(_Pool(self._memories, pool), self._memories.changes.get(pool, 0))
-        return self[pool]
+    def __missing__(self, audience: bytes) -> Ledger:
+        self[audience] = Ledger(_Audience(self._memories, audience), self._memories.changes.get(audience, 0))
+        return self[audience]
 
-    def write(self, session: str) -> list[Trace]:
-        """Store all changes; new rows are of this session. Gives the traces that went with what was forgotten."""
+    def write(self, session: str) -> list[IndexEntry]:
+        """Store all changes; new rows are of this session. Gives the index_entries that went with what was forgotten."""
         kept, dropped = self._memories, []
-        for pool, ledger in self.items():
+        for audience, ledger in self.items():
             for row in sorted(ledger.numbered(lambda: next(kept.numbers)), key=attrgetter("number")):
                 kept.rows[row.number] = row if row.number in kept.rows else row._replace(session=session)
             for number in ledger.forgotten:
                 kept.recalls.pop(number, None)
-                kept.drop_segments(pool, number)
-                dropped += [kept.traces.pop(key) for key in list(kept.traces) if key[1] == number]
+                kept.drop_segments(audience, number)
+                dropped += [kept.index_entries.pop(key) for key in list(kept.index_entries) if key[1] == number]
             if ledger.changed:
-                kept.changes[pool] = ledger.changes
+                kept.changes[audience] = ledger.changes
         return dropped
 
 
@@ -184,7 +199,7 @@ def wanted(row: MemoryRow, query: MemoryQuery) -> bool:
     return (
         known
         and row.number > query.after
-        and (query.pools is None or row.pool in query.pools)
+        and (query.audiences is None or row.audience in query.audiences)
         and (query.id is None or row.id == query.id)
         and (query.key is None or row.key == query.key)
         and (query.kinds is None or row.kind in query.kinds)
@@ -193,7 +208,7 @@ def wanted(row: MemoryRow, query: MemoryQuery) -> bool:
 
 
 class Remembering:
-    """The part of the store that keeps memories."""
+    """The chunk of the store that keeps memories."""
 
     async def _remember(self, workspace: str, work: Callable[[Memories], T]) -> T:
         raise NotImplementedError
@@ -207,31 +222,35 @@ class Remembering:
             ],
         )
 
-    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+    async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
         return await self._remember(
             workspace,
-            lambda kept: {pool: changes for pool, changes in kept.changes.items() if pools is None or pool in pools},
+            lambda kept: {
+                audience: changes
+                for audience, changes in kept.changes.items()
+                if audiences is None or audience in audiences
+            },
         )
 
-    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
-        return await self._remember(workspace, lambda kept: kept.changed(pool, generation, after)[:limit])
+    async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        return await self._remember(workspace, lambda kept: kept.changed(audience, generation, after)[:limit])
 
-    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
-        return await self._remember(workspace, lambda kept: kept.untraced(generation)[:limit])
+    async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+        return await self._remember(workspace, lambda kept: kept.unindexed(generation)[:limit])
 
-    async def count_untraced(self, workspace: str, generation: int) -> int:
-        return await self._remember(workspace, lambda kept: len(kept.untraced(generation)))
+    async def count_unindexed(self, workspace: str, generation: int) -> int:
+        return await self._remember(workspace, lambda kept: len(kept.unindexed(generation)))
 
-    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
-        await self._remember(workspace, lambda kept: kept.put_traces(generation, traces))
+    async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
+        await self._remember(workspace, lambda kept: kept.put_index_entries(generation, index_entries))
 
-    async def traces(
-        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
-    ) -> list[Kept]:
-        return await self._remember(workspace, lambda kept: kept.kept_traces(pool, generation, numbers))
+    async def index_entries(
+        self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[StoredIndexEntry]:
+        return await self._remember(workspace, lambda kept: kept.kept_index_entries(audience, generation, numbers))
 
-    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
-        return await self._remember(workspace, lambda kept: kept.segments_of(pool, generation))
+    async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
+        return await self._remember(workspace, lambda kept: kept.segments_of(audience, generation))
 
     async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
         return await self._remember(
@@ -241,14 +260,14 @@ class Remembering:
             ],
         )
 
-    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
-        return await self._remember(workspace, lambda kept: kept.put_segment(pool, generation, segment, seen))
+    async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        return await self._remember(workspace, lambda kept: kept.put_segment(audience, generation, segment, seen))
 
-    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+    async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
         return await self._remember(
             workspace,
             lambda kept: {
-                number: count for number, (count, _) in kept.recalls.items() if kept.rows[number].pool == pool
+                number: count for number, (count, _) in kept.recalls.items() if kept.rows[number].audience == audience
             },
         )
 

@@ -17,16 +17,16 @@ from ...ports import (
     Append,
     Appended,
     Blob,
+    Bookmark,
+    BookmarkQuery,
+    Chunk,
     Erase,
     Erasure,
     FeedItem,
     Head,
-    Landmark,
-    LandmarkQuery,
     LeaseRow,
     Limits,
     Link,
-    Part,
     Record,
     Rewrap,
     RunQuery,
@@ -35,7 +35,7 @@ from ...ports import (
     SubjectRow,
     Transaction,
 )
-from ...runtime import Bell, Runtime
+from ...runtime import Notifier, Runtime
 from ..common.fork_guard import forked, watch
 from .memories import Memories, Remembering
 from .workspace import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
@@ -47,12 +47,12 @@ class InMemoryStore(Remembering):
     """A journal store in this process's memory."""
 
     name = "inmemory"
-    seeker = None
+    retriever = None
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._lock = threading.Lock()
-        self._bell, self._runs_bell = Bell(), Bell()
+        self._notifier, self._runs_notifier = Notifier(), Notifier()
         self._spaces: dict[str, Workspace] = {}
         self._refusal: StoreError | None = None
         watch(self)
@@ -71,9 +71,9 @@ class InMemoryStore(Remembering):
 
     async def append(self, request: Append) -> Appended:
         done = await self._do(request.workspace, lambda space: append(space, request))
-        self._bell.ring()
+        self._notifier.notify()
         if request.changes:
-            self._runs_bell.ring()
+            self._runs_notifier.notify()
         return done
 
     def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> None:
@@ -106,9 +106,9 @@ class InMemoryStore(Remembering):
         records = await self.read(workspace, session, first, last)
         return [record.position for record in reversed(records) if record.type.startswith(TALK)][:limit]
 
-    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
-        def work(space: Workspace) -> list[Landmark]:
-            named = [one for key, one in space.landmarks.items() if key[:2] == (session, query.name)]
+    async def bookmarks(self, workspace: str, session: str, query: BookmarkQuery) -> list[Bookmark]:
+        def work(space: Workspace) -> list[Bookmark]:
+            named = [one for key, one in space.bookmarks.items() if key[:2] == (session, query.name)]
             found = [
                 one
                 for one in named
@@ -120,27 +120,27 @@ class InMemoryStore(Remembering):
 
         return await self._do(workspace, work)
 
-    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+    async def bookmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
         def work(space: Workspace) -> list[str]:
-            return sorted({name for kept, name, _ in space.landmarks if kept == session and name.startswith(prefix)})
+            return sorted({name for kept, name, _ in space.bookmarks if kept == session and name.startswith(prefix)})
 
         return await self._do(workspace, work)
 
-    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
-        return await self._do(workspace, lambda space: space.end(session, strand))
+    async def chunk_log_end(self, workspace: str, session: str, chunk_log: int) -> int:
+        return await self._do(workspace, lambda space: space.end(session, chunk_log))
 
-    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        def work(space: Workspace) -> list[tuple[str, Landmark]]:
-            named = [(key[0], one) for key, one in space.landmarks.items() if one.name.startswith(prefix)]
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Bookmark]]:
+        def work(space: Workspace) -> list[tuple[str, Bookmark]]:
+            named = [(key[0], one) for key, one in space.bookmarks.items() if one.name.startswith(prefix)]
             due = [one for one in named if one[1].expires is not None and one[1].expires <= now]
             return sorted(due, key=lambda one: one[1].expires or 0)[:limit]
 
         return await self._do(workspace, work)
 
-    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
-        def work(space: Workspace) -> list[Part]:
-            found = sorted(part for key, part in space.parts.items() if key[:2] == (session, strand))
-            return [part for part in found if part.start < last and part.start + part.count > first]
+    async def chunks(self, workspace: str, session: str, chunk_log: int, first: int, last: int) -> list[Chunk]:
+        def work(space: Workspace) -> list[Chunk]:
+            found = sorted(chunk for key, chunk in space.chunks.items() if key[:2] == (session, chunk_log))
+            return [chunk for chunk in found if chunk.start < last and chunk.start + chunk.count > first]
 
         return await self._do(workspace, work)
 
@@ -267,7 +267,7 @@ class InMemoryStore(Remembering):
                 space.leases[session] = lease._replace(expires=0)
 
         await self._do(workspace, work)
-        self._runs_bell.ring()
+        self._runs_notifier.notify()
 
     async def lease(self, workspace: str, session: str) -> LeaseRow | None:
         return await self._do(workspace, lambda space: space.leases.get(session))
@@ -321,11 +321,11 @@ class InMemoryStore(Remembering):
     def begin(self) -> Transaction:
         raise InvalidInput("the in-memory store has no transactions", hint="open a file, or postgresql://…")
 
-    async def mark(self, *, runs: bool = False) -> tuple[Bell, int]:
-        bell = self._runs_bell if runs else self._bell
-        return bell, bell.rings
+    async def mark(self, *, runs: bool = False) -> tuple[Notifier, int]:
+        notifier = self._runs_notifier if runs else self._notifier
+        return notifier, notifier.notices
 
-    async def changed(self, mark: tuple[Bell, int], timeout: float) -> float:
+    async def changed(self, mark: tuple[Notifier, int], timeout: float) -> float:
         began = time.monotonic()
         await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
@@ -338,6 +338,6 @@ class InMemoryStore(Remembering):
 
     async def close(self) -> None:
         self._refusal = self._refusal or StoreClosed("the in-memory store was closed", hint="open a new one")
-        self._bell.ring()
-        self._runs_bell.ring()
+        self._notifier.notify()
+        self._runs_notifier.notify()
         self._runtime.close()

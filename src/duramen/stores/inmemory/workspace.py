@@ -12,14 +12,14 @@ from ...ports import (
     Appended,
     Beside,
     Blob,
+    Bookmark,
+    Chunk,
     Erase,
     Erasure,
     FeedItem,
     Head,
-    Landmark,
     LeaseRow,
     Limits,
-    Part,
     Record,
     RunQuery,
     RunRow,
@@ -61,20 +61,20 @@ class Workspace:
     leases: dict[str, LeaseRow] = field(default_factory=dict)
     cursors: dict[str, int] = field(default_factory=dict)
     runs: dict[str, RunRow] = field(default_factory=dict)
-    landmarks: dict[tuple[str, str, str], Landmark] = field(default_factory=dict)
+    bookmarks: dict[tuple[str, str, str], Bookmark] = field(default_factory=dict)
     """By session, name and id."""
-    parts: dict[tuple[str, int, int], Part] = field(default_factory=dict)
-    """By session, strand and start."""
+    chunks: dict[tuple[str, int, int], Chunk] = field(default_factory=dict)
+    """By session, chunk_log and start."""
     memories: Memories = field(default_factory=Memories)
 
-    def end(self, session: str, strand: int) -> int:
-        """Where a strand ends."""
-        ends = [part.start + part.count for key, part in self.parts.items() if key[:2] == (session, strand)]
+    def end(self, session: str, chunk_log: int) -> int:
+        """Where a chunk_log ends."""
+        ends = [chunk.start + chunk.count for key, chunk in self.chunks.items() if key[:2] == (session, chunk_log)]
         return max(ends, default=0)
 
     def newest(self, session: str, name: str) -> str | None:
-        """The id of the newest landmark under a name."""
-        found = [one for key, one in self.landmarks.items() if key[:2] == (session, name)]
+        """The id of the newest bookmark under a name."""
+        found = [one for key, one in self.bookmarks.items() if key[:2] == (session, name)]
         return max(found, key=lambda one: one.position).id if found else None
 
     def subject(self, name: str) -> SubjectRow | None:
@@ -134,21 +134,23 @@ def append(space: Workspace, request: Append) -> Appended:
 
 
 def _check_beside(space: Workspace, session: str, beside: Beside) -> None:
-    refuse_second(session, beside, lambda name: space.newest(session, name), lambda strand: space.end(session, strand))
+    refuse_second(
+        session, beside, lambda name: space.newest(session, name), lambda chunk_log: space.end(session, chunk_log)
+    )
 
 
 def _write_beside(space: Workspace, session: str, beside: Beside, records: list[Record]) -> None:
-    space.parts.update(((session, part.strand, part.start), part) for part in beside.parts)
+    space.chunks.update(((session, chunk.chunk_log, chunk.start), chunk) for chunk in beside.chunks)
     for name, id_ in beside.removed:
-        space.landmarks.pop((session, name, id_), None)
-    space.landmarks.update(((session, one.name, one.id), one) for one in placed(beside, records))
+        space.bookmarks.pop((session, name, id_), None)
+    space.bookmarks.update(((session, one.name, one.id), one) for one in placed(beside, records))
     for one in beside.rewritten:
-        there = space.landmarks.get((session, one.name, one.id))
+        there = space.bookmarks.get((session, one.name, one.id))
         if there is not None and there.position == one.position:
-            space.landmarks[session, one.name, one.id] = one
-    if beside.only_strands is not None:
-        for key in [key for key in space.parts if key[0] == session and key[1] not in beside.only_strands]:
-            del space.parts[key]
+            space.bookmarks[session, one.name, one.id] = one
+    if beside.only_chunk_logs is not None:
+        for key in [key for key in space.chunks if key[0] == session and key[1] not in beside.only_chunk_logs]:
+            del space.chunks[key]
     kept = space.sessions[session]
     for position, digest in beside.stripped:
         index = position - kept.fork.position - 1
@@ -231,11 +233,11 @@ def erase(space: Workspace, request: Erase) -> Erasure:
             tombstones[name] = request.tombstone(name, session.head, count)
             space.add(name, tombstones[name])
     gone = [space.blobs.pop(blob.address) for blob in list(space.blobs.values()) if blob.owner == request.ref]
-    marks = [key for key, one in space.landmarks.items() if one.owner == request.ref]
-    parts = [key for key, part in space.parts.items() if part.owner == request.ref]
-    size += sum(len(space.landmarks.pop(key).form or b"") for key in marks)
-    size += sum(len(space.parts.pop(key).body) for key in parts)
-    memories, vectors, traced = space.memories.forget_owned(request.ref)
+    marks = [key for key, one in space.bookmarks.items() if one.owner == request.ref]
+    chunks = [key for key, chunk in space.chunks.items() if chunk.owner == request.ref]
+    size += sum(len(space.bookmarks.pop(key).form or b"") for key in marks)
+    size += sum(len(space.chunks.pop(key).body) for key in chunks)
+    memories, vectors, indexed = space.memories.forget_owned(request.ref)
     space.subjects.pop(request.ref, None)
-    size += traced + sum(len(blob.body) for blob in gone)
+    size += indexed + sum(len(blob.body) for blob in gone)
     return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

@@ -50,7 +50,7 @@ class PostgresSettings:
     timeout: float = 30.0
     readonly: bool = False
     workspace: str | None = None
-    """Whose rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
+    """Scope rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
 
     @property
     def restoring(self) -> bytes:
@@ -62,9 +62,9 @@ class PostgresSettings:
     def shown(self) -> str:
         """The address without its password."""
         try:
-            parts = urlsplit(self.url)
-            host = parts.hostname or "the local socket"
-            return f"{host}:{parts.port or 5432}{parts.path}"
+            chunks = urlsplit(self.url)
+            host = chunks.hostname or "the local socket"
+            return f"{host}:{chunks.port or 5432}{chunks.path}"
         except ValueError:
             return "the given URL"
 

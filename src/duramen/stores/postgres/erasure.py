@@ -37,11 +37,11 @@ def erase(connection: Connection, request: Erase) -> Erasure:
         if head is not None and held:
             tombstones[session] = request.tombstone(session, head, len(held))
     gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
-    marks = connection.execute(Q.delete_landmarks_of, (workspace, ref)).fetchall()
-    parts = connection.execute(Q.delete_parts_of, (workspace, ref)).fetchall()
-    memories, vectors, traced = forget_owned(connection, workspace, ref)
+    marks = connection.execute(Q.delete_bookmarks_of, (workspace, ref)).fetchall()
+    chunks = connection.execute(Q.delete_chunks_of, (workspace, ref)).fetchall()
+    memories, vectors, indexed = forget_owned(connection, workspace, ref)
     reach("erase.removed")
     for session, record in tombstones.items():
         add_records(connection, (workspace, session), [record])
-    size += traced + sum(row[0] for row in (*gone, *marks, *parts))
+    size += indexed + sum(row[0] for row in (*gone, *marks, *chunks))
     return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

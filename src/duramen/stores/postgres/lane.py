@@ -55,7 +55,7 @@ class PostgresLane:
         self._group = group
         self._appender = appender
         self._place, self._fence = owned[:2], owned[2]
-        self._owned = [str(part).encode() for part in owned]
+        self._owned = [str(chunk).encode() for chunk in owned]
         self._link = link
 
     def append(self, now: int, events: Sequence[Plain]) -> Head | None:

@@ -1,4 +1,4 @@
-"""LISTEN: a connection of its own that rings a bell whenever some process appended."""
+"""LISTEN: a connection of its own that rings a notifier whenever some process appended."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import threading
 
 import psycopg
 
-from ...runtime import Bell
+from ...runtime import Notifier
 from .connection import Connection, PostgresSettings, connect
 
 
 class Listener:
-    """Started by the first follower. Lost connections are made again; each time the bell rings, because
+    """Started by the first follower. Lost connections are made again; each time the notifier rings, because
     something may have been missed."""
 
-    def __init__(self, settings: PostgresSettings, bell: Bell, runs_bell: Bell) -> None:
+    def __init__(self, settings: PostgresSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
         self._settings = settings
-        self._bell = bell
-        self._runs_bell = runs_bell
+        self._notifier = notifier
+        self._runs_notifier = runs_notifier
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -34,8 +34,8 @@ class Listener:
             try:
                 with connect(self._settings) as connection:
                     connection.execute("LISTEN duramen")
-                    self._bell.ring()
-                    self._runs_bell.ring()
+                    self._notifier.notify()
+                    self._runs_notifier.notify()
                     self._hear(connection)
             except psycopg.Error:
                 self._stopping.wait(0.2)
@@ -43,9 +43,9 @@ class Listener:
     def _hear(self, connection: Connection) -> None:
         while not self._stopping.is_set():
             for told in connection.notifies(timeout=0.5, stop_after=1):
-                self._bell.ring()
+                self._notifier.notify()
                 if told.payload == "runs":
-                    self._runs_bell.ring()
+                    self._runs_notifier.notify()
 
     def stop(self) -> None:
         """End the thread and its connection."""

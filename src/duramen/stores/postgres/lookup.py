@@ -1,12 +1,12 @@
-"""What is found by name or by position instead of by range: landmarks, parts, single events, a conversation."""
+"""What is found by name or by position instead of by range: bookmarks, chunks, single events, a conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ...ports import FeedItem, Landmark, LandmarkQuery, Part
-from ..common.bookmark_rows import checked_part, read_landmark
+from ...ports import Bookmark, BookmarkQuery, Chunk, FeedItem
+from ..common.bookmark_rows import checked_chunk, read_bookmark
 from .append import to_record
 from .connection import Connection
 from .sql import Q
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Finding:
-    """The part of the store that finds events and states by name instead of by range."""
+    """The chunk of the store that finds events and states by name instead of by range."""
 
     async def _do(self, work: Callable[[Connection], T]) -> T:
         raise NotImplementedError
@@ -31,40 +31,40 @@ class Finding:
         values = (workspace, session, first, last, limit)
         return await self._do(lambda connection: [row[0] for row in connection.execute(Q.read_talk, values)])
 
-    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
+    async def bookmarks(self, workspace: str, session: str, query: BookmarkQuery) -> list[Bookmark]:
         place = (workspace, session)
         values = {"workspace": workspace, "session": session, **query._asdict()}
 
-        def work(connection: Connection) -> list[Landmark]:
-            chosen = Q.read_attached if query.name.startswith("+") else Q.read_landmarks
+        def work(connection: Connection) -> list[Bookmark]:
+            chosen = Q.read_attached if query.name.startswith("+") else Q.read_bookmarks
             rows = connection.execute(chosen, values, binary=True)
-            return [read_landmark(place, row) for row in rows]
+            return [read_bookmark(place, row) for row in rows]
 
         return await self._do(work)
 
-    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+    async def bookmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
         values = (workspace, session, prefix)
-        return await self._do(lambda connection: [row[0] for row in connection.execute(Q.landmark_names, values)])
+        return await self._do(lambda connection: [row[0] for row in connection.execute(Q.bookmark_names, values)])
 
-    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
+    async def chunk_log_end(self, workspace: str, session: str, chunk_log: int) -> int:
         def work(connection: Connection) -> int:
-            found = connection.execute(Q.strand_end, (workspace, session, strand)).fetchone()
+            found = connection.execute(Q.chunk_log_end, (workspace, session, chunk_log)).fetchone()
             return found[0] if found else 0
 
         return await self._do(work)
 
-    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        def work(connection: Connection) -> list[tuple[str, Landmark]]:
-            rows = connection.execute(Q.expired_landmarks, (workspace, prefix, now, limit), binary=True)
-            return [(session, read_landmark((workspace, session), row)) for session, *row in rows]
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Bookmark]]:
+        def work(connection: Connection) -> list[tuple[str, Bookmark]]:
+            rows = connection.execute(Q.expired_bookmarks, (workspace, prefix, now, limit), binary=True)
+            return [(session, read_bookmark((workspace, session), row)) for session, *row in rows]
 
         return await self._do(work)
 
-    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
-        asked = {"workspace": workspace, "session": session, "strand": strand, "first": first, "last": last}
+    async def chunks(self, workspace: str, session: str, chunk_log: int, first: int, last: int) -> list[Chunk]:
+        asked = {"workspace": workspace, "session": session, "chunk_log": chunk_log, "first": first, "last": last}
         place = (workspace, session)
         return await self._do(
             lambda connection: [
-                checked_part(place, row) for row in connection.execute(Q.read_parts, asked, binary=True)
+                checked_chunk(place, row) for row in connection.execute(Q.read_chunks, asked, binary=True)
             ]
         )

@@ -1,10 +1,10 @@
-"""Memories: written with an append, read by pool, id, key or change.
+"""Memories: written with an append, read by audience, id, key or change.
 
-Whoever reads rows of a pool to change them, or changes them, holds the lock on the pool's row: so the changes of a pool
+Whoever reads rows of an audience to change them, or changes them, holds the lock on the audience's row: so the changes of an audience
 are counted in the order of commits, and which row of an id or of a key is current is decided once. Locks come after
-those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then pools by name. A memory,
-its traces and its recalls are locked by nobody who has not its pool. All pools are locked before a row of one is read;
-a memory never moves to another pool, so the pools of numbers can be looked up before.
+those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then audiences by name. A memory,
+its index_entries and its recalls are locked by nobody who has not its audience. All audiences are locked before a row of one is read;
+a memory never moves to another audience, so the audiences of numbers can be looked up before.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...ports import Beside, Change, Generation, MemoryRow, Record, Touched, Trace
-from ..common.memory_rows import DROPPED, Ledger, settle_all, touched, traced_upto
+from ...ports import Beside, Change, Generation, IndexEntry, MemoryRow, Record, Touched
+from ..common.memory_rows import DROPPED, Ledger, indexed_upto, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 from . import searchable
@@ -27,22 +27,22 @@ Recall = tuple[int, int]
 """How often a memory was recalled, and when last."""
 
 
-class Pool:
-    """A pool that a transaction changes: its row is locked. No memory of it is written before `write`."""
+class AudienceIndex:
+    """An audience that a transaction changes: its row is locked. No memory of it is written before `write`."""
 
-    def __init__(self, connection: Connection, workspace: str, pool: bytes) -> None:
+    def __init__(self, connection: Connection, workspace: str, audience: bytes) -> None:
         self._connection = connection
-        self.place = (workspace, pool)
-        self._traced: dict[int, int] = {}
-        """Up to which generation each row was traced."""
+        self.place = (workspace, audience)
+        self._indexed: dict[int, int] = {}
+        """Up to which generation each row was indexed."""
         self._put: set[int] = set()
-        """Rows of which only a trace is new."""
-        row = connection.execute(M.lock_pool, self.place, binary=True).fetchone()
+        """Rows of which only an index_entry is new."""
+        row = connection.execute(M.lock_audience, self.place, binary=True).fetchone()
         if row is None:
-            connection.execute(M.add_pool, (*self.place, checksum(*self.place, 0)))
-            row = connection.execute(M.lock_pool, self.place, binary=True).fetchone()
-        assert row is not None, "pools are never removed"
-        expect_intact("a pool of memories", row[1], *self.place, row[0])
+            connection.execute(M.add_audience, (*self.place, checksum(*self.place, 0)))
+            row = connection.execute(M.lock_audience, self.place, binary=True).fetchone()
+        assert row is not None, "audiences are never removed"
+        expect_intact("an audience of memories", row[1], *self.place, row[0])
         self.ledger = Ledger(self, row[0])
 
     def current(self, id: str) -> MemoryRow | None:
@@ -57,31 +57,31 @@ class Pool:
         return [self.taken(row) for row in self._connection.execute(query.encode(), values, binary=True).fetchall()]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
-        """A row of this pool, to be changed."""
-        self._traced[columns[2]] = columns[-2]
+        """A row of this audience, to be changed."""
+        self._indexed[columns[2]] = columns[-2]
         return read_memory(columns)
 
-    def put_traces(
-        self, generations: Sequence[int], generation: int, traces: dict[int, tuple[MemoryRow, Trace]]
+    def put_index_entries(
+        self, generations: Sequence[int], generation: int, index_entries: dict[int, tuple[MemoryRow, IndexEntry]]
     ) -> None:
         """What is searched of some rows, by their numbers: a change of each."""
         columns = []
-        for number, (_, trace) in sorted(traces.items()):
-            fields = (*self.place, number, generation, trace.words, trace.vector)
+        for number, (_, index_entry) in sorted(index_entries.items()):
+            fields = (*self.place, number, generation, index_entry.words, index_entry.vector)
             columns.append((*fields, checksum(*fields)))
-        self._connection.cursor().executemany(M.put_trace, columns)
-        rows = ((row, trace.sought) for _, (row, trace) in sorted(traces.items()))
+        self._connection.cursor().executemany(M.put_index_entry, columns)
+        rows = ((row, index_entry.search_fields) for _, (row, index_entry) in sorted(index_entries.items()))
         searchable.put(self._connection, self.place[0], generation, rows)
-        self._put.update(traces)
+        self._put.update(index_entries)
         there: dict[int, set[int]] = {}
-        for number, made in self._connection.execute(M.generations_traced, (*self.place, list(traces))):
+        for number, made in self._connection.execute(M.generations_indexed, (*self.place, list(index_entries))):
             there.setdefault(number, set()).add(made)
-        for number, (row, _) in sorted(traces.items()):
-            self._traced[number] = traced_upto(generations, there.get(number, ()))
+        for number, (row, _) in sorted(index_entries.items()):
+            self._indexed[number] = indexed_upto(generations, there.get(number, ()))
             self.ledger.put(row)
 
     def write(self, session: str) -> list[tuple[Any, ...]]:
-        """Store all changes; new rows are of this session. Gives the sizes of the traces that went with what was
+        """Store all changes; new rows are of this session. Gives the sizes of the index_entries that went with what was
         forgotten, and whether each had a vector."""
         ledger, connection = self.ledger, self._connection
         if not ledger.changed:
@@ -93,7 +93,7 @@ class Pool:
         for row in ledger.numbered(lambda: int(next(numbers)[0])):
             known = row.number in ledger.changed
             kept = row if known else row._replace(session=session)
-            fields = (*self.place, row.number, *kept[1:18], self._traced.get(row.number, 0) if row.id else 0)
+            fields = (*self.place, row.number, *kept[1:18], self._indexed.get(row.number, 0) if row.id else 0)
             (there if known else added).append((*fields, checksum(*fields)))
         if there:
             connection.cursor().executemany(M.write_memory, [(*row[3:], *row[:3]) for row in there])
@@ -102,31 +102,31 @@ class Pool:
             connection.cursor().executemany(M.add_memory, added)
         check = checksum(*self.place, ledger.changes)
         connection.execute(M.count_changes, (ledger.changes, check, *self.place))
-        return self._drop_traces()
+        return self._drop_index_entries()
 
     def _moved(self) -> list[MemoryRow]:
         """Rows that were there and are changed, other than by what is searched of them."""
         return [row for row in self.ledger.changed.values() if row.number > 0 and row.number not in self._put]
 
-    def _drop_traces(self) -> list[tuple[Any, ...]]:
+    def _drop_index_entries(self) -> list[tuple[Any, ...]]:
         if not self.ledger.forgotten:
             return []
         gone = (*self.place, self.ledger.forgotten)
         self._connection.execute(M.drop_recalls, gone)
         self._connection.execute(M.drop_segments, gone)
-        return self._connection.execute(M.drop_traces, gone).fetchall()
+        return self._connection.execute(M.drop_index_entries, gone).fetchall()
 
 
-def lock_pools(connection: Connection, workspace: str, pools: Iterable[bytes]) -> dict[bytes, Pool]:
-    """Pools to change, locked by name."""
-    return {pool: Pool(connection, workspace, pool) for pool in sorted(set(pools))}
+def lock_audiences(connection: Connection, workspace: str, audiences: Iterable[bytes]) -> dict[bytes, AudienceIndex]:
+    """Audiences to change, locked by name."""
+    return {audience: AudienceIndex(connection, workspace, audience) for audience in sorted(set(audiences))}
 
 
 def read_memory(columns: Sequence[Any]) -> MemoryRow:
     """A memory from its columns. Damage is said, not raised: others must still be found."""
     *fields, check = columns
-    _, pool, number, *rest, _ = fields
-    found = MemoryRow._make((pool, *rest, number, True, 0, 0))
+    _, audience, number, *rest, _ = fields
+    found = MemoryRow._make((audience, *rest, number, True, 0, 0))
     return found if checksum(*fields) == check else found._replace(intact=False)
 
 
@@ -139,18 +139,18 @@ def read_change(generation: int, columns: Sequence[Any]) -> Change:
     return Change(memory, words, vector, recalled, time)
 
 
-def _pools_of(connection: Connection, workspace: str, numbers: Sequence[int]) -> dict[int, bytes]:
-    return dict(connection.execute(M.pools_of, (workspace, list(numbers)), binary=True).fetchall())
+def _audiences_of(connection: Connection, workspace: str, numbers: Sequence[int]) -> dict[int, bytes]:
+    return dict(connection.execute(M.audiences_of, (workspace, list(numbers)), binary=True).fetchall())
 
 
 def locked_rows(
     connection: Connection, workspace: str, numbers: Sequence[int], more: Iterable[bytes] = ()
-) -> tuple[dict[bytes, Pool], dict[int, MemoryRow]]:
-    """Rows to change and their pools, and more pools, all locked by name."""
-    found = _pools_of(connection, workspace, numbers) if numbers else {}
-    pools = lock_pools(connection, workspace, {*found.values(), *more})
+) -> tuple[dict[bytes, AudienceIndex], dict[int, MemoryRow]]:
+    """Rows to change and their audiences, and more audiences, all locked by name."""
+    found = _audiences_of(connection, workspace, numbers) if numbers else {}
+    audiences = lock_audiences(connection, workspace, {*found.values(), *more})
     rows = connection.execute(M.find_numbers, (workspace, list(found)), binary=True).fetchall() if found else []
-    return pools, {row[2]: pools[row[1]].taken(row) for row in rows}
+    return audiences, {row[2]: audiences[row[1]].taken(row) for row in rows}
 
 
 def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> Touched:
@@ -158,32 +158,32 @@ def write_memories(connection: Connection, place: Place, beside: Beside, records
     if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
         return Touched()
     numbers = [*(number for number, _ in (*beside.ended, *beside.weighed)), *beside.forgotten]
-    entered = {row.pool for row in beside.memories}
-    pools, rows = locked_rows(connection, place[0], numbers, entered)
-    settle_all(beside, records, lambda pool: pools[pool].ledger, rows.get)
-    dropped = [row for pool in pools.values() for row in pool.write(place[1])]
-    return touched((pool.ledger for pool in pools.values()), dropped)
+    entered = {row.audience for row in beside.memories}
+    audiences, rows = locked_rows(connection, place[0], numbers, entered)
+    settle_all(beside, records, lambda audience: audiences[audience].ledger, rows.get)
+    dropped = [row for audience in audiences.values() for row in audience.write(place[1])]
+    return touched((audience.ledger for audience in audiences.values()), dropped)
 
 
 def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
     """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes. The subject is gone:
     no append can bring another."""
-    named = connection.execute(M.pools_of_owner, (workspace, ref), binary=True).fetchall()
-    pools = lock_pools(connection, workspace, (pool for (pool,) in named))
-    rows = connection.execute(M.memories_of_owner, (workspace, ref), binary=True).fetchall() if pools else []
+    named = connection.execute(M.audiences_of_owner, (workspace, ref), binary=True).fetchall()
+    audiences = lock_audiences(connection, workspace, (audience for (audience,) in named))
+    rows = connection.execute(M.memories_of_owner, (workspace, ref), binary=True).fetchall() if audiences else []
     for row in rows:
-        pools[row[1]].ledger.forget(pools[row[1]].taken(row))
-    dropped = [row for pool in pools.values() for row in pool.write("")]
+        audiences[row[1]].ledger.forget(audiences[row[1]].taken(row))
+    dropped = [row for audience in audiences.values() for row in audience.write("")]
     return len(rows), sum(vector for _, vector in dropped), sum(size for size, _ in dropped)
 
 
 def read_recalls(connection: Connection, workspace: str, rows: Iterable[MemoryRow]) -> dict[int, Recall]:
     """How often memories were recalled, and when last."""
-    places = {row.number: row.pool for row in rows}
+    places = {row.number: row.audience for row in rows}
     values = (workspace, list(set(places.values())), list(places))
     found: dict[int, Recall] = {}
-    for pool, number, times, time, check in connection.execute(M.find_recalls, values, binary=True):
-        expect_intact(f"the recalls of memory {number}", check, workspace, pool, number, times, time)
+    for audience, number, times, time, check in connection.execute(M.find_recalls, values, binary=True):
+        expect_intact(f"the recalls of memory {number}", check, workspace, audience, number, times, time)
         found[number] = (times, time)
     return found
 
@@ -204,26 +204,28 @@ def note_recalls(
             known = totals.get(number, (0, 0))
             totals[number] = (known[0] + times, max(known[1], time))
     tried.append(totals)
-    fields = sorted((workspace, there[number].pool, number, *total) for number, total in totals.items())
+    fields = sorted((workspace, there[number].audience, number, *total) for number, total in totals.items())
     if fields:
         connection.cursor().executemany(M.write_recall, [(*row, checksum(*row)) for row in fields])
 
 
-def put_traces(connection: Connection, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+def put_index_entries(
+    connection: Connection, workspace: str, generation: int, index_entries: Sequence[IndexEntry]
+) -> None:
     """Store what is searched of memories that are still there."""
     generations = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
     if generation not in generations:
         return  # dropped meanwhile: nobody would remove them
-    pools, rows = locked_rows(connection, workspace, [trace.number for trace in traces])
-    chosen: dict[bytes, dict[int, tuple[MemoryRow, Trace]]] = {}
-    for trace in traces:
-        row = rows.get(trace.number)
+    audiences, rows = locked_rows(connection, workspace, [index_entry.number for index_entry in index_entries])
+    chosen: dict[bytes, dict[int, tuple[MemoryRow, IndexEntry]]] = {}
+    for index_entry in index_entries:
+        row = rows.get(index_entry.number)
         if row is not None and row.id and row.intact:
-            chosen.setdefault(row.pool, {})[row.number] = (row, trace)
-    for name, pool in pools.items():
+            chosen.setdefault(row.audience, {})[row.number] = (row, index_entry)
+    for name, audience in audiences.items():
         if name in chosen:
-            pool.put_traces(generations, generation, chosen[name])
-            pool.write("")
+            audience.put_index_entries(generations, generation, chosen[name])
+            audience.write("")
 
 
 def read_generations(connection: Connection, query: str, workspace: str) -> list[Generation]:
@@ -251,7 +253,7 @@ def add_generation(connection: Connection, workspace: str, identity: bytes, acti
 
 
 def activate(connection: Connection, workspace: str, generation: int) -> None:
-    """Drop all generations but one. Traces are removed under the locks on their pools."""
+    """Drop all generations but one. Traces are removed under the locks on their audiences."""
     connection.execute(M.lock_generations, (workspace,))
     there = read_generations(connection, M.list_generations, workspace)
     if all(one.number != generation for one in there):
@@ -260,8 +262,8 @@ def activate(connection: Connection, workspace: str, generation: int) -> None:
         chosen = one.number == generation
         kept = one if chosen else one._replace(identity=b"")
         _write_generation(connection, workspace, kept, 1 if chosen else DROPPED)
-    connection.execute(M.lock_pools, (workspace,))
-    connection.execute(M.drop_generation_traces, (workspace, generation))
+    connection.execute(M.lock_audiences, (workspace,))
+    connection.execute(M.drop_generation_index_entries, (workspace, generation))
     connection.execute(M.drop_generation_segments, (workspace, generation))
     searchable.drop_others(connection, workspace, generation)
 

@@ -1,50 +1,50 @@
--- name: lock_pool
--- How often a pool was changed, kept from others until the transaction ends.
-SELECT changes, checksum FROM duramen.pools WHERE workspace = %s AND pool = %s FOR UPDATE;
+-- name: lock_audience
+-- How often an audience was changed, kept from others until the transaction ends.
+SELECT changes, checksum FROM duramen.audiences WHERE workspace = %s AND audience = %s FOR UPDATE;
 
--- name: lock_pools
--- All pools of a workspace, in the order in which everybody locks them.
-SELECT pool FROM duramen.pools WHERE workspace = %s ORDER BY pool FOR UPDATE;
+-- name: lock_audiences
+-- All audiences of a workspace, in the order in which everybody locks them.
+SELECT audience FROM duramen.audiences WHERE workspace = %s ORDER BY audience FOR UPDATE;
 
--- name: add_pool
--- A pool at its first memory, unless somebody else was first.
-INSERT INTO duramen.pools (workspace, pool, changes, checksum) VALUES (%s, %s, 0, %s) ON CONFLICT DO NOTHING;
+-- name: add_audience
+-- An audience at its first memory, unless somebody else was first.
+INSERT INTO duramen.audiences (workspace, audience, changes, checksum) VALUES (%s, %s, 0, %s) ON CONFLICT DO NOTHING;
 
--- name: list_pools
--- Every pool of a workspace.
-SELECT pool, changes FROM duramen.pools WHERE workspace = %s;
+-- name: list_audiences
+-- Every audience of a workspace.
+SELECT audience, changes FROM duramen.audiences WHERE workspace = %s;
 
--- name: some_pools
+-- name: some_audiences
 -- Some of them.
-SELECT pool, changes FROM duramen.pools WHERE workspace = %s AND pool = ANY(%s);
+SELECT audience, changes FROM duramen.audiences WHERE workspace = %s AND audience = ANY(%s);
 
 -- name: count_changes
--- How often a locked pool was changed.
-UPDATE duramen.pools SET changes = %s, checksum = %s WHERE workspace = %s AND pool = %s;
+-- How often a locked audience was changed.
+UPDATE duramen.audiences SET changes = %s, checksum = %s WHERE workspace = %s AND audience = %s;
 
--- name: pools_of
--- The pools that some memories are in. A memory never moves.
-SELECT number, pool FROM duramen.memories WHERE workspace = %s AND number = ANY(%s);
+-- name: audiences_of
+-- The audiences that some memories are in. A memory never moves.
+SELECT number, audience FROM duramen.memories WHERE workspace = %s AND number = ANY(%s);
 
--- name: pools_of_owner
--- The pools in which an owner has memories.
-SELECT DISTINCT pool FROM duramen.memories WHERE workspace = %s AND owner = %s;
+-- name: audiences_of_owner
+-- The audiences in which an owner has memories.
+SELECT DISTINCT audience FROM duramen.memories WHERE workspace = %s AND owner = %s;
 
 -- name: find_current
 -- The current memory of an id.
-SELECT * FROM duramen.memories WHERE workspace = %s AND pool = %s AND id = %s AND closed IS NULL AND id <> '';
+SELECT * FROM duramen.memories WHERE workspace = %s AND audience = %s AND id = %s AND closed IS NULL AND id <> '';
 
 -- name: find_keyed
 -- The current memories of a key.
-SELECT * FROM duramen.memories WHERE workspace = %s AND pool = %s AND key = %s AND closed IS NULL;
+SELECT * FROM duramen.memories WHERE workspace = %s AND audience = %s AND key = %s AND closed IS NULL;
 
 -- name: find_numbers
 -- Memories by their numbers.
-SELECT * FROM duramen.memories WHERE workspace = %s AND number = ANY(%s) ORDER BY pool, number;
+SELECT * FROM duramen.memories WHERE workspace = %s AND number = ANY(%s) ORDER BY audience, number;
 
 -- name: memories_of_owner
 -- What an erasure takes.
-SELECT * FROM duramen.memories WHERE workspace = %s AND owner = %s ORDER BY pool, number;
+SELECT * FROM duramen.memories WHERE workspace = %s AND owner = %s ORDER BY audience, number;
 
 -- name: next_numbers
 -- Numbers for new memories: a row's checksum covers its number.
@@ -53,8 +53,8 @@ SELECT nextval('duramen.memories_number_seq') FROM generate_series(1, %s);
 -- name: add_memory
 -- A new memory.
 INSERT INTO duramen.memories
-    (workspace, pool, number, id, session, position, kind, key, owner, recorded, begins, ends, expires, importance,
-     confidence, confirmed, times, closed, successor, changed, traced, checksum)
+    (workspace, audience, number, id, session, position, kind, key, owner, recorded, begins, ends, expires, importance,
+     confidence, confirmed, times, closed, successor, changed, indexed, checksum)
 OVERRIDING SYSTEM VALUE
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s);
 
@@ -63,21 +63,21 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 
 UPDATE duramen.memories
 SET id = %s, session = %s, position = %s, kind = %s, key = %s, owner = %s, recorded = %s, begins = %s, ends = %s,
     expires = %s, importance = %s, confidence = %s, confirmed = %s, times = %s, closed = %s, successor = %s,
-    changed = %s, traced = %s, checksum = %s
-WHERE workspace = %s AND pool = %s AND number = %s;
+    changed = %s, indexed = %s, checksum = %s
+WHERE workspace = %s AND audience = %s AND number = %s;
 
 -- name: read_memories
 -- Memories by number; the conditions below are added to "true".
 SELECT r.count, r.time, memories.* FROM duramen.memories
 LEFT JOIN LATERAL (
     SELECT recalls.count, recalls.time FROM duramen.recalls
-    WHERE recalls.workspace = memories.workspace AND recalls.pool = memories.pool AND recalls.number = memories.number
+    WHERE recalls.workspace = memories.workspace AND recalls.audience = memories.audience AND recalls.number = memories.number
 ) r ON true
 WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND true ORDER BY number LIMIT %(limit)s;
 
--- name: by_pool
--- Of some pools.
-pool = ANY(%(pools)s);
+-- name: by_audience
+-- Of some audiences.
+audience = ANY(%(audiences)s);
 
 -- name: by_id
 -- Of an id.
@@ -104,98 +104,98 @@ closed IS NULL;
 recorded <= %(at)s AND (closed IS NULL OR closed > %(at)s);
 
 -- name: read_changes
--- Rows of a pool that changed after a count, with what is searched.
+-- Rows of an audience that changed after a count, with what is searched.
 SELECT t.words, t.vector, t.checksum, coalesce(r.count, 0), coalesce(r.time, 0), m.*
 FROM duramen.memories m
-LEFT JOIN duramen.traces t
-    ON t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number AND t.generation = %(generation)s
-LEFT JOIN duramen.recalls r ON r.workspace = m.workspace AND r.pool = m.pool AND r.number = m.number
-WHERE m.workspace = %(workspace)s AND m.pool = %(pool)s AND m.changed > %(after)s
+LEFT JOIN duramen.index_entries t
+    ON t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number AND t.generation = %(generation)s
+LEFT JOIN duramen.recalls r ON r.workspace = m.workspace AND r.audience = m.audience AND r.number = m.number
+WHERE m.workspace = %(workspace)s AND m.audience = %(audience)s AND m.changed > %(after)s
 ORDER BY m.changed LIMIT %(limit)s;
 
--- name: read_untraced
--- Current memories without a trace of a generation.
+-- name: read_unindexed
+-- Current memories without an index_entry of a generation.
 SELECT m.* FROM duramen.memories m
-WHERE m.workspace = %(workspace)s AND m.traced < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.traces t WHERE t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number
+WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
       AND t.generation = %(generation)s)
-ORDER BY m.traced, m.number LIMIT %(limit)s;
+ORDER BY m.indexed, m.number LIMIT %(limit)s;
 
--- name: count_untraced
+-- name: count_unindexed
 -- How many they are.
 SELECT count(*) FROM duramen.memories m
-WHERE m.workspace = %(workspace)s AND m.traced < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.traces t WHERE t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number
+WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
       AND t.generation = %(generation)s);
 
--- name: put_trace
+-- name: put_index_entry
 -- What is searched of a memory.
-INSERT INTO duramen.traces (workspace, pool, number, generation, words, vector, checksum)
+INSERT INTO duramen.index_entries (workspace, audience, number, generation, words, vector, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (workspace, pool, number, generation) DO UPDATE
+ON CONFLICT (workspace, audience, number, generation) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
 
--- name: read_traces
--- What is searched of the current memories of a pool.
-SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
-FROM duramen.traces t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
-WHERE t.workspace = %(workspace)s AND t.pool = %(pool)s AND t.generation = %(generation)s AND m.closed IS NULL
+-- name: read_index_entries
+-- What is searched of the current memories of an audience.
+SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
+FROM duramen.index_entries t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
+WHERE t.workspace = %(workspace)s AND t.audience = %(audience)s AND t.generation = %(generation)s AND m.closed IS NULL
 ORDER BY t.number;
 
--- name: read_some_traces
+-- name: read_some_index_entries
 -- Of some of them.
-SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
-FROM duramen.traces t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
-WHERE t.workspace = %(workspace)s AND t.pool = %(pool)s AND t.generation = %(generation)s AND m.closed IS NULL
+SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
+FROM duramen.index_entries t JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number
+WHERE t.workspace = %(workspace)s AND t.audience = %(audience)s AND t.generation = %(generation)s AND m.closed IS NULL
   AND t.number = ANY(%(numbers)s)
 ORDER BY t.number;
 
--- name: read_traces_anywhere
--- Of some memories, whatever pools they are in.
-SELECT m.id, m.owner, t.checksum, t.workspace, t.pool, t.number, t.generation, t.words, t.vector
+-- name: read_index_entries_anywhere
+-- Of some memories, whatever audiences they are in.
+SELECT m.id, m.owner, t.checksum, t.workspace, t.audience, t.number, t.generation, t.words, t.vector
 FROM duramen.memories m
-JOIN duramen.traces t ON t.workspace = m.workspace AND t.pool = m.pool AND t.number = m.number
+JOIN duramen.index_entries t ON t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
 WHERE m.workspace = %(workspace)s AND m.number = ANY(%(numbers)s) AND t.generation = %(generation)s AND m.closed IS NULL
 ORDER BY t.number;
 
--- name: generations_traced
--- The generations in which memories of a pool have traces.
-SELECT number, generation FROM duramen.traces WHERE workspace = %s AND pool = %s AND number = ANY(%s);
+-- name: generations_indexed
+-- The generations in which memories of an audience have index_entries.
+SELECT number, generation FROM duramen.index_entries WHERE workspace = %s AND audience = %s AND number = ANY(%s);
 
--- name: drop_traces
--- All traces of some memories.
-DELETE FROM duramen.traces WHERE workspace = %s AND pool = %s AND number = ANY(%s)
+-- name: drop_index_entries
+-- All index_entries of some memories.
+DELETE FROM duramen.index_entries WHERE workspace = %s AND audience = %s AND number = ANY(%s)
 RETURNING length(words) + coalesce(length(vector), 0), (vector IS NOT NULL)::int;
 
 -- name: read_segments
--- The segments of a pool.
-SELECT workspace, pool, generation, after, upto, first, last, owner, body, checksum FROM duramen.segments
-WHERE workspace = %s AND pool = %s AND generation = %s ORDER BY after;
+-- The segments of an audience.
+SELECT workspace, audience, generation, after, upto, first, last, owner, body, checksum FROM duramen.segments
+WHERE workspace = %s AND audience = %s AND generation = %s ORDER BY after;
 
 -- name: segment_spans
 -- From where to where each segment of a generation reaches.
-SELECT pool, after, upto FROM duramen.segments WHERE workspace = %s AND generation = %s ORDER BY pool, after;
+SELECT audience, after, upto FROM duramen.segments WHERE workspace = %s AND generation = %s ORDER BY audience, after;
 
 -- name: forgotten_since
 -- Whether a memory between two numbers was forgotten after a count.
 SELECT 1 FROM duramen.memories
-WHERE workspace = %s AND pool = %s AND changed > %s AND id = '' AND number BETWEEN %s AND %s LIMIT 1;
+WHERE workspace = %s AND audience = %s AND changed > %s AND id = '' AND number BETWEEN %s AND %s LIMIT 1;
 
 -- name: drop_overlapping
 -- The segments whose place another one takes.
-DELETE FROM duramen.segments WHERE workspace = %s AND pool = %s AND generation = %s AND after < %s AND upto > %s;
+DELETE FROM duramen.segments WHERE workspace = %s AND audience = %s AND generation = %s AND after < %s AND upto > %s;
 
 -- name: put_segment
--- Changes of a pool, packed together.
-INSERT INTO duramen.segments (workspace, pool, generation, after, upto, first, last, owner, body, checksum)
+-- Changes of an audience, packed together.
+INSERT INTO duramen.segments (workspace, audience, generation, after, upto, first, last, owner, body, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (workspace, pool, generation, after) DO UPDATE
+ON CONFLICT (workspace, audience, generation, after) DO UPDATE
 SET upto = excluded.upto, first = excluded.first, last = excluded.last, owner = excluded.owner, body = excluded.body,
     checksum = excluded.checksum;
 
 -- name: drop_segments
 -- The segments that may hold one of some memories.
-DELETE FROM duramen.segments s WHERE s.workspace = %s AND s.pool = %s AND EXISTS (
+DELETE FROM duramen.segments s WHERE s.workspace = %s AND s.audience = %s AND EXISTS (
     SELECT 1 FROM unnest(%s::bigint[]) gone (number) WHERE gone.number BETWEEN s.first AND s.last);
 
 -- name: drop_generation_segments
@@ -203,23 +203,23 @@ DELETE FROM duramen.segments s WHERE s.workspace = %s AND s.pool = %s AND EXISTS
 DELETE FROM duramen.segments WHERE workspace = %s AND generation <> %s;
 
 -- name: read_recalls
--- How often the memories of a pool were recalled.
-SELECT number, count FROM duramen.recalls WHERE workspace = %s AND pool = %s;
+-- How often the memories of an audience were recalled.
+SELECT number, count FROM duramen.recalls WHERE workspace = %s AND audience = %s;
 
 -- name: find_recalls
 -- How often some memories were recalled.
-SELECT pool, number, count, time, checksum FROM duramen.recalls
-WHERE workspace = %s AND pool = ANY(%s) AND number = ANY(%s);
+SELECT audience, number, count, time, checksum FROM duramen.recalls
+WHERE workspace = %s AND audience = ANY(%s) AND number = ANY(%s);
 
 -- name: write_recall
 -- How often a memory was recalled, and when last.
-INSERT INTO duramen.recalls (workspace, pool, number, count, time, checksum) VALUES (%s, %s, %s, %s, %s, %s)
-ON CONFLICT (workspace, pool, number) DO UPDATE
+INSERT INTO duramen.recalls (workspace, audience, number, count, time, checksum) VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (workspace, audience, number) DO UPDATE
 SET count = excluded.count, time = excluded.time, checksum = excluded.checksum;
 
 -- name: drop_recalls
 -- Of memories that are gone.
-DELETE FROM duramen.recalls WHERE workspace = %s AND pool = %s AND number = ANY(%s);
+DELETE FROM duramen.recalls WHERE workspace = %s AND audience = %s AND number = ANY(%s);
 
 -- name: lock_generations
 -- Generations are begun one after the other.
@@ -245,45 +245,45 @@ INSERT INTO duramen.generations (workspace, generation, identity, active, checks
 ON CONFLICT (workspace, generation) DO UPDATE
 SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;
 
--- name: drop_generation_traces
--- The traces of all generations but one.
-DELETE FROM duramen.traces WHERE workspace = %s AND generation <> %s;
+-- name: drop_generation_index_entries
+-- The index_entries of all generations but one.
+DELETE FROM duramen.index_entries WHERE workspace = %s AND generation <> %s;
 
--- name: all_pools
--- Every pool, for the integrity check.
-SELECT encode(pool, 'hex'), checksum, workspace, pool, changes FROM duramen.pools;
+-- name: all_audiences
+-- Every audience, for the integrity check.
+SELECT encode(audience, 'hex'), checksum, workspace, audience, changes FROM duramen.audiences;
 
 -- name: all_memories
 -- Every memory, likewise.
-SELECT number, checksum, workspace, pool, number, id, session, position, kind, key, owner, recorded, begins, ends,
-       expires, importance, confidence, confirmed, times, closed, successor, changed, traced
+SELECT number, checksum, workspace, audience, number, id, session, position, kind, key, owner, recorded, begins, ends,
+       expires, importance, confidence, confirmed, times, closed, successor, changed, indexed
 FROM duramen.memories;
 
--- name: all_traces
--- Every trace, likewise.
-SELECT number, checksum, workspace, pool, number, generation, words, vector FROM duramen.traces;
+-- name: all_index_entries
+-- Every index_entry, likewise.
+SELECT number, checksum, workspace, audience, number, generation, words, vector FROM duramen.index_entries;
 
 -- name: all_segments
 -- Every segment, likewise.
-SELECT after, checksum, workspace, pool, generation, after, upto, first, last, owner, body FROM duramen.segments;
+SELECT after, checksum, workspace, audience, generation, after, upto, first, last, owner, body FROM duramen.segments;
 
 -- name: all_recalls
 -- Every count of recalls, likewise.
-SELECT number, checksum, workspace, pool, number, count, time FROM duramen.recalls;
+SELECT number, checksum, workspace, audience, number, count, time FROM duramen.recalls;
 
 -- name: all_generations
 -- Every generation, likewise.
 SELECT generation, checksum, workspace, generation, identity, active FROM duramen.generations;
 
 -- name: orphan_memories
--- Memories without pool or event, traces without memory or generation, recalls without memory.
+-- Memories without audience or event, index_entries without memory or generation, recalls without memory.
 SELECT 1 FROM duramen.memories m WHERE (m.id <> '' AND NOT EXISTS (
     SELECT 1 FROM duramen.events e
     WHERE e.workspace = m.workspace AND e.session = m.session AND e.position = m.position)
-) OR NOT EXISTS (SELECT 1 FROM duramen.pools p WHERE p.workspace = m.workspace AND p.pool = m.pool)
-UNION ALL SELECT 1 FROM duramen.traces t WHERE NOT EXISTS (
+) OR NOT EXISTS (SELECT 1 FROM duramen.audiences p WHERE p.workspace = m.workspace AND p.audience = m.audience)
+UNION ALL SELECT 1 FROM duramen.index_entries t WHERE NOT EXISTS (
     SELECT 1 FROM duramen.memories m
-    WHERE m.workspace = t.workspace AND m.pool = t.pool AND m.number = t.number AND m.id <> ''
+    WHERE m.workspace = t.workspace AND m.audience = t.audience AND m.number = t.number AND m.id <> ''
 ) OR NOT EXISTS (
     SELECT 1 FROM duramen.generations g
     WHERE g.workspace = t.workspace AND g.generation = t.generation AND g.active >= 0)
@@ -292,17 +292,17 @@ UNION ALL SELECT 1 FROM duramen.segments s WHERE NOT EXISTS (
     WHERE g.workspace = s.workspace AND g.generation = s.generation AND g.active >= 0)
 UNION ALL SELECT 1 FROM duramen.recalls r WHERE NOT EXISTS (
     SELECT 1 FROM duramen.memories m
-    WHERE m.workspace = r.workspace AND m.pool = r.pool AND m.number = r.number AND m.id <> '') LIMIT 1;
+    WHERE m.workspace = r.workspace AND m.audience = r.audience AND m.number = r.number AND m.id <> '') LIMIT 1;
 
--- name: miscounted_pools
--- Pools of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
-(SELECT 1 FROM duramen.pools p WHERE p.changes <> (
-    SELECT coalesce(max(m.changed), 0) FROM duramen.memories m WHERE m.workspace = p.workspace AND m.pool = p.pool))
+-- name: miscounted_audiences
+-- Audiences of which a change is missing, and memories that are both current and say the same, or hold at once under one key.
+(SELECT 1 FROM duramen.audiences p WHERE p.changes <> (
+    SELECT coalesce(max(m.changed), 0) FROM duramen.memories m WHERE m.workspace = p.workspace AND m.audience = p.audience))
 UNION ALL
-(SELECT 1 FROM duramen.memories WHERE closed IS NULL GROUP BY workspace, pool, id HAVING count(*) > 1)
+(SELECT 1 FROM duramen.memories WHERE closed IS NULL GROUP BY workspace, audience, id HAVING count(*) > 1)
 UNION ALL
 (SELECT 1 FROM duramen.memories one JOIN duramen.memories other
-    ON other.workspace = one.workspace AND other.pool = one.pool AND other.key = one.key AND other.number <> one.number
+    ON other.workspace = one.workspace AND other.audience = one.audience AND other.key = one.key AND other.number <> one.number
  WHERE one.key IS NOT NULL AND one.closed IS NULL AND other.closed IS NULL
    AND one.begins <= other.begins AND coalesce(one.ends, other.begins + 1) > other.begins)
 LIMIT 1;

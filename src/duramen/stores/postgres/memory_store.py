@@ -1,11 +1,11 @@
-"""The part of the store that keeps memories."""
+"""The chunk of the store that keeps memories."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from ...ports import Change, Generation, Kept, MemoryQuery, MemoryRow, Trace
+from ...ports import Change, Generation, IndexEntry, MemoryQuery, MemoryRow, StoredIndexEntry
 from ..common.memory_rows import noted
 from ..common.row_checksum import checksum
 from .connection import Connection, execute_planned
@@ -15,7 +15,7 @@ from .memories import (
     activate,
     add_generation,
     note_recalls,
-    put_traces,
+    put_index_entries,
     read_change,
     read_generations,
     read_memory,
@@ -35,7 +35,7 @@ class Remembering:
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         values = {"workspace": workspace, **query._asdict()}
-        for name in ("pools", "kinds", "numbers"):
+        for name in ("audiences", "kinds", "numbers"):
             values[name] = None if values[name] is None else list(values[name])
 
         def work(connection: Connection) -> list[MemoryRow]:
@@ -44,56 +44,56 @@ class Remembering:
 
         return await self._do(work)
 
-    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+    async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
         def work(connection: Connection) -> dict[bytes, int]:
-            if pools is None:
-                return dict(connection.execute(M.list_pools, (workspace,), binary=True).fetchall())
-            return dict(connection.execute(M.some_pools, (workspace, list(pools)), binary=True).fetchall())
+            if audiences is None:
+                return dict(connection.execute(M.list_audiences, (workspace,), binary=True).fetchall())
+            return dict(connection.execute(M.some_audiences, (workspace, list(audiences)), binary=True).fetchall())
 
         return await self._do(work)
 
-    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
-        asked = {"workspace": workspace, "pool": pool, "generation": generation, "after": after, "limit": limit}
+    async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
+        asked = {"workspace": workspace, "audience": audience, "generation": generation, "after": after, "limit": limit}
 
         def work(connection: Connection) -> list[Change]:
             return [read_change(generation, row) for row in connection.execute(M.read_changes, asked, binary=True)]
 
         return await self._do(work)
 
-    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+    async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
         values = {"workspace": workspace, "generation": generation, "limit": limit}
 
         def work(connection: Connection) -> list[MemoryRow]:
-            return [read_memory(row) for row in execute_planned(connection, M.read_untraced, values)]
+            return [read_memory(row) for row in execute_planned(connection, M.read_unindexed, values)]
 
         return await self._do(work)
 
-    async def count_untraced(self, workspace: str, generation: int) -> int:
+    async def count_unindexed(self, workspace: str, generation: int) -> int:
         values = {"workspace": workspace, "generation": generation}
 
         def work(connection: Connection) -> int:
-            row: Any = execute_planned(connection, M.count_untraced, values).fetchone()
+            row: Any = execute_planned(connection, M.count_unindexed, values).fetchone()
             return int(row[0])
 
         return await self._do(work)
 
-    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
-        if traces:
-            await self._write(lambda connection: put_traces(connection, workspace, generation, traces))
+    async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
+        if index_entries:
+            await self._write(lambda connection: put_index_entries(connection, workspace, generation, index_entries))
 
-    async def traces(
-        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
-    ) -> list[Kept]:
-        asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
-        query = M.read_traces
-        if pool is None or numbers is not None:
-            query = M.read_traces_anywhere if pool is None else M.read_some_traces
+    async def index_entries(
+        self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[StoredIndexEntry]:
+        asked: dict[str, Any] = {"workspace": workspace, "audience": audience, "generation": generation}
+        query = M.read_index_entries
+        if audience is None or numbers is not None:
+            query = M.read_index_entries_anywhere if audience is None else M.read_some_index_entries
             asked["numbers"] = list(numbers or ())
 
-        def work(connection: Connection) -> list[Kept]:
+        def work(connection: Connection) -> list[StoredIndexEntry]:
             rows = connection.execute(query, asked, binary=True)
             return [
-                Kept(fields[2], id_, owner, fields[4], fields[5], fields[1])
+                StoredIndexEntry(fields[2], id_, owner, fields[4], fields[5], fields[1])
                 for id_, owner, check, *fields in rows
                 if checksum(*fields) == check
             ]
@@ -118,7 +118,7 @@ class Remembering:
 def _narrowed(query: MemoryQuery) -> str:
     """Only the conditions that are asked for: the plan is made once for each text, whatever the values."""
     asked = (
-        (query.pools, M.by_pool),
+        (query.audiences, M.by_audience),
         (query.id, M.by_id),
         (query.key, M.by_key),
         (query.kinds, M.by_kind),

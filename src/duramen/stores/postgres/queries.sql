@@ -408,78 +408,78 @@ SELECT pg_advisory_xact_lock(hashtextextended(%s, 7));
 -- Wake the workers and waiters when this transaction commits.
 SELECT pg_notify('duramen', 'runs');
 
--- name: newest_landmark
--- The newest landmark under a name.
-SELECT id FROM duramen.landmarks WHERE workspace = %s AND session = %s AND name = %s AND NOT starts_with(name, '+')
+-- name: newest_bookmark
+-- The newest bookmark under a name.
+SELECT id FROM duramen.bookmarks WHERE workspace = %s AND session = %s AND name = %s AND NOT starts_with(name, '+')
 ORDER BY position DESC LIMIT 1;
 
--- name: write_landmark
--- A landmark from now on.
-INSERT INTO duramen.landmarks
+-- name: write_bookmark
+-- A bookmark from now on.
+INSERT INTO duramen.bookmarks
     (workspace, session, name, id, position, time, expires, pinned, owner, form, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, session, name, id) DO UPDATE
 SET position = excluded.position, time = excluded.time, expires = excluded.expires, pinned = excluded.pinned,
     owner = excluded.owner, form = excluded.form, checksum = excluded.checksum;
 
--- name: rewrite_landmark
--- A landmark that is there, with its state put together in another way.
-UPDATE duramen.landmarks SET time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
+-- name: rewrite_bookmark
+-- A bookmark that is there, with its state put together in another way.
+UPDATE duramen.bookmarks SET time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
 WHERE workspace = %s AND session = %s AND name = %s AND id = %s AND position = %s;
 
--- name: remove_landmark
--- A landmark that is one no longer.
-DELETE FROM duramen.landmarks WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
+-- name: remove_bookmark
+-- A bookmark that is one no longer.
+DELETE FROM duramen.bookmarks WHERE workspace = %s AND session = %s AND name = %s AND id = %s;
 
 -- name: read_attached
--- What is attached to a landmark, newest first: there are few, and no index has them in order.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.landmarks
+-- What is attached to a bookmark, newest first: there are few, and no index has them in order.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
 WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s
   AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
   AND (%(until)s::bigint IS NULL OR time <= %(until)s)
 ORDER BY position DESC LIMIT %(limit)s;
 
--- name: read_landmarks
--- Landmarks under a name, newest first; or the one with an id.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.landmarks
+-- name: read_bookmarks
+-- Bookmarks under a name, newest first; or the one with an id.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
 WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s AND NOT starts_with(name, '+')
   AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
   AND (%(until)s::bigint IS NULL OR time <= %(until)s)
 ORDER BY position DESC LIMIT %(limit)s;
 
--- name: landmark_names
+-- name: bookmark_names
 -- The names that begin with a text.
-SELECT DISTINCT name FROM duramen.landmarks WHERE workspace = %s AND session = %s AND starts_with(name, %s)
+SELECT DISTINCT name FROM duramen.bookmarks WHERE workspace = %s AND session = %s AND starts_with(name, %s)
 ORDER BY name;
 
--- name: expired_landmarks
--- Landmarks whose time has come.
-SELECT session, name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.landmarks
+-- name: expired_bookmarks
+-- Bookmarks whose time has come.
+SELECT session, name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
 WHERE workspace = %s AND starts_with(name, %s) AND expires <= %s ORDER BY expires LIMIT %s;
 
--- name: strand_end
--- Where a strand ends.
-SELECT start + greatest(count, 1) FROM duramen.parts WHERE workspace = %s AND session = %s AND strand = %s
+-- name: chunk_log_end
+-- Where a chunk_log ends.
+SELECT start + greatest(count, 1) FROM duramen.chunks WHERE workspace = %s AND session = %s AND chunk_log = %s
 ORDER BY start DESC LIMIT 1;
 
--- name: add_part
--- A stretch of a strand.
-INSERT INTO duramen.parts (workspace, session, strand, start, count, owner, body, checksum)
+-- name: add_chunk
+-- A stretch of a chunk_log.
+INSERT INTO duramen.chunks (workspace, session, chunk_log, start, count, owner, body, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s);
 
--- name: read_parts
--- The parts that hold a stretch of a strand: from the last one that begins at or before it. The 0 is given inside, where
+-- name: read_chunks
+-- The chunks that hold a stretch of a chunk_log: from the last one that begins at or before it. The 0 is given inside, where
 -- it does not keep row level security from using the index (see read_feed).
-SELECT strand, start, count, owner, body, checksum FROM duramen.parts
-WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start < %(last)s
+SELECT chunk_log, start, count, owner, body, checksum FROM duramen.chunks
+WHERE workspace = %(workspace)s AND session = %(session)s AND chunk_log = %(chunk_log)s AND start < %(last)s
   AND start + count > %(first)s AND start >= (
-    SELECT coalesce(max(start), 0) FROM duramen.parts
-    WHERE workspace = %(workspace)s AND session = %(session)s AND strand = %(strand)s AND start <= %(first)s)
+    SELECT coalesce(max(start), 0) FROM duramen.chunks
+    WHERE workspace = %(workspace)s AND session = %(session)s AND chunk_log = %(chunk_log)s AND start <= %(first)s)
 ORDER BY start;
 
--- name: cut_strands
--- The end of all strands but some.
-DELETE FROM duramen.parts WHERE workspace = %s AND session = %s AND strand <> ALL(%s);
+-- name: cut_chunk_logs
+-- The end of all chunk_logs but some.
+DELETE FROM duramen.chunks WHERE workspace = %s AND session = %s AND chunk_log <> ALL(%s);
 
 -- name: pick_events
 -- Single events, each with the hash before it (see read_feed).
@@ -498,29 +498,29 @@ SELECT position FROM duramen.events
 WHERE workspace = %s AND session = %s AND position BETWEEN %s AND %s AND type >= 'talk.' AND type < 'talk/'
 ORDER BY position DESC LIMIT %s;
 
--- name: delete_landmarks_of
--- A subject's landmarks.
-DELETE FROM duramen.landmarks WHERE workspace = %s AND owner = %s RETURNING coalesce(length(form), 0);
+-- name: delete_bookmarks_of
+-- A subject's bookmarks.
+DELETE FROM duramen.bookmarks WHERE workspace = %s AND owner = %s RETURNING coalesce(length(form), 0);
 
--- name: delete_parts_of
--- A subject's parts.
-DELETE FROM duramen.parts WHERE workspace = %s AND owner = %s RETURNING length(body);
+-- name: delete_chunks_of
+-- A subject's chunks.
+DELETE FROM duramen.chunks WHERE workspace = %s AND owner = %s RETURNING length(body);
 
--- name: all_landmarks
--- Every landmark, for the integrity check.
+-- name: all_bookmarks
+-- Every bookmark, for the integrity check.
 SELECT name || ' ' || id, checksum, workspace, session, name, id, position, time, expires, pinned::int, owner, form
-FROM duramen.landmarks;
+FROM duramen.bookmarks;
 
--- name: all_parts
--- Every part, likewise.
-SELECT strand || '/' || start, checksum, workspace, session, strand, start, count, owner, body FROM duramen.parts;
+-- name: all_chunks
+-- Every chunk, likewise.
+SELECT chunk_log || '/' || start, checksum, workspace, session, chunk_log, start, count, owner, body FROM duramen.chunks;
 
--- name: orphan_landmarks
--- Landmarks that point to no event, and parts that belong to no session.
-SELECT 1 FROM duramen.landmarks l WHERE NOT EXISTS (
+-- name: orphan_bookmarks
+-- Bookmarks that point to no event, and chunks that belong to no session.
+SELECT 1 FROM duramen.bookmarks l WHERE NOT EXISTS (
     SELECT 1 FROM duramen.events e
     WHERE e.workspace = l.workspace AND e.session = l.session AND e.position = l.position)
-UNION ALL SELECT 1 FROM duramen.parts p WHERE NOT EXISTS (
+UNION ALL SELECT 1 FROM duramen.chunks p WHERE NOT EXISTS (
     SELECT 1 FROM duramen.sessions s WHERE s.workspace = p.workspace AND s.session = p.session) LIMIT 1;
 
 -- name: unbound

@@ -1,8 +1,8 @@
-"""Searching memories inside PostgreSQL: a statement for words and one for meaning, each with every filter inside.
+"""Search memories inside PostgreSQL: a statement for words and one for meaning, each with every filter inside.
 
-What is searched is one pool or a few, or everything. Of a few pools every code is looked at: they lie side by side in
+What is searched is one audience or a few, or everything. Of a few audiences every code is looked at: they lie side by side in
 the key's own index. Of everything, in a workspace that has grown large, the extension's index gives the nearest. Both
-are planned with their values: what is right for one pool is wrong for another.
+are planned with their values: what is right for one audience is wrong for another.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from contextlib import nullcontext
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ...ports import Candidate, Change, Drawn, Generation, Seek, Sighting, Sought, Survey
+from ...ports import (
+    Candidate,
+    Change,
+    CorpusSample,
+    Generation,
+    RetrievalQuery,
+    RetrievalResult,
+    SampledMemory,
+    SearchFields,
+)
 from ...runtime import aside
 from . import searchable
 from .connection import Connection, execute_planned
 from .memories import M, locked_rows, read_change, read_generations
 from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
-from .vector_index import Tending
+from .vector_index import VectorIndex
 
 T = TypeVar("T")
 SCANNED = 60_000
@@ -46,10 +55,10 @@ class Doing(Protocol):
         ...
 
 
-class PostgresSeeker:
-    """The part of the store that searches by itself. `Seeker` in the ports says what it promises."""
+class PostgresRetriever:
+    """The chunk of the store that searches by itself. `Retriever` in the ports says what it promises."""
 
-    def __init__(self, do: Doing, write: Doing, tending: Tending) -> None:
+    def __init__(self, do: Doing, write: Doing, tending: VectorIndex) -> None:
         self._do, self._write = do, write
         self._tending = tending
         self._ready: set[tuple[str, int]] = set()
@@ -57,21 +66,21 @@ class PostgresSeeker:
         self._bound: bool | None = None
         self._secrets: dict[str, bytes] = {}
 
-    async def survey(
-        self, workspace: str, generation: int, pools: Sequence[bytes] | None, least: int, most: int
-    ) -> Survey | None:
+    async def sample_corpus(
+        self, workspace: str, generation: int, audiences: Sequence[bytes] | None, least: int, most: int
+    ) -> CorpusSample | None:
         asked: dict[str, Any] = {"workspace": workspace, "generation": generation, "upto": least + 1, "most": most}
-        asked["pools"] = None if pools is None else list(pools)
+        asked["audiences"] = None if audiences is None else list(audiences)
 
-        def work(connection: Connection) -> Survey | None:
+        def work(connection: Connection) -> CorpusSample | None:
             if not self._is_ready(connection, workspace, generation):
                 return None
-            found: Any = connection.execute(_within(S.survey, pools).encode(), asked, binary=True).fetchone()
+            found: Any = connection.execute(_within(S.sample_corpus, audiences).encode(), asked, binary=True).fetchone()
             drawn, hidden, *columns = found
-            if hidden or not _is_more(connection, asked, drawn, pools, least):
+            if hidden or not _is_more(connection, asked, drawn, audiences, least):
                 return None
-            some = list(map(Drawn, *(column or () for column in columns)))
-            return Survey(drawn * DRAWS // DRAWN, some, _talk(connection, asked, some))
+            some = list(map(SampledMemory, *(column or () for column in columns)))
+            return CorpusSample(drawn * DRAWS // DRAWN, some, _talk(connection, asked, some))
 
         return await self._do(work)
 
@@ -82,14 +91,16 @@ class PostgresSeeker:
             self._ready.add((workspace, generation))
         return True
 
-    async def seek(self, workspace: str, wanted: Seek) -> Sighting | None:
-        def work(connection: Connection) -> Sighting | None:
+    async def retrieve(self, workspace: str, wanted: RetrievalQuery) -> RetrievalResult | None:
+        def work(connection: Connection) -> RetrievalResult | None:
             schema = self._index(connection, workspace, wanted.generation) if wanted.size > SCANNED else None
             if schema is None and wanted.size > ALL_SCANNED:
                 return None
             words = Words(self._secret(connection, workspace), self._is_bound(connection))
             found = _sought(connection, workspace, wanted, words, schema)
-            narrow = wanted.pools is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
+            narrow = (
+                wanted.audiences is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
+            )
             few = len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None
             if schema is None or not few:
                 return found
@@ -130,13 +141,13 @@ class PostgresSeeker:
 
         return await self._do(work) if numbers else []
 
-    async def unready(self, workspace: str, generation: int, limit: int) -> list[Change]:
+    async def unsearchable(self, workspace: str, generation: int, limit: int) -> list[Change]:
         asked = {"workspace": workspace, "generation": generation, "limit": limit}
 
         def work(connection: Connection) -> list[Change]:
             if self._is_ready(connection, workspace, generation):
                 return []
-            # Begun before this is looked at, nothing can be missed: who writes a trace since then writes its row, too.
+            # Begun before this is looked at, nothing can be missed: who writes an index_entry since then writes its row, too.
             rows = connection.execute(S.find_unready, asked, binary=True).fetchall()
             if not rows:
                 connection.execute(S.set_searched, (workspace, generation))
@@ -144,33 +155,35 @@ class PostgresSeeker:
 
         return await self._write(work)
 
-    async def make_ready(self, workspace: str, generation: int, sought: Sequence[tuple[int, Sought | None]]) -> None:
-        given = dict(sought)
+    async def make_searchable(
+        self, workspace: str, generation: int, search_fields: Sequence[tuple[int, SearchFields | None]]
+    ) -> None:
+        given = dict(search_fields)
 
         def work(connection: Connection) -> None:
             there = [one.number for one in read_generations(connection, M.keep_generations, workspace)]
             if generation not in there:
                 return  # dropped meanwhile: nobody would remove them
-            pools, rows = locked_rows(connection, workspace, list(given))
-            asked = (workspace, list(pools), list(rows), generation)
-            traced = {row[0] for row in connection.execute(S.traced_numbers, asked)}
-            chosen = [(row, given[number]) for number, row in sorted(rows.items()) if number in traced and row.intact]
+            audiences, rows = locked_rows(connection, workspace, list(given))
+            asked = (workspace, list(audiences), list(rows), generation)
+            indexed = {row[0] for row in connection.execute(S.indexed_numbers, asked)}
+            chosen = [(row, given[number]) for number, row in sorted(rows.items()) if number in indexed and row.intact]
             searchable.put(connection, workspace, generation, chosen)
 
         if given:
             await self._write(work)
 
-    async def tend(self, workspace: str, generation: int, bits: int) -> None:
+    async def maintain_indexes(self, workspace: str, generation: int, bits: int) -> None:
         generations = [one.number for one in await self._generations(workspace)]
-        await aside(lambda: self._tending.tend(workspace, generations, generation, bits))
+        await aside(lambda: self._tending.maintain_indexes(workspace, generations, generation, bits))
         self._indexed.pop((workspace, generation), None)
 
     async def _generations(self, workspace: str) -> list[Generation]:
         return await self._do(lambda connection: read_generations(connection, M.list_generations, workspace))
 
 
-def _within(query: str, pools: Sequence[bytes] | None) -> str:
-    return completed(query, {"POOLS": "true" if pools is None else S.in_pools})
+def _within(query: str, audiences: Sequence[bytes] | None) -> str:
+    return completed(query, {"POOLS": "true" if audiences is None else S.in_audiences})
 
 
 def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
@@ -178,93 +191,95 @@ def _one(connection: Connection, query: str, values: dict[str, Any]) -> Any:
 
 
 def _is_more(
-    connection: Connection, asked: dict[str, Any], drawn: int, pools: Sequence[bytes] | None, least: int
+    connection: Connection, asked: dict[str, Any], drawn: int, audiences: Sequence[bytes] | None, least: int
 ) -> bool:
     """Whether more than `least` are searched. It is counted only where those drawn do not tell."""
     about = drawn * DRAWS // DRAWN
-    return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, pools), asked)[0] > least)
+    return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, audiences), asked)[0] > least)
 
 
-def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[Drawn]) -> float:
+def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[SampledMemory]) -> float:
     """How many episodes a session has in the mean, by the first sessions of those drawn."""
-    talks = list(dict.fromkeys((one.pool, one.session) for one in drawn if one.session is not None))[:_TALKS]
+    talks = list(dict.fromkeys((one.audience, one.session) for one in drawn if one.session is not None))[:_TALKS]
     if not talks:
         return 0.0
-    values = asked | {"pools": [pool for pool, _ in talks], "sessions": [name for _, name in talks]}
+    values = asked | {"audiences": [audience for audience, _ in talks], "sessions": [name for _, name in talks]}
     return float(_one(connection, S.talk_size, values)[0] or 0)
 
 
-def _sought(connection: Connection, workspace: str, wanted: Seek, words: Words, schema: str | None) -> Sighting:
+def _sought(
+    connection: Connection, workspace: str, wanted: RetrievalQuery, words: Words, schema: str | None
+) -> RetrievalResult:
     """Candidates by what is asked for; with a schema the near ones by the index of the extension that is in it. Each
-    statement gives those that have no trace yet, too: between two of them one may have got it."""
+    statement gives those that have no index_entry yet, too: between two of them one may have got it."""
     worded, masks, late = list[Candidate](), dict[int, int](), list[Candidate]()
     if wanted.rare or wanted.code is None:
         worded, masks, late = _by_words(connection, *_written_words(workspace, wanted, words), wanted, words.bound)
     if wanted.code is None:
-        return Sighting([], worded, late, masks)
+        return RetrievalResult([], worded, late, masks)
     near, more = _by_code(connection, *_written_near(workspace, wanted, schema), wanted, schema)
-    return Sighting(near, worded, list(dict.fromkeys([*late, *more])), masks)
+    return RetrievalResult(near, worded, list(dict.fromkeys([*late, *more])), masks)
 
 
 def _by_words(
-    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, bound: bool
+    connection: Connection, query: str, values: dict[str, Any], wanted: RetrievalQuery, bound: bool
 ) -> tuple[list[Candidate], dict[int, int], list[Candidate]]:
     with connection.transaction() if bound else nullcontext():
         if bound:
             asked = "{" + ",".join(map(str, values.get("keys", ()))) + "}"
             connection.execute(S.say_words, (asked, asked if wanted.together else "{}"))
         row: Any = execute_planned(connection, query, values).fetchone()
-    pools, numbers, vectors, masks, distinct, held, *late = (found or () for found in row)
-    return _candidates(pools, numbers, vectors, masks), dict(zip(distinct, held, strict=True)), _candidates(*late)
+    audiences, numbers, vectors, masks, distinct, held, *late = (found or () for found in row)
+    return _candidates(audiences, numbers, vectors, masks), dict(zip(distinct, held, strict=True)), _candidates(*late)
 
 
 def _by_code(
-    connection: Connection, query: str, values: dict[str, Any], wanted: Seek, schema: str | None
+    connection: Connection, query: str, values: dict[str, Any], wanted: RetrievalQuery, schema: str | None
 ) -> tuple[list[Candidate], list[Candidate]]:
     with connection.transaction() if schema is not None else nullcontext():
         if schema is not None:
             connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
         row: Any = execute_planned(connection, query, values).fetchone()
-    pools, numbers, vectors, *late = (found or () for found in row)
-    return _candidates(pools, numbers, vectors), _candidates(*late)
+    audiences, numbers, vectors, *late = (found or () for found in row)
+    return _candidates(audiences, numbers, vectors), _candidates(*late)
 
 
 def _candidates(
-    pools: Sequence[bytes],
+    audiences: Sequence[bytes],
     numbers: Sequence[int],
     vectors: Sequence[bytes | None] | None = None,
     masks: Sequence[int] | None = None,
 ) -> list[Candidate]:
-    return list(map(Candidate, pools, numbers, vectors or repeat(None), masks or repeat(0)))
+    return list(map(Candidate, audiences, numbers, vectors or repeat(None), masks or repeat(0)))
 
 
-def _written_near(workspace: str, wanted: Seek, schema: str | None) -> tuple[str, dict[str, Any]]:
+def _written_near(workspace: str, wanted: RetrievalQuery, schema: str | None) -> tuple[str, dict[str, Any]]:
     """The statement for what is near with its conditions, and their values."""
-    values, parts = _conditions(workspace, wanted)
-    parts["DISTANCE"] = _distance(wanted, schema)
-    return completed(S.seek_near, parts), values
+    values, chunks = _conditions(workspace, wanted)
+    chunks["DISTANCE"] = _distance(wanted, schema)
+    return completed(S.retrieve_near, chunks), values
 
 
-def _written_words(workspace: str, wanted: Seek, words: Words) -> tuple[str, dict[str, Any]]:
+def _written_words(workspace: str, wanted: RetrievalQuery, words: Words) -> tuple[str, dict[str, Any]]:
     """The same for what has the words."""
-    values, parts = _conditions(workspace, wanted)
+    values, chunks = _conditions(workspace, wanted)
     places = _places(wanted)
     condition, more = _words(wanted, words, places)
-    if wanted.pools is not None and places != [None]:
-        parts["POOLS"] = S.among_pools
-    parts |= {
+    if wanted.audiences is not None and places != [None]:
+        chunks["POOLS"] = S.among_audiences
+    chunks |= {
         "WORDED": "duramen.worded" if words.bound else "duramen.searchable",
         "WORDS": condition,
         "MASK": more.pop("mask"),
         "SCORE": more.pop("score"),
     }
-    return completed(S.seek_words, parts), values | more
+    return completed(S.retrieve_words, chunks), values | more
 
 
-def _conditions(workspace: str, wanted: Seek) -> tuple[dict[str, Any], dict[str, str]]:
+def _conditions(workspace: str, wanted: RetrievalQuery) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of a statement, and its conditions."""
     values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
-    values["pools"] = None if wanted.pools is None else list(wanted.pools)
+    values["audiences"] = None if wanted.audiences is None else list(wanted.audiences)
     values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
     values["length"] = max(1.0, wanted.length)
     asked = [
@@ -277,26 +292,30 @@ def _conditions(workspace: str, wanted: Seek) -> tuple[dict[str, Any], dict[str,
     for at, (name, forms) in enumerate(wanted.metadata):
         values |= {f"name{at}": name, f"forms{at}": list(forms)}
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
-    pools = "true" if wanted.pools is None else S.in_pools
+    audiences = "true" if wanted.audiences is None else S.in_audiences
     lately = S.lately if wanted.late else S.none_lately
-    lately = completed(lately, {"POOLS": pools, "LATE": " AND ".join(("true", *dated))})
-    return values, {"POOLS": pools, "FILTERS": " AND ".join(filters), "LATELY": lately}
+    lately = completed(lately, {"POOLS": audiences, "LATE": " AND ".join(("true", *dated))})
+    return values, {"POOLS": audiences, "FILTERS": " AND ".join(filters), "LATELY": lately}
 
 
-def _distance(wanted: Seek, schema: str | None) -> str:
+def _distance(wanted: RetrievalQuery, schema: str | None) -> str:
     if schema is None:
         return str(S.by_scan)
     return completed(S.by_index, {"DIMS": str(8 * len(wanted.code or b"")), "SCHEMA": schema})
 
 
-def _places(wanted: Seek) -> list[bytes | None]:
-    """Under whose keys words are looked up: those of some pools, if that is enough, or (None) the workspace's."""
-    if wanted.pools is not None and len(wanted.pools) <= _FEW_POOLS and (len(wanted.pools) == 1 or not wanted.together):
-        return list(wanted.pools)
+def _places(wanted: RetrievalQuery) -> list[bytes | None]:
+    """Under whose keys words are looked up: those of some audiences, if that is enough, or (None) the workspace's."""
+    if (
+        wanted.audiences is not None
+        and len(wanted.audiences) <= _FEW_POOLS
+        and (len(wanted.audiences) == 1 or not wanted.together)
+    ):
+        return list(wanted.audiences)
     return [None]
 
 
-def _words(wanted: Seek, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
+def _words(wanted: RetrievalQuery, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
     """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
     if not wanted.rare or not words.secret:
         return "false", {"mask": "0", "score": "0"}

@@ -1,5 +1,5 @@
-"""Rows by which PostgreSQL searches memories itself. They go with the traces: whoever writes, ends or forgets a memory
-does the same to its row here, in the same transaction and under the same lock, that on its pool."""
+"""Rows by which PostgreSQL searches memories itself. They go with the index_entries: whoever writes, ends or forgets a memory
+does the same to its row here, in the same transaction and under the same lock, that on its audience."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ...ports import MemoryRow, Sought
+from ...ports import MemoryRow, SearchFields
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 from .connection import Connection
@@ -23,12 +23,12 @@ DRAWS = 1024
 DRAWN = 128
 """Of so many draws those below this one have an index: one row in eight is quickly found by chance."""
 _pack = msgspec.msgpack.encode
-_HIDDEN = Sought(b"", 0, None, None)
+_HIDDEN = SearchFields(b"", 0, None, None)
 
 
-def completed(query: str, parts: Mapping[str, str]) -> str:
+def completed(query: str, chunks: Mapping[str, str]) -> str:
     """A query with its marks, which are words in capitals, replaced; what replaces them is left as it is."""
-    return re.sub(r"\b(?:" + "|".join(parts) + r")\b", lambda found: parts[found[0]], query)
+    return re.sub(r"\b(?:" + "|".join(chunks) + r")\b", lambda found: chunks[found[0]], query)
 
 
 def draw(number: int) -> int:
@@ -56,10 +56,10 @@ def made_secret(connection: Connection, workspace: str) -> bytes:
     return found
 
 
-def keys(secret: bytes, generation: int, pool: bytes | None, terms: Iterable[int]) -> list[int]:
-    """Terms as they are indexed, for one pool or (None) for the workspace: so the index itself holds the filter. Two
+def keys(secret: bytes, generation: int, audience: bytes | None, terms: Iterable[int]) -> list[int]:
+    """Terms as they are indexed, for one audience or (None) for the workspace: so the index itself holds the filter. Two
     that fall on one number cost a candidate, no more: candidates are ranked by their own words."""
-    hashing = blake2b(_pack((generation, pool)), digest_size=4, key=secret, person=b"duramen.words")
+    hashing = blake2b(_pack((generation, audience)), digest_size=4, key=secret, person=b"duramen.words")
     found = []
     for term in terms:
         one = hashing.copy()
@@ -73,37 +73,39 @@ def written_bits(code: bytes | None) -> str | None:
     return f"{int.from_bytes(code, 'big'):0{8 * len(code)}b}" if code else None
 
 
-def columns(workspace: str, secret: bytes, generation: int, row: MemoryRow, sought: Sought | None) -> tuple[Any, ...]:
-    """The row of a memory; without `sought`, that it is there and sealed."""
-    given = sought or _HIDDEN
+def columns(
+    workspace: str, secret: bytes, generation: int, row: MemoryRow, search_fields: SearchFields | None
+) -> tuple[Any, ...]:
+    """The row of a memory; without `search_fields`, that it is there and sealed."""
+    given = search_fields or _HIDDEN
     numbers = array("I", given.terms)
-    terms = keys(secret, generation, row.pool, numbers) + keys(secret, generation, None, numbers)
+    terms = keys(secret, generation, row.audience, numbers) + keys(secret, generation, None, numbers)
     place = (row.session, row.position) if row.kind == EPISODE else (None, None)
     opens = row.begins if row.begins > row.recorded else None
     code = written_bits(given.code)
-    check = checksum(workspace, generation, row.pool, row.number, sought is None, given.length, terms, code)
-    head = (workspace, generation, row.pool, row.number, row.kind, *place, row.begins, opens, row.ends, row.expires)
-    return (*head, sought is None, draw(row.number), given.length, given.metadata, terms, code, check)
+    check = checksum(workspace, generation, row.audience, row.number, search_fields is None, given.length, terms, code)
+    head = (workspace, generation, row.audience, row.number, row.kind, *place, row.begins, opens, row.ends, row.expires)
+    return (*head, search_fields is None, draw(row.number), given.length, given.metadata, terms, code, check)
 
 
 def put(
-    connection: Connection, workspace: str, generation: int, rows: Iterable[tuple[MemoryRow, Sought | None]]
+    connection: Connection, workspace: str, generation: int, rows: Iterable[tuple[MemoryRow, SearchFields | None]]
 ) -> None:
     """Make memories searchable: those that are current."""
-    current = [(row, sought) for row, sought in rows if row.closed is None and row.id]
+    current = [(row, search_fields) for row, search_fields in rows if row.closed is None and row.id]
     if current:
         secret = made_secret(connection, workspace)
-        made = [columns(workspace, secret, generation, row, sought) for row, sought in current]
+        made = [columns(workspace, secret, generation, row, search_fields) for row, search_fields in current]
         connection.cursor().executemany(S.put_searchable, made)
 
 
-def follow(connection: Connection, workspace: str, pool: bytes, rows: Sequence[MemoryRow]) -> None:
+def follow(connection: Connection, workspace: str, audience: bytes, rows: Sequence[MemoryRow]) -> None:
     """Memories that were there have changed: what is current no longer goes, the others may end at another time."""
     gone = [row.number for row in rows if row.closed is not None or not row.id]
     if gone:
-        connection.execute(S.drop_searchable, {"workspace": workspace, "pool": pool, "numbers": gone})
+        connection.execute(S.drop_searchable, {"workspace": workspace, "audience": audience, "numbers": gone})
     dated = [
-        {"workspace": workspace, "pool": pool, "number": row.number, "ends": row.ends, "expires": row.expires}
+        {"workspace": workspace, "audience": audience, "number": row.number, "ends": row.ends, "expires": row.expires}
         for row in rows
         if row.closed is None and row.id
     ]

@@ -1,4 +1,4 @@
-"""Segments: changes of a pool packed together, and what is read beside them."""
+"""Segments: changes of an audience packed together, and what is read beside them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeVar
 from ...ports import Segment
 from ..common.row_checksum import checksum
 from .connection import Connection
-from .memories import M, Pool, read_generations
+from .memories import AudienceIndex, M, read_generations
 
 T = TypeVar("T")
 
 
 class Packing:
-    """The part of the store that keeps segments."""
+    """The chunk of the store that keeps segments."""
 
     async def _do(self, work: Callable[[Connection], T]) -> T:
         raise NotImplementedError
@@ -22,9 +22,9 @@ class Packing:
     async def _write(self, work: Callable[[Connection], T]) -> T:
         raise NotImplementedError
 
-    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
+    async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
         def work(connection: Connection) -> list[Segment]:
-            rows = connection.execute(M.read_segments, (workspace, pool, generation), binary=True)
+            rows = connection.execute(M.read_segments, (workspace, audience, generation), binary=True)
             return [Segment(*fields[3:]) for *fields, check in rows if checksum(*fields) == check]
 
         return await self._do(work)
@@ -32,14 +32,16 @@ class Packing:
     async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
         def work(connection: Connection) -> list[tuple[bytes, int, int]]:
             rows = connection.execute(M.segment_spans, (workspace, generation), binary=True)
-            return [(pool, after, upto) for pool, after, upto in rows]
+            return [(audience, after, upto) for audience, after, upto in rows]
 
         return await self._do(work)
 
-    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+    async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
         def work(connection: Connection) -> bool:
             there = read_generations(connection, M.keep_generations, workspace)
-            place = Pool(connection, workspace, pool).place  # locked: nothing is forgotten until it is stored
+            place = AudienceIndex(
+                connection, workspace, audience
+            ).place  # locked: nothing is forgotten until it is stored
             if all(one.number != generation for one in there):
                 return False
             late = (*place, seen, segment.first, segment.last)
@@ -52,7 +54,7 @@ class Packing:
 
         return await self._write(work)
 
-    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+    async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
         return await self._do(
-            lambda connection: dict(connection.execute(M.read_recalls, (workspace, pool), binary=True).fetchall())
+            lambda connection: dict(connection.execute(M.read_recalls, (workspace, audience), binary=True).fetchall())
         )

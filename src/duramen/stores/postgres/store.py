@@ -38,7 +38,7 @@ from ...ports import (
     SessionRow,
     SubjectRow,
 )
-from ...runtime import Bell, Runtime, is_driven
+from ...runtime import Notifier, Runtime, is_driven
 from ..common.fork_guard import forked, unwatch, watch
 from ..common.group_commit import GroupCommit, Ticket
 from ..common.row_checksum import checksum
@@ -52,12 +52,12 @@ from .listener import Listener
 from .lookup import Finding
 from .memory_store import Remembering
 from .pool import Pool
-from .retrieval import PostgresSeeker
+from .retrieval import PostgresRetriever
 from .runs import claim, due_runs, list_runs, read_run
 from .segments import Packing
 from .sql import Q
 from .transaction import PostgresTransaction
-from .vector_index import Tending
+from .vector_index import VectorIndex
 
 T = TypeVar("T")
 _LANES = 4
@@ -73,13 +73,13 @@ class PostgresStore(Finding, Remembering, Packing):
         self._settings = settings
         self._runtime = runtime
         self.refusal: StoreError | None = None
-        self._bell, self._runs_bell = Bell(), Bell()
-        self._listener = Listener(settings, self._bell, self._runs_bell)
+        self._notifier, self._runs_notifier = Notifier(), Notifier()
+        self._listener = Listener(settings, self._notifier, self._runs_notifier)
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
         self.pool = Pool(settings)
-        self._tending = Tending(settings)
-        self.seeker = PostgresSeeker(self._do, self._write, self._tending)
+        self._tending = VectorIndex(settings)
+        self.retriever = PostgresRetriever(self._do, self._write, self._tending)
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._new_lane() for _ in range(lanes)]
         watch(self)
@@ -406,13 +406,13 @@ class PostgresStore(Finding, Remembering, Packing):
 
     # -- following
 
-    async def mark(self, *, runs: bool = False) -> tuple[Bell, int]:
+    async def mark(self, *, runs: bool = False) -> tuple[Notifier, int]:
         self._check()
         self._listener.start()
-        bell = self._runs_bell if runs else self._bell
-        return bell, bell.rings
+        notifier = self._runs_notifier if runs else self._notifier
+        return notifier, notifier.notices
 
-    async def changed(self, mark: tuple[Bell, int], timeout: float) -> float:
+    async def changed(self, mark: tuple[Notifier, int], timeout: float) -> float:
         began = time.monotonic()
         await self._runtime.wait(*mark, timeout)
         return time.monotonic() - began
@@ -439,8 +439,8 @@ class PostgresStore(Finding, Remembering, Packing):
         self._tending.close()
         self.pool.close()
         unwatch(self)
-        self._bell.ring()
-        self._runs_bell.ring()
+        self._notifier.notify()
+        self._runs_notifier.notify()
 
 
 def _passing(error: BaseException) -> bool:

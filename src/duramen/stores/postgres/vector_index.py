@@ -28,7 +28,7 @@ _MOST_MEMORY = 2**30
 _REFUSED = (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile)
 
 
-class Tending:
+class VectorIndex:
     """Makes and drops the indexes."""
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -50,7 +50,7 @@ class Tending:
         row = connection.execute(S.find_extension).fetchone()
         return sql.Identifier(row[0]).as_string(connection) if row is not None and row[1] else None
 
-    def tend(self, workspace: str, generations: list[int], generation: int, bits: int) -> None:
+    def maintain_indexes(self, workspace: str, generations: list[int], generation: int, bits: int) -> None:
         """Give a generation its index if it needs one, and take away those of generations that are gone."""
         with self._lock:
             if self._closed or self.refused or self._settings.readonly:
@@ -104,9 +104,9 @@ class Tending:
         workspace, generation, bits, size = what
         room = min(_MOST_MEMORY, size * _BYTES) // 1024
         connection.execute("SELECT set_config('maintenance_work_mem', %s, false)", (f"{max(65_536, room)}kB",))
-        parts = {"NAME": name, "SCHEMA": schema, "DIMS": str(bits), "GENERATION": str(generation)}
-        parts["WORKSPACE"] = sql.Literal(workspace).as_string(connection)
-        query = completed(S.make_near_index, parts)
+        chunks = {"NAME": name, "SCHEMA": schema, "DIMS": str(bits), "GENERATION": str(generation)}
+        chunks["WORKSPACE"] = sql.Literal(workspace).as_string(connection)
+        query = completed(S.make_near_index, chunks)
         reach("memory.index_begun")
         connection.execute(query.encode())
         reach("memory.index_made")

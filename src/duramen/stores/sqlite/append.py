@@ -54,16 +54,16 @@ class Appender:
         self.leases: dict[tuple[str, str], LeaseRow] = {}
         """Leases as they were last seen. Whoever changes one through this connection forgets them."""
         self.counts = Counts()
-        """Of pools of memories, likewise."""
+        """Of audiences of memories, likewise."""
         self.marks = Marks()
-        """Of landmarks and strands, likewise."""
+        """Of bookmarks and chunk_logs, likewise."""
         self._staged: list[Any] = []
         self._staged_keys: dict[tuple[int, str], list[Record]] = {}
 
     def refresh(self) -> None:
         """Drop what is remembered if somebody else wrote."""
         version = self._one("PRAGMA data_version", ())
-        if version != self._version or max(len(self.heads), len(self.counts.pools), len(self.marks)) > _REMEMBERED:
+        if version != self._version or max(len(self.heads), len(self.counts.audiences), len(self.marks)) > _REMEMBERED:
             self.forget()
             self._version = version
 

@@ -80,9 +80,9 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
         payloads, size = payloads + 1, size + len(payload)
         held[session] = (sid, held.get(session, (sid, 0))[1] + 1)
     gone: Any = connection.execute(Q.delete_blobs_of, (request.ref, request.workspace)).fetchall()
-    marks: Any = connection.execute(Q.delete_landmarks_of, (request.ref, request.workspace)).fetchall()
-    parts: Any = connection.execute(Q.delete_parts_of, (request.ref, request.workspace)).fetchall()
-    memories, vectors, traced = forget_owned(connection, request.workspace, request.ref)
+    marks: Any = connection.execute(Q.delete_bookmarks_of, (request.ref, request.workspace)).fetchall()
+    chunks: Any = connection.execute(Q.delete_chunks_of, (request.ref, request.workspace)).fetchall()
+    memories, vectors, indexed = forget_owned(connection, request.workspace, request.ref)
     connection.execute(Q.delete_subject, (request.workspace, request.ref))
     appender.forget()
     tombstones = {}
@@ -90,7 +90,7 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
         head = head_of(connection, find_session(connection, request.workspace, session))
         tombstones[session] = request.tombstone(session, head, count)
         appender.place_one(request.workspace, session, sid, tombstones[session])
-    size += traced + sum(row[0] for row in (*gone, *marks, *parts))
+    size += indexed + sum(row[0] for row in (*gone, *marks, *chunks))
     return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)
 
 
@@ -100,7 +100,7 @@ def damage(connection: apsw.Connection) -> list[str]:
     for what, query in (
         ("an event belongs to no session", Q.orphan_events),
         ("a blob belongs to no subject", Q.orphan_blobs),
-        ("a landmark points to nothing, or a part belongs to no session", Q.orphan_landmarks),
+        ("a bookmark points to nothing, or a chunk belongs to no session", Q.orphan_bookmarks),
         ("a memory points to nothing, or what is searched belongs to no memory", M.orphan_memories),
         ("two memories stand for one", M.doubled_memories),
         ("the feed contradicts the order of a session", Q.disorder),
@@ -114,11 +114,11 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("lease", Q.all_leases),
         ("cursor", Q.all_cursors),
         ("run", Q.all_runs),
-        ("landmark", Q.all_landmarks),
-        ("part", Q.all_parts),
-        ("pool", M.all_pools),
+        ("bookmark", Q.all_bookmarks),
+        ("chunk", Q.all_chunks),
+        ("audience", M.all_audiences),
         ("memory", M.all_memories),
-        ("trace", M.all_traces),
+        ("index_entry", M.all_index_entries),
         ("segment", M.all_segments),
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),

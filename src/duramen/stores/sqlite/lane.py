@@ -75,7 +75,7 @@ class SqliteLane:
             group.in_lane = False
         if last is not None:
             reach("append.committed")
-            writing.bell.ring()
+            writing.notifier.notify()
         return last
 
     def _insert(self, now: int, events: Sequence[Plain]) -> Head | None:

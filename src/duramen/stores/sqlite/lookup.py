@@ -1,4 +1,4 @@
-"""What is found by name or by position instead of by range: landmarks, parts, single events, a conversation."""
+"""What is found by name or by position instead of by range: bookmarks, chunks, single events, a conversation."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...ports import FeedItem, Landmark, LandmarkQuery, Part, Record
-from ..common.bookmark_rows import checked_part, read_landmark
+from ...ports import Bookmark, BookmarkQuery, Chunk, FeedItem, Record
+from ..common.bookmark_rows import checked_chunk, read_bookmark
 from .append import find_session
 from .sql import Q
 
 T = TypeVar("T")
 
 
-def read_landmarks(connection: apsw.Connection, sid: int, query: LandmarkQuery) -> list[Landmark]:
-    """A session's landmarks, newest first."""
+def read_bookmarks(connection: apsw.Connection, sid: int, query: BookmarkQuery) -> list[Bookmark]:
+    """A session's bookmarks, newest first."""
     values = (sid, query.name, query.id, query.upto, query.until, query.limit)
-    chosen = Q.read_attached if query.name.startswith("+") else Q.read_landmarks
-    chosen = Q.read_landmark if query.id is not None else chosen
+    chosen = Q.read_attached if query.name.startswith("+") else Q.read_bookmarks
+    chosen = Q.read_bookmark if query.id is not None else chosen
     rows: Any = connection.execute(chosen, values)
-    return [read_landmark((sid,), row) for row in rows]
+    return [read_bookmark((sid,), row) for row in rows]
 
 
-def expired_landmarks(
+def expired_bookmarks(
     connection: apsw.Connection, workspace: str, prefix: str, now: int, limit: int
-) -> list[tuple[str, Landmark]]:
-    """Landmarks whose time has come, with their sessions."""
-    rows: Any = connection.execute(Q.expired_landmarks, (now, workspace, prefix, limit))
-    return [(session, read_landmark((sid,), row)) for sid, session, *row in rows]
+) -> list[tuple[str, Bookmark]]:
+    """Bookmarks whose time has come, with their sessions."""
+    rows: Any = connection.execute(Q.expired_bookmarks, (now, workspace, prefix, limit))
+    return [(session, read_bookmark((sid,), row)) for sid, session, *row in rows]
 
 
-def read_parts(connection: apsw.Connection, sid: int, strand: int, first: int, last: int) -> list[Part]:
-    """The parts that hold a stretch of a strand."""
-    rows: Any = connection.execute(Q.read_parts, {"sid": sid, "strand": strand, "first": first, "last": last})
-    return [checked_part((sid,), row) for row in rows]
+def read_chunks(connection: apsw.Connection, sid: int, chunk_log: int, first: int, last: int) -> list[Chunk]:
+    """The chunks that hold a stretch of a chunk_log."""
+    rows: Any = connection.execute(Q.read_chunks, {"sid": sid, "chunk_log": chunk_log, "first": first, "last": last})
+    return [checked_chunk((sid,), row) for row in rows]
 
 
 def pick_events(connection: apsw.Connection, session: str, sid: int, positions: list[int]) -> list[FeedItem]:
@@ -51,7 +51,7 @@ def _column(connection: apsw.Connection, query: str, values: tuple[Any, ...]) ->
 
 
 class Finding:
-    """The part of the store that finds events and states by name instead of by range."""
+    """The chunk of the store that finds events and states by name instead of by range."""
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         raise NotImplementedError
@@ -75,18 +75,18 @@ class Finding:
         values = (first, last, limit)
         return await self._in_session(workspace, session, lambda c, sid: _column(c, Q.read_talk, (sid, *values)))
 
-    async def landmarks(self, workspace: str, session: str, query: LandmarkQuery) -> list[Landmark]:
-        return await self._in_session(workspace, session, lambda c, sid: read_landmarks(c, sid, query))
+    async def bookmarks(self, workspace: str, session: str, query: BookmarkQuery) -> list[Bookmark]:
+        return await self._in_session(workspace, session, lambda c, sid: read_bookmarks(c, sid, query))
 
-    async def landmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
-        return await self._in_session(workspace, session, lambda c, sid: _column(c, Q.landmark_names, (sid, prefix)))
+    async def bookmark_names(self, workspace: str, session: str, prefix: str) -> list[str]:
+        return await self._in_session(workspace, session, lambda c, sid: _column(c, Q.bookmark_names, (sid, prefix)))
 
-    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Landmark]]:
-        return await self._read(lambda connection: expired_landmarks(connection, workspace, prefix, now, limit))
+    async def expired(self, workspace: str, prefix: str, now: int, limit: int) -> list[tuple[str, Bookmark]]:
+        return await self._read(lambda connection: expired_bookmarks(connection, workspace, prefix, now, limit))
 
-    async def strand_end(self, workspace: str, session: str, strand: int) -> int:
-        found = await self._in_session(workspace, session, lambda c, sid: _column(c, Q.strand_end, (sid, strand)))
+    async def chunk_log_end(self, workspace: str, session: str, chunk_log: int) -> int:
+        found = await self._in_session(workspace, session, lambda c, sid: _column(c, Q.chunk_log_end, (sid, chunk_log)))
         return found[0] if found else 0
 
-    async def parts(self, workspace: str, session: str, strand: int, first: int, last: int) -> list[Part]:
-        return await self._in_session(workspace, session, lambda c, sid: read_parts(c, sid, strand, first, last))
+    async def chunks(self, workspace: str, session: str, chunk_log: int, first: int, last: int) -> list[Chunk]:
+        return await self._in_session(workspace, session, lambda c, sid: read_chunks(c, sid, chunk_log, first, last))

@@ -1,4 +1,4 @@
-"""Memories: written with an append, read by pool, id, key or change."""
+"""Memories: written with an append, read by audience, id, key or change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...ports import Beside, Change, Generation, Kept, MemoryQuery, MemoryRow, Record, Touched, Trace
-from ..common.memory_rows import DROPPED, Ledger, entering, noted, settle_all, touched, traced_upto
+from ...ports import Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Record, StoredIndexEntry, Touched
+from ..common.memory_rows import DROPPED, Ledger, entering, indexed_upto, noted, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class Counts:
-    """What the writing connection knows of pools as long as nobody else writes: their numbers, how often each was
+    """What the writing connection knows of audiences as long as nobody else writes: their numbers, how often each was
     changed, and the number of the newest memory."""
 
     def __init__(self) -> None:
-        self.pools: dict[tuple[str, bytes], tuple[int, int]] = {}
+        self.audiences: dict[tuple[str, bytes], tuple[int, int]] = {}
         self.last: int | None = None
 
     def clear(self) -> None:
         """Somebody else wrote, or may have."""
-        self.pools.clear()
+        self.audiences.clear()
         self.last = None
 
     def next_number(self, connection: apsw.Connection) -> int:
@@ -39,35 +39,35 @@ class Counts:
 
 
 class Newcomer:
-    """A memory that meets no other in a pool that is known: most are like this, and need no ledger."""
+    """A memory that meets no other in an audience that is known: most are like this, and need no ledger."""
 
     def __init__(self, connection: apsw.Connection, counts: Counts, workspace: str, row: MemoryRow) -> None:
         self._connection, self._counts, self._row = connection, counts, row
-        self._place = (workspace, row.pool)
+        self._place = (workspace, row.audience)
 
     def written(self, sid: int) -> Touched:
         """Store it; nothing was touched."""
-        row, (pid, changes) = self._row, self._counts.pools[self._place]
+        row, (pid, changes) = self._row, self._counts.audiences[self._place]
         number = self._counts.next_number(self._connection)
         fields = (number, pid, row.id, sid, *row[3:17], changes + 1, 0)
         self._connection.execute(M.write_memory, (*fields, checksum(*fields)))
-        self._counts.pools[self._place] = (pid, changes + 1)
+        self._counts.audiences[self._place] = (pid, changes + 1)
         return _UNTOUCHED
 
 
 _UNTOUCHED = Touched()
 
 
-class Pool:
-    """A pool that a transaction changes. No row is written before `write`."""
+class AudienceIndex:
+    """An audience that a transaction changes. No row is written before `write`."""
 
-    def __init__(self, connection: apsw.Connection, workspace: str, pool: bytes, counts: Counts) -> None:
+    def __init__(self, connection: apsw.Connection, workspace: str, audience: bytes, counts: Counts) -> None:
         self._connection = connection
-        self._workspace, self.pool = workspace, pool
+        self._workspace, self.audience = workspace, audience
         self._inner: dict[int, tuple[int, int]] = {}
-        """What a row has besides the memory: the number of its session, and up to which generation it was traced."""
+        """What a row has besides the memory: the number of its session, and up to which generation it was indexed."""
         self._counts = counts
-        known = counts.pools.get((workspace, pool)) or _find_pool(connection, workspace, pool)
+        known = counts.audiences.get((workspace, audience)) or _find_audience(connection, workspace, audience)
         self.pid: int | None = None if known is None else known[0]
         self.ledger = Ledger(self, 0 if known is None else known[1])
 
@@ -82,32 +82,34 @@ class Pool:
         return [self.taken(row) for row in rows]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
-        """A row of this pool, to be changed."""
+        """A row of this audience, to be changed."""
         self._inner[columns[0]] = (columns[3], columns[-2])
-        return read_memory(self.pool, "", columns)
+        return read_memory(self.audience, "", columns)
 
-    def put_trace(self, row: MemoryRow, generations: Sequence[int], generation: int, trace: Trace) -> None:
+    def put_index_entry(
+        self, row: MemoryRow, generations: Sequence[int], generation: int, index_entry: IndexEntry
+    ) -> None:
         """What is searched of a row, written at once: a change of it, and of nothing that finds it."""
-        values = (generation, self.pid, row.number, trace.words, trace.vector)
-        self._connection.execute(M.put_trace, (*values, checksum(*values)))
-        traced = {generation}
+        values = (generation, self.pid, row.number, index_entry.words, index_entry.vector)
+        self._connection.execute(M.put_index_entry, (*values, checksum(*values)))
+        indexed = {generation}
         if len(generations) > 1:
-            rows: Any = self._connection.execute(M.generations_traced, (self.pid, row.number, self._workspace))
-            traced = {there for (there,) in rows}
+            rows: Any = self._connection.execute(M.generations_indexed, (self.pid, row.number, self._workspace))
+            indexed = {there for (there,) in rows}
         self.ledger.changes += 1
-        marks = (self.ledger.changes, traced_upto(generations, traced))
+        marks = (self.ledger.changes, indexed_upto(generations, indexed))
         fields = (row.number, self.pid, row.id, self._inner[row.number][0], *row[3:17], *marks)
-        self._connection.execute(M.mark_traced, (*marks, checksum(*fields), row.number))
+        self._connection.execute(M.mark_indexed, (*marks, checksum(*fields), row.number))
 
     def write(self, sid: int) -> list[tuple[int, int]]:
-        """Store all changes; new rows are of this session. Gives the sizes of the traces that went with what was
+        """Store all changes; new rows are of this session. Gives the sizes of the index_entries that went with what was
         forgotten, and whether each had a vector."""
         ledger, execute = self.ledger, self._connection.execute
         if not ledger.changed:
             return []
         if self.pid is None:
-            (self.pid,) = _one(self._connection, M.add_pool, (self._workspace, self.pool))
-            execute(M.check_pool, (checksum(self.pid, self._workspace, self.pool), self.pid))
+            (self.pid,) = _one(self._connection, M.add_audience, (self._workspace, self.audience))
+            execute(M.check_audience, (checksum(self.pid, self._workspace, self.audience), self.pid))
         for row in ledger.numbered(lambda: self._counts.next_number(self._connection)):
             where = self._inner.get(row.number, (sid, 0)) if row.id else (0, 0)
             fields = (row.number, self.pid, row.id, where[0], *row[3:18], where[1])
@@ -116,22 +118,22 @@ class Pool:
         for number in ledger.forgotten:
             execute(M.drop_recall, (number,))
             execute(M.drop_segments, {"pid": self.pid, "number": number})
-            dropped += execute(M.drop_traces, (self.pid, number)).fetchall()
-        self._counts.pools[self._workspace, self.pool] = (self.pid, ledger.changes)
+            dropped += execute(M.drop_index_entries, (self.pid, number)).fetchall()
+        self._counts.audiences[self._workspace, self.audience] = (self.pid, ledger.changes)
         return dropped
 
 
-class Pools(dict[bytes, Pool]):
-    """The pools that a transaction changes, each read when it is first asked for."""
+class Audiences(dict[bytes, AudienceIndex]):
+    """The audiences that a transaction changes, each read when it is first asked for."""
 
     def __init__(self, connection: apsw.Connection, workspace: str, counts: Counts | None = None) -> None:
         super().__init__()
         self._connection, self._workspace = connection, workspace
         self._counts = Counts() if counts is None else counts
 
-    def __missing__(self, pool: bytes) -> Pool:
-        self[pool] = Pool(self._connection, self._workspace, pool, self._counts)
-        return self[pool]
+    def __missing__(self, audience: bytes) -> AudienceIndex:
+        self[audience] = AudienceIndex(self._connection, self._workspace, audience, self._counts)
+        return self[audience]
 
     def find(self, number: int) -> MemoryRow | None:
         """A row of this workspace, to be changed."""
@@ -141,26 +143,26 @@ class Pools(dict[bytes, Pool]):
         """Rows of this workspace, to be changed; without those that are not there."""
         values = {"workspace": self._workspace, "numbers": json.dumps(numbers)}
         rows: Any = self._connection.execute(M.find_numbers, values).fetchall()
-        return [self[pool].taken(row) for pool, *row in rows]
+        return [self[audience].taken(row) for audience, *row in rows]
 
     def write(self, sid: int = 0) -> list[tuple[int, int]]:
-        """Store all changes, as `Pool.write` does."""
-        return [dropped for pool in self.values() for dropped in pool.write(sid)]
+        """Store all changes, as `AudienceIndex.write` does."""
+        return [dropped for audience in self.values() for dropped in audience.write(sid)]
 
     def written(self, sid: int) -> Touched:
         """Store all changes of an append; what they did."""
         dropped = self.write(sid)
-        return touched((pool.ledger for pool in self.values()), dropped)
+        return touched((audience.ledger for audience in self.values()), dropped)
 
 
 def _one(connection: apsw.Connection, query: str, values: Sequence[Any]) -> Any:
     return connection.execute(query, tuple(values)).fetchone()
 
 
-def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> MemoryRow:
+def read_memory(audience: bytes, session: str | None, columns: Sequence[Any]) -> MemoryRow:
     """A memory from its columns. `session` is the name of its session, if that is wanted."""
     number, _, id_, _, *rest, _, check = columns
-    found = MemoryRow._make((pool, id_, session or "", *rest, number, True, 0, 0))
+    found = MemoryRow._make((audience, id_, session or "", *rest, number, True, 0, 0))
     try:
         intact = checksum(*columns[:-1]) == check
     except (TypeError, ValueError, OverflowError):
@@ -168,46 +170,46 @@ def read_memory(pool: bytes, session: str | None, columns: Sequence[Any]) -> Mem
     return found if intact else found._replace(intact=False)
 
 
-def _find_pool(connection: apsw.Connection, workspace: str, pool: bytes) -> tuple[int, int] | None:
-    """The number of a pool, and how often it was changed."""
-    row = _one(connection, M.find_pool, (workspace, pool))
+def _find_audience(connection: apsw.Connection, workspace: str, audience: bytes) -> tuple[int, int] | None:
+    """The number of an audience, and how often it was changed."""
+    row = _one(connection, M.find_audience, (workspace, audience))
     if row is None:
         return None
-    expect_intact("a pool of memories", row[2], row[0], workspace, pool)
+    expect_intact("an audience of memories", row[2], row[0], workspace, audience)
     return row[0], row[1]
 
 
 def settle_memories(
     connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record], counts: Counts
-) -> Pools | Newcomer | None:
+) -> Audiences | Newcomer | None:
     """What an append does to memories, to be `written`. Raises before anything is written."""
     memories = beside.memories
     if beside.ended or beside.weighed or beside.forgotten:
         pass
     elif not memories:
         return None
-    elif len(memories) == 1 and memories[0].key is None and (workspace, memories[0].pool) in counts.pools:
+    elif len(memories) == 1 and memories[0].key is None and (workspace, memories[0].audience) in counts.audiences:
         (row,) = entering(beside, records)
-        pid, _ = counts.pools[workspace, row.pool]
+        pid, _ = counts.audiences[workspace, row.audience]
         if connection.execute(M.find_current, (row.id, pid)).fetchone() is None:
             return Newcomer(connection, counts, workspace, row)
-    pools = Pools(connection, workspace, counts)
-    settle_all(beside, records, lambda pool: pools[pool].ledger, pools.find)
-    return pools
+    audiences = Audiences(connection, workspace, counts)
+    settle_all(beside, records, lambda audience: audiences[audience].ledger, audiences.find)
+    return audiences
 
 
 def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:
     """Forget what an owner's erasure takes: how many memories, how many vectors, how many bytes."""
     rows: Any = connection.execute(M.memories_of_owner, (ref, workspace)).fetchall()
-    pools = Pools(connection, workspace)
-    for pool, *row in rows:
-        pools[pool].ledger.forget(pools[pool].taken(row))
-    dropped = pools.write()
+    audiences = Audiences(connection, workspace)
+    for audience, *row in rows:
+        audiences[audience].ledger.forget(audiences[audience].taken(row))
+    dropped = audiences.write()
     return len(rows), sum(vector for _, vector in dropped), sum(size for size, _ in dropped)
 
 
 class Remembering:
-    """The part of the store that keeps memories."""
+    """The chunk of the store that keeps memories."""
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         raise NotImplementedError
@@ -217,9 +219,9 @@ class Remembering:
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         def work(connection: apsw.Connection) -> list[MemoryRow]:
-            pids = None if query.pools is None else list(find_pids(connection, workspace, query.pools).values())
+            pids = None if query.audiences is None else list(find_pids(connection, workspace, query.audiences).values())
             if query.key is not None and pids is None:
-                pids = [pid for pid, *_ in connection.execute(M.list_pools, (workspace,))]
+                pids = [pid for pid, *_ in connection.execute(M.list_audiences, (workspace,))]
             values = {
                 "workspace": workspace,
                 "pids": None if pids is None else json.dumps(pids),
@@ -228,72 +230,75 @@ class Remembering:
                 **{name: getattr(query, name) for name in ("id", "key", "at", "after", "limit")},
             }
             rows: Any = connection.execute(_narrowed(query), values)
-            return [noted(read_memory(pool, session, row), recalled, at) for pool, session, recalled, at, *row in rows]
+            return [
+                noted(read_memory(audience, session, row), recalled, at)
+                for audience, session, recalled, at, *row in rows
+            ]
 
         return await self._read(work)
 
-    async def pool_changes(self, workspace: str, pools: Sequence[bytes] | None) -> dict[bytes, int]:
+    async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
         def work(connection: apsw.Connection) -> dict[bytes, int]:
-            if pools is None:
-                rows: Any = connection.execute(M.list_pools, (workspace,))
-                return {pool: changes for _, pool, changes, _ in rows}
-            found = ((pool, _one(connection, M.find_pool, (workspace, pool))) for pool in pools)
-            return {pool: row[1] for pool, row in found if row is not None}
+            if audiences is None:
+                rows: Any = connection.execute(M.list_audiences, (workspace,))
+                return {audience: changes for _, audience, changes, _ in rows}
+            found = ((audience, _one(connection, M.find_audience, (workspace, audience))) for audience in audiences)
+            return {audience: row[1] for audience, row in found if row is not None}
 
         return await self._read(work)
 
-    async def changes(self, workspace: str, pool: bytes, generation: int, after: int, limit: int) -> list[Change]:
+    async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
         def work(connection: apsw.Connection) -> list[Change]:
-            pids = find_pids(connection, workspace, [pool])
-            values = {"pid": pids.get(pool, -1), "generation": generation, "after": after, "limit": limit}
-            return [_change(pool, generation, row) for row in connection.execute(M.read_changes, values)]
+            pids = find_pids(connection, workspace, [audience])
+            values = {"pid": pids.get(audience, -1), "generation": generation, "after": after, "limit": limit}
+            return [_change(audience, generation, row) for row in connection.execute(M.read_changes, values)]
 
         return await self._read(work)
 
-    async def untraced(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
+    async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
         values = {"workspace": workspace, "generation": generation, "limit": limit}
 
         def work(connection: apsw.Connection) -> list[MemoryRow]:
-            rows: Any = connection.execute(M.read_untraced, values)
-            return [read_memory(pool, session, row) for pool, session, *row in rows]
+            rows: Any = connection.execute(M.read_unindexed, values)
+            return [read_memory(audience, session, row) for audience, session, *row in rows]
 
         return await self._read(work)
 
-    async def count_untraced(self, workspace: str, generation: int) -> int:
+    async def count_unindexed(self, workspace: str, generation: int) -> int:
         values = {"workspace": workspace, "generation": generation}
 
         def work(connection: apsw.Connection) -> int:
-            row: Any = connection.execute(M.count_untraced, values).fetchone()
+            row: Any = connection.execute(M.count_unindexed, values).fetchone()
             return int(row[0])
 
         return await self._read(work)
 
-    async def put_traces(self, workspace: str, generation: int, traces: Sequence[Trace]) -> None:
+    async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
         def work(connection: apsw.Connection) -> None:
             generations = [one.number for one in read_generations(connection, workspace)]
             if generation not in generations:
                 return  # dropped meanwhile: nobody would remove them
-            pools = Pools(connection, workspace)
-            rows = {row.number: row for row in pools.all([trace.number for trace in traces])}
-            for trace in traces:
-                row = rows.get(trace.number)
+            audiences = Audiences(connection, workspace)
+            rows = {row.number: row for row in audiences.all([index_entry.number for index_entry in index_entries])}
+            for index_entry in index_entries:
+                row = rows.get(index_entry.number)
                 if row is not None and row.id and row.intact:
-                    pools[row.pool].put_trace(row, generations, generation, trace)
+                    audiences[row.audience].put_index_entry(row, generations, generation, index_entry)
 
         await self._write(work)
 
-    async def traces(
-        self, workspace: str, pool: bytes | None, generation: int, numbers: Sequence[int] | None
-    ) -> list[Kept]:
-        def work(connection: apsw.Connection) -> list[Kept]:
-            asked: dict[str, Any] = {"workspace": workspace, "pool": pool, "generation": generation}
-            query = M.read_traces
-            if pool is None or numbers is not None:
-                query = M.read_traces_anywhere if pool is None else M.read_some_traces
+    async def index_entries(
+        self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
+    ) -> list[StoredIndexEntry]:
+        def work(connection: apsw.Connection) -> list[StoredIndexEntry]:
+            asked: dict[str, Any] = {"workspace": workspace, "audience": audience, "generation": generation}
+            query = M.read_index_entries
+            if audience is None or numbers is not None:
+                query = M.read_index_entries_anywhere if audience is None else M.read_some_index_entries
                 asked["numbers"] = json.dumps(list(numbers or ()))
             rows: Any = connection.execute(query, asked)
             return [
-                Kept(number, id_, owner, words, vector, where)
+                StoredIndexEntry(number, id_, owner, words, vector, where)
                 for number, id_, owner, words, vector, where, pid, check in rows
                 if checksum(generation, pid, number, words, vector) == check
             ]
@@ -302,9 +307,9 @@ class Remembering:
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         def work(connection: apsw.Connection) -> None:
-            pools = Pools(connection, workspace)
+            audiences = Audiences(connection, workspace)
             for number, times, time in recalls:
-                row = pools.find(number)
+                row = audiences.find(number)
                 if row is None or not row.id:
                     continue
                 before = _one(connection, M.find_recall, (number,))
@@ -341,7 +346,7 @@ class Remembering:
                 if one.number == generation:
                     _write_generation(connection, workspace, one, 1)
                 else:
-                    connection.execute(M.drop_generation_traces, (one.number, workspace))
+                    connection.execute(M.drop_generation_index_entries, (one.number, workspace))
                     connection.execute(M.drop_generation_segments, (one.number, workspace))
                     _write_generation(connection, workspace, one._replace(identity=b""), DROPPED)
 
@@ -351,23 +356,23 @@ class Remembering:
 def _narrowed(query: MemoryQuery) -> str:
     asked = ((query.id, M.by_id), (query.numbers, M.by_number), (query.key, M.by_key), (query.kinds, M.by_kind))
     chosen = [condition for value, condition in asked if value is not None]
-    if query.pools is not None or query.key is not None:
-        chosen.append(M.by_pool)
+    if query.audiences is not None or query.key is not None:
+        chosen.append(M.by_audience)
     if not query.history:
         chosen.append(M.only_current if query.at is None else M.known_at)
     read: str = M.read_memories
     return read.replace("1 = 1", " AND ".join(("1 = 1", *chosen)))
 
 
-def find_pids(connection: apsw.Connection, workspace: str, pools: Sequence[bytes]) -> dict[bytes, int]:
-    """The numbers of pools; without those that there are not."""
-    found = ((pool, _one(connection, M.find_pool, (workspace, pool))) for pool in pools)
-    return {pool: row[0] for pool, row in found if row is not None}
+def find_pids(connection: apsw.Connection, workspace: str, audiences: Sequence[bytes]) -> dict[bytes, int]:
+    """The numbers of audiences; without those that there are not."""
+    found = ((audience, _one(connection, M.find_audience, (workspace, audience))) for audience in audiences)
+    return {audience: row[0] for audience, row in found if row is not None}
 
 
-def _change(pool: bytes, generation: int, columns: Sequence[Any]) -> Change:
+def _change(audience: bytes, generation: int, columns: Sequence[Any]) -> Change:
     *row, session, words, vector, check, recalled, recalled_at = columns
-    memory = read_memory(pool, session, row)
+    memory = read_memory(audience, session, row)
     if words is not None and checksum(generation, row[1], memory.number, words, vector) != check:
         words = vector = None  # made anew from the text
     return Change(memory, words, vector, recalled, recalled_at)

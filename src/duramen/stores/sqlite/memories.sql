@@ -1,20 +1,20 @@
--- name: find_pool
--- The number of a pool, and how often it was changed.
+-- name: find_audience
+-- The number of an audience, and how often it was changed.
 SELECT pid, coalesce((SELECT max(changed) FROM duramen_memories m WHERE m.pid = p.pid), 0), checksum
-FROM duramen_pools p WHERE workspace = ? AND pool = ?;
+FROM duramen_audiences p WHERE workspace = ? AND audience = ?;
 
--- name: list_pools
--- Every pool of a workspace.
-SELECT pid, pool, coalesce((SELECT max(changed) FROM duramen_memories m WHERE m.pid = p.pid), 0), checksum
-FROM duramen_pools p WHERE workspace = ? ORDER BY pool;
+-- name: list_audiences
+-- Every audience of a workspace.
+SELECT pid, audience, coalesce((SELECT max(changed) FROM duramen_memories m WHERE m.pid = p.pid), 0), checksum
+FROM duramen_audiences p WHERE workspace = ? ORDER BY audience;
 
--- name: add_pool
--- A pool at its first memory.
-INSERT INTO duramen_pools (workspace, pool, checksum) VALUES (?, ?, x'') RETURNING pid;
+-- name: add_audience
+-- An audience at its first memory.
+INSERT INTO duramen_audiences (workspace, audience, checksum) VALUES (?, ?, x'') RETURNING pid;
 
--- name: check_pool
+-- name: check_audience
 -- Its checksum, which covers its number.
-UPDATE duramen_pools SET checksum = ? WHERE pid = ?;
+UPDATE duramen_audiences SET checksum = ? WHERE pid = ?;
 
 -- name: find_current
 -- The current memory of an id.
@@ -26,9 +26,9 @@ SELECT * FROM duramen_memories WHERE pid = ? AND key = ? AND closed IS NULL AND 
 
 -- name: find_numbers
 -- Some rows of a workspace.
-SELECT p.pool, m.* FROM json_each(:numbers) n
+SELECT p.audience, m.* FROM json_each(:numbers) n
 CROSS JOIN duramen_memories m ON m.number = n.value
-CROSS JOIN duramen_pools p ON p.pid = m.pid WHERE p.workspace = :workspace;
+CROSS JOIN duramen_audiences p ON p.pid = m.pid WHERE p.workspace = :workspace;
 
 -- name: last_number
 -- The number of the newest memory.
@@ -38,19 +38,19 @@ SELECT coalesce(max(number), 0) FROM duramen_memories;
 -- A memory, new or changed.
 INSERT INTO duramen_memories
     (number, pid, id, sid, position, kind, key, owner, recorded, begins, ends, expires, importance, confidence, confirmed,
-     times, closed, successor, changed, traced, checksum)
+     times, closed, successor, changed, indexed, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (number) DO UPDATE
 SET id = excluded.id, sid = excluded.sid, position = excluded.position, kind = excluded.kind, key = excluded.key,
     owner = excluded.owner, recorded = excluded.recorded, begins = excluded.begins, ends = excluded.ends,
     expires = excluded.expires, importance = excluded.importance, confidence = excluded.confidence,
     confirmed = excluded.confirmed, times = excluded.times, closed = excluded.closed, successor = excluded.successor,
-    changed = excluded.changed, traced = excluded.traced, checksum = excluded.checksum;
+    changed = excluded.changed, indexed = excluded.indexed, checksum = excluded.checksum;
 
 -- name: read_memories
 -- Memories by number; the conditions below are added to "1 = 1".
-SELECT p.pool, s.session, r.count, r.time, m.* FROM duramen_memories m
-JOIN duramen_pools p ON p.pid = m.pid
+SELECT p.audience, s.session, r.count, r.time, m.* FROM duramen_memories m
+JOIN duramen_audiences p ON p.pid = m.pid
 LEFT JOIN duramen_sessions s ON s.sid = m.sid
 LEFT JOIN duramen_recalls r ON r.number = m.number
 WHERE 1 = 1 AND p.workspace = :workspace AND m.number > :after AND m.id <> '' ORDER BY m.number LIMIT :limit;
@@ -60,7 +60,7 @@ WHERE 1 = 1 AND p.workspace = :workspace AND m.number > :after AND m.id <> '' OR
 m.id = :id;
 
 -- name: by_key
--- Of a key; the pools are named too, as the index begins with them.
+-- Of a key; the audiences are named too, as the index begins with them.
 m.key = :key;
 
 -- name: by_number
@@ -71,8 +71,8 @@ m.number IN (SELECT value FROM json_each(:numbers));
 -- Of some kinds.
 m.kind IN (SELECT value FROM json_each(:kinds));
 
--- name: by_pool
--- Of some pools.
+-- name: by_audience
+-- Of some audiences.
 m.pid IN (SELECT value FROM json_each(:pids));
 
 -- name: only_current
@@ -84,88 +84,88 @@ m.closed IS NULL;
 m.recorded <= :at AND (m.closed IS NULL OR m.closed > :at);
 
 -- name: read_changes
--- Rows of a pool that changed after a count, with what is searched.
+-- Rows of an audience that changed after a count, with what is searched.
 SELECT m.*, s.session, t.words, t.vector, t.checksum, coalesce(r.count, 0), coalesce(r.time, 0)
 FROM duramen_memories m
 LEFT JOIN duramen_sessions s ON s.sid = m.sid
-LEFT JOIN duramen_traces t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
+LEFT JOIN duramen_index_entries t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
 LEFT JOIN duramen_recalls r ON r.number = m.number
 WHERE m.pid = :pid AND m.changed > :after ORDER BY m.changed LIMIT :limit;
 
--- name: read_untraced
--- Current memories without a trace of a generation.
-SELECT p.pool, s.session, m.* FROM duramen_memories m INDEXED BY duramen_memories_traced
-CROSS JOIN duramen_pools p ON p.pid = m.pid
+-- name: read_unindexed
+-- Current memories without an index_entry of a generation.
+SELECT p.audience, s.session, m.* FROM duramen_memories m INDEXED BY duramen_memories_indexed
+CROSS JOIN duramen_audiences p ON p.pid = m.pid
 LEFT JOIN duramen_sessions s ON s.sid = m.sid
-WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
+WHERE m.indexed < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
   AND NOT EXISTS (
-      SELECT 1 FROM duramen_traces t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number)
-ORDER BY m.traced, m.number LIMIT :limit;
+      SELECT 1 FROM duramen_index_entries t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number)
+ORDER BY m.indexed, m.number LIMIT :limit;
 
--- name: count_untraced
+-- name: count_unindexed
 -- How many they are.
-SELECT count(*) FROM duramen_memories m INDEXED BY duramen_memories_traced
-CROSS JOIN duramen_pools p ON p.pid = m.pid
-WHERE m.traced < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
+SELECT count(*) FROM duramen_memories m INDEXED BY duramen_memories_indexed
+CROSS JOIN duramen_audiences p ON p.pid = m.pid
+WHERE m.indexed < :generation AND m.closed IS NULL AND m.id <> '' AND p.workspace = :workspace
   AND NOT EXISTS (
-      SELECT 1 FROM duramen_traces t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number);
+      SELECT 1 FROM duramen_index_entries t WHERE t.generation = :generation AND t.pid = m.pid AND t.number = m.number);
 
--- name: put_trace
+-- name: put_index_entry
 -- What is searched of a memory.
-INSERT INTO duramen_traces (generation, pid, number, words, vector, checksum) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO duramen_index_entries (generation, pid, number, words, vector, checksum) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (generation, pid, number) DO UPDATE
 SET words = excluded.words, vector = excluded.vector, checksum = excluded.checksum;
 
--- name: mark_traced
--- A memory has a trace. No index by which it is found is touched.
-UPDATE duramen_memories SET changed = ?, traced = ?, checksum = ? WHERE number = ?;
+-- name: mark_indexed
+-- A memory has an index_entry. No index by which it is found is touched.
+UPDATE duramen_memories SET changed = ?, indexed = ?, checksum = ? WHERE number = ?;
 
--- name: read_traces
--- What is searched of the current memories of a pool.
-SELECT t.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
-FROM duramen_pools p
-CROSS JOIN duramen_traces t ON t.generation = :generation AND t.pid = p.pid
+-- name: read_index_entries
+-- What is searched of the current memories of an audience.
+SELECT t.number, m.id, m.owner, t.words, t.vector, p.audience, t.pid, t.checksum
+FROM duramen_audiences p
+CROSS JOIN duramen_index_entries t ON t.generation = :generation AND t.pid = p.pid
 CROSS JOIN duramen_memories m ON m.number = t.number
-WHERE p.workspace = :workspace AND p.pool = :pool AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
+WHERE p.workspace = :workspace AND p.audience = :audience AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
 
--- name: read_some_traces
+-- name: read_some_index_entries
 -- Of some of them.
-SELECT t.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
-FROM duramen_pools p CROSS JOIN json_each(:numbers) n
-CROSS JOIN duramen_traces t ON t.generation = :generation AND t.pid = p.pid AND t.number = n.value
+SELECT t.number, m.id, m.owner, t.words, t.vector, p.audience, t.pid, t.checksum
+FROM duramen_audiences p CROSS JOIN json_each(:numbers) n
+CROSS JOIN duramen_index_entries t ON t.generation = :generation AND t.pid = p.pid AND t.number = n.value
 CROSS JOIN duramen_memories m ON m.number = t.number
-WHERE p.workspace = :workspace AND p.pool = :pool AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
+WHERE p.workspace = :workspace AND p.audience = :audience AND m.pid = p.pid AND m.closed IS NULL ORDER BY t.number;
 
--- name: read_traces_anywhere
--- Of some memories, whatever pools they are in.
-SELECT m.number, m.id, m.owner, t.words, t.vector, p.pool, t.pid, t.checksum
+-- name: read_index_entries_anywhere
+-- Of some memories, whatever audiences they are in.
+SELECT m.number, m.id, m.owner, t.words, t.vector, p.audience, t.pid, t.checksum
 FROM json_each(:numbers) n
 CROSS JOIN duramen_memories m ON m.number = n.value
-CROSS JOIN duramen_pools p ON p.pid = m.pid
-CROSS JOIN duramen_traces t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
+CROSS JOIN duramen_audiences p ON p.pid = m.pid
+CROSS JOIN duramen_index_entries t ON t.generation = :generation AND t.pid = m.pid AND t.number = m.number
 WHERE p.workspace = :workspace AND m.closed IS NULL ORDER BY m.number;
 
--- name: generations_traced
--- The generations in which a memory has a trace.
+-- name: generations_indexed
+-- The generations in which a memory has an index_entry.
 SELECT g.generation FROM duramen_generations g
-JOIN duramen_traces t ON t.generation = g.generation AND t.pid = ? AND t.number = ? WHERE g.workspace = ?;
+JOIN duramen_index_entries t ON t.generation = g.generation AND t.pid = ? AND t.number = ? WHERE g.workspace = ?;
 
--- name: drop_traces
--- All traces of a memory.
-DELETE FROM duramen_traces
+-- name: drop_index_entries
+-- All index_entries of a memory.
+DELETE FROM duramen_index_entries
 WHERE pid = ? AND number = ? AND generation IN (SELECT generation FROM duramen_generations)
 RETURNING length(words) + coalesce(length(vector), 0), vector IS NOT NULL;
 
 -- name: read_segments
--- The segments of a pool.
+-- The segments of an audience.
 SELECT after, upto, first, last, owner, body, checksum FROM duramen_segments
 WHERE generation = ? AND pid = ? ORDER BY after;
 
 -- name: segment_spans
 -- From where to where each segment of a generation reaches.
-SELECT p.pool, s.after, s.upto FROM duramen_pools p CROSS JOIN duramen_segments s
+SELECT p.audience, s.after, s.upto FROM duramen_audiences p CROSS JOIN duramen_segments s
     ON s.generation = :generation AND s.pid = p.pid
-WHERE p.workspace = :workspace ORDER BY p.pool, s.after;
+WHERE p.workspace = :workspace ORDER BY p.audience, s.after;
 
 -- name: forgotten_since
 -- Whether a memory between two numbers was forgotten after a count.
@@ -177,7 +177,7 @@ WHERE pid = :pid AND changed > :seen AND id = '' AND number BETWEEN :first AND :
 DELETE FROM duramen_segments WHERE generation = ? AND pid = ? AND after < ? AND upto > ?;
 
 -- name: put_segment
--- Changes of a pool, packed together.
+-- Changes of an audience, packed together.
 INSERT INTO duramen_segments (generation, pid, after, upto, first, last, owner, checksum, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (generation, pid, after) DO UPDATE
@@ -191,10 +191,10 @@ DELETE FROM duramen_segments WHERE pid = :pid AND first <= :number AND last >= :
 -- name: drop_generation_segments
 -- The segments of a generation that is dropped.
 DELETE FROM duramen_segments
-WHERE generation = ? AND pid IN (SELECT pid FROM duramen_pools WHERE workspace = ?);
+WHERE generation = ? AND pid IN (SELECT pid FROM duramen_audiences WHERE workspace = ?);
 
 -- name: read_recalls
--- How often the memories of a pool were recalled.
+-- How often the memories of an audience were recalled.
 SELECT r.number, r.count FROM duramen_memories m INDEXED BY duramen_memories_changed
 CROSS JOIN duramen_recalls r ON r.number = m.number WHERE m.pid = ?;
 
@@ -213,7 +213,7 @@ DELETE FROM duramen_recalls WHERE number = ?;
 
 -- name: memories_of_owner
 -- What an erasure takes.
-SELECT p.pool, m.* FROM duramen_memories m JOIN duramen_pools p ON p.pid = m.pid
+SELECT p.audience, m.* FROM duramen_memories m JOIN duramen_audiences p ON p.pid = m.pid
 WHERE m.owner = ? AND p.workspace = ?;
 
 -- name: list_generations
@@ -231,24 +231,24 @@ INSERT INTO duramen_generations (workspace, generation, identity, active, checks
 ON CONFLICT (workspace, generation) DO UPDATE
 SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;
 
--- name: drop_generation_traces
--- The traces of a generation that is dropped.
-DELETE FROM duramen_traces
-WHERE generation = ? AND pid IN (SELECT pid FROM duramen_pools WHERE workspace = ?);
+-- name: drop_generation_index_entries
+-- The index_entries of a generation that is dropped.
+DELETE FROM duramen_index_entries
+WHERE generation = ? AND pid IN (SELECT pid FROM duramen_audiences WHERE workspace = ?);
 
--- name: all_pools
--- Every pool, for the integrity check.
-SELECT hex(pool), checksum, pid, workspace, pool FROM duramen_pools;
+-- name: all_audiences
+-- Every audience, for the integrity check.
+SELECT hex(audience), checksum, pid, workspace, audience FROM duramen_audiences;
 
 -- name: all_memories
 -- Every memory, likewise.
 SELECT number, checksum, number, pid, id, sid, position, kind, key, owner, recorded, begins, ends, expires, importance,
-       confidence, confirmed, times, closed, successor, changed, traced
+       confidence, confirmed, times, closed, successor, changed, indexed
 FROM duramen_memories;
 
--- name: all_traces
--- Every trace, likewise.
-SELECT number, checksum, generation, pid, number, words, vector FROM duramen_traces;
+-- name: all_index_entries
+-- Every index_entry, likewise.
+SELECT number, checksum, generation, pid, number, words, vector FROM duramen_index_entries;
 
 -- name: all_segments
 -- Every segment, likewise.
@@ -263,18 +263,18 @@ SELECT number, checksum, number, count, time FROM duramen_recalls;
 SELECT generation, checksum, workspace, generation, identity, active FROM duramen_generations;
 
 -- name: orphan_memories
--- Memories without pool or event, traces without memory or generation, recalls without memory.
+-- Memories without audience or event, index_entries without memory or generation, recalls without memory.
 SELECT 1 FROM duramen_memories m
 WHERE m.id <> '' AND NOT EXISTS (SELECT 1 FROM duramen_events e WHERE e.sid = m.sid AND e.position = m.position)
-UNION ALL SELECT 1 FROM duramen_memories WHERE pid NOT IN (SELECT pid FROM duramen_pools)
-UNION ALL SELECT 1 FROM duramen_traces t
+UNION ALL SELECT 1 FROM duramen_memories WHERE pid NOT IN (SELECT pid FROM duramen_audiences)
+UNION ALL SELECT 1 FROM duramen_index_entries t
 WHERE NOT EXISTS (SELECT 1 FROM duramen_memories m WHERE m.number = t.number AND m.pid = t.pid AND m.id <> '')
    OR NOT EXISTS (
-      SELECT 1 FROM duramen_generations g JOIN duramen_pools p ON p.workspace = g.workspace
+      SELECT 1 FROM duramen_generations g JOIN duramen_audiences p ON p.workspace = g.workspace
       WHERE g.generation = t.generation AND p.pid = t.pid AND g.active >= 0)
 UNION ALL SELECT 1 FROM duramen_segments s
 WHERE NOT EXISTS (
-      SELECT 1 FROM duramen_generations g JOIN duramen_pools p ON p.workspace = g.workspace
+      SELECT 1 FROM duramen_generations g JOIN duramen_audiences p ON p.workspace = g.workspace
       WHERE g.generation = s.generation AND p.pid = s.pid AND g.active >= 0)
 UNION ALL SELECT 1 FROM duramen_recalls r
 WHERE NOT EXISTS (SELECT 1 FROM duramen_memories m WHERE m.number = r.number AND m.id <> '') LIMIT 1;

@@ -256,78 +256,78 @@ FROM duramen_runs WHERE workspace = :workspace AND queue = :queue AND started > 
 SELECT run, checksum, workspace, run, session, task, version, status, waiting, wake, created, started, updated, ended,
     parent, queue, queue_key, priority, nudges, origin FROM duramen_runs;
 
--- name: newest_landmark
--- The newest landmark under a name.
-SELECT id FROM duramen_landmarks WHERE sid = ? AND name = ? AND name NOT GLOB '+*' ORDER BY position DESC LIMIT 1;
+-- name: newest_bookmark
+-- The newest bookmark under a name.
+SELECT id FROM duramen_bookmarks WHERE sid = ? AND name = ? AND name NOT GLOB '+*' ORDER BY position DESC LIMIT 1;
 
--- name: write_landmark
--- A landmark from now on.
-INSERT OR REPLACE INTO duramen_landmarks (sid, name, id, position, time, expires, pinned, owner, form, checksum)
+-- name: write_bookmark
+-- A bookmark from now on.
+INSERT OR REPLACE INTO duramen_bookmarks (sid, name, id, position, time, expires, pinned, owner, form, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: rewrite_landmark
--- A landmark that is there, with its state put together in another way.
-UPDATE duramen_landmarks SET time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
+-- name: rewrite_bookmark
+-- A bookmark that is there, with its state put together in another way.
+UPDATE duramen_bookmarks SET time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
 WHERE sid = ? AND name = ? AND id = ? AND position = ?;
 
--- name: remove_landmark
--- A landmark that is one no longer.
-DELETE FROM duramen_landmarks WHERE sid = ? AND name = ? AND id = ?;
+-- name: remove_bookmark
+-- A bookmark that is one no longer.
+DELETE FROM duramen_bookmarks WHERE sid = ? AND name = ? AND id = ?;
 
 -- name: read_attached
--- What is attached to a landmark, newest first: there are few, and no index has them in order.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_landmarks
+-- What is attached to a bookmark, newest first: there are few, and no index has them in order.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5)
 ORDER BY position DESC LIMIT ?6;
 
--- name: read_landmarks
--- Landmarks under a name, newest first.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_landmarks
+-- name: read_bookmarks
+-- Bookmarks under a name, newest first.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND name NOT GLOB '+*' AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5)
 ORDER BY position DESC LIMIT ?6;
 
--- name: read_landmark
--- The landmark of an id under a name.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_landmarks
+-- name: read_bookmark
+-- The bookmark of an id under a name.
+SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND id = ?3 AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5) LIMIT ?6;
 
--- name: landmark_names
+-- name: bookmark_names
 -- The names that begin with a text.
-SELECT DISTINCT name FROM duramen_landmarks WHERE sid = ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
+SELECT DISTINCT name FROM duramen_bookmarks WHERE sid = ?1 AND name >= ?2 AND substr(name, 1, length(?2)) = ?2
 ORDER BY name;
 
--- name: expired_landmarks
--- Landmarks whose time has come.
+-- name: expired_bookmarks
+-- Bookmarks whose time has come.
 SELECT l.sid, s.session, l.name, l.id, l.position, l.time, l.expires, l.pinned, l.owner, l.form, l.checksum
-FROM duramen_landmarks l JOIN duramen_sessions s ON s.sid = l.sid
+FROM duramen_bookmarks l JOIN duramen_sessions s ON s.sid = l.sid
 WHERE l.expires <= ?1 AND l.expires IS NOT NULL AND s.workspace = ?2 AND substr(l.name, 1, length(?3)) = ?3
 ORDER BY l.expires LIMIT ?4;
 
--- name: strand_end
--- Where a strand ends.
-SELECT start + max(count, 1) FROM duramen_parts WHERE sid = ? AND strand = ? ORDER BY start DESC LIMIT 1;
+-- name: chunk_log_end
+-- Where a chunk_log ends.
+SELECT start + max(count, 1) FROM duramen_chunks WHERE sid = ? AND chunk_log = ? ORDER BY start DESC LIMIT 1;
 
--- name: add_part
--- A stretch of a strand.
-INSERT INTO duramen_parts (sid, strand, start, count, owner, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?);
+-- name: add_chunk
+-- A stretch of a chunk_log.
+INSERT INTO duramen_chunks (sid, chunk_log, start, count, owner, body, checksum) VALUES (?, ?, ?, ?, ?, ?, ?);
 
--- name: read_parts
--- The parts that hold a stretch of a strand: from the last one that begins at or before it.
-SELECT strand, start, count, owner, body, checksum FROM duramen_parts
-WHERE sid = :sid AND strand = :strand AND start < :last AND start + count > :first AND start >= ifnull((
-    SELECT max(start) FROM duramen_parts WHERE sid = :sid AND strand = :strand AND start <= :first), 0)
+-- name: read_chunks
+-- The chunks that hold a stretch of a chunk_log: from the last one that begins at or before it.
+SELECT chunk_log, start, count, owner, body, checksum FROM duramen_chunks
+WHERE sid = :sid AND chunk_log = :chunk_log AND start < :last AND start + count > :first AND start >= ifnull((
+    SELECT max(start) FROM duramen_chunks WHERE sid = :sid AND chunk_log = :chunk_log AND start <= :first), 0)
 ORDER BY start;
 
--- name: all_strands
--- The strands of a session.
-SELECT DISTINCT strand FROM duramen_parts WHERE sid = ?;
+-- name: all_chunk_logs
+-- The chunk_logs of a session.
+SELECT DISTINCT chunk_log FROM duramen_chunks WHERE sid = ?;
 
--- name: cut_strand
--- The end of a strand.
-DELETE FROM duramen_parts WHERE sid = ? AND strand = ?;
+-- name: cut_chunk_log
+-- The end of a chunk_log.
+DELETE FROM duramen_chunks WHERE sid = ? AND chunk_log = ?;
 
 -- name: strip_payload
 -- A payload that is needed no longer, replaced by its digest.
@@ -346,26 +346,26 @@ WHERE e.sid = ? AND e.position IN (SELECT value FROM json_each(?)) ORDER BY e.po
 SELECT position FROM duramen_events
 WHERE sid = ? AND position BETWEEN ? AND ? AND type >= 'talk.' AND type < 'talk/' ORDER BY position DESC LIMIT ?;
 
--- name: delete_landmarks_of
--- A subject's landmarks.
-DELETE FROM duramen_landmarks WHERE owner = ? AND sid IN (SELECT sid FROM duramen_sessions WHERE workspace = ?)
+-- name: delete_bookmarks_of
+-- A subject's bookmarks.
+DELETE FROM duramen_bookmarks WHERE owner = ? AND sid IN (SELECT sid FROM duramen_sessions WHERE workspace = ?)
 RETURNING ifnull(length(form), 0);
 
--- name: delete_parts_of
--- A subject's parts.
-DELETE FROM duramen_parts WHERE owner = ? AND sid IN (SELECT sid FROM duramen_sessions WHERE workspace = ?)
+-- name: delete_chunks_of
+-- A subject's chunks.
+DELETE FROM duramen_chunks WHERE owner = ? AND sid IN (SELECT sid FROM duramen_sessions WHERE workspace = ?)
 RETURNING length(body);
 
--- name: all_landmarks
--- Every landmark, for the integrity check.
-SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, form FROM duramen_landmarks;
+-- name: all_bookmarks
+-- Every bookmark, for the integrity check.
+SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, form FROM duramen_bookmarks;
 
--- name: all_parts
--- Every part, likewise.
-SELECT strand || '/' || start, checksum, sid, strand, start, count, owner, body FROM duramen_parts;
+-- name: all_chunks
+-- Every chunk, likewise.
+SELECT chunk_log || '/' || start, checksum, sid, chunk_log, start, count, owner, body FROM duramen_chunks;
 
--- name: orphan_landmarks
--- Landmarks and parts that belong to no session, or landmarks that point to no event.
-SELECT 1 FROM duramen_landmarks l
+-- name: orphan_bookmarks
+-- Bookmarks and chunks that belong to no session, or bookmarks that point to no event.
+SELECT 1 FROM duramen_bookmarks l
 WHERE NOT EXISTS (SELECT 1 FROM duramen_events e WHERE e.sid = l.sid AND e.position = l.position)
-UNION ALL SELECT 1 FROM duramen_parts WHERE sid NOT IN (SELECT sid FROM duramen_sessions) LIMIT 1;
+UNION ALL SELECT 1 FROM duramen_chunks WHERE sid NOT IN (SELECT sid FROM duramen_sessions) LIMIT 1;

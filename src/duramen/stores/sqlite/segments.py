@@ -1,4 +1,4 @@
-"""Segments: changes of a pool packed together, and what is read beside them."""
+"""Segments: changes of an audience packed together, and what is read beside them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Packing:
-    """The part of the store that keeps segments."""
+    """The chunk of the store that keeps segments."""
 
     async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
         raise NotImplementedError
@@ -23,9 +23,9 @@ class Packing:
     async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
         raise NotImplementedError
 
-    async def segments(self, workspace: str, pool: bytes, generation: int) -> list[Segment]:
+    async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
         def work(connection: apsw.Connection) -> list[Segment]:
-            pid = find_pids(connection, workspace, [pool]).get(pool, -1)
+            pid = find_pids(connection, workspace, [audience]).get(audience, -1)
             rows: Any = connection.execute(M.read_segments, (generation, pid))
             return [Segment(*fields) for *fields, check in rows if checksum(generation, pid, *fields) == check]
 
@@ -40,9 +40,9 @@ class Packing:
 
         return await self._read(work)
 
-    async def put_segment(self, workspace: str, pool: bytes, generation: int, segment: Segment, seen: int) -> bool:
+    async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
         def work(connection: apsw.Connection) -> bool:
-            pid = find_pids(connection, workspace, [pool]).get(pool)
+            pid = find_pids(connection, workspace, [audience]).get(audience)
             if pid is None or all(one.number != generation for one in read_generations(connection, workspace)):
                 return False
             late = {"pid": pid, "seen": seen, "first": segment.first, "last": segment.last}
@@ -56,9 +56,9 @@ class Packing:
 
         return await self._write(work)
 
-    async def recalls(self, workspace: str, pool: bytes) -> dict[int, int]:
+    async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
         def work(connection: apsw.Connection) -> dict[int, int]:
-            pid = find_pids(connection, workspace, [pool]).get(pool, -1)
+            pid = find_pids(connection, workspace, [audience]).get(audience, -1)
             rows: Any = connection.execute(M.read_recalls, (pid,))
             return dict(rows)
 

@@ -35,7 +35,7 @@ from ...ports import (
     SessionRow,
     SubjectRow,
 )
-from ...runtime import Bell, Runtime, is_driven, who
+from ...runtime import Notifier, Runtime, is_driven, who
 from ..common.fork_guard import forked, inherited, refuse_inherited, unwatch, watch
 from ..common.group_commit import GroupCommit
 from ..common.row_checksum import checksum
@@ -56,10 +56,10 @@ T = TypeVar("T")
 
 
 class Mark(NamedTuple):
-    """What a follower saw: a bell of the handle and its rings, and the file's data version."""
+    """What a follower saw: a notifier of the handle and its count of notices, and the file's data version."""
 
-    bell: Bell
-    rings: int
+    notifier: Notifier
+    notices: int
     version: int
 
 
@@ -67,17 +67,17 @@ class SqliteStore(Finding, Remembering, Packing):
     """A journal store in one SQLite file. Safe to share between threads."""
 
     name = "sqlite"
-    seeker = None
+    retriever = None
 
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
         refuse_inherited(settings.file)
         self._settings = settings
         self._runtime = runtime
         self.refusal: StoreError | None = None
-        self._bell, self._runs_bell = Bell(), Bell()
+        self._notifier, self._runs_notifier = Notifier(), Notifier()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
-        self._writing = Writing(settings, self._bell, self._runs_bell)
+        self._writing = Writing(settings, self._notifier, self._runs_notifier)
         self._group: GroupCommit[Append, Appended] = GroupCommit(self._writing.settle, self._writing.append)
         try:
             self._watcher = connect(settings)
@@ -304,7 +304,7 @@ class SqliteStore(Finding, Remembering, Packing):
                 write_lease(connection, workspace, session, lease._replace(expires=0))
 
         await self._write(work)
-        self._runs_bell.ring()
+        self._runs_notifier.notify()
 
     async def lease(self, workspace: str, session: str) -> LeaseRow | None:
         return await self._read(lambda connection: read_lease(connection, workspace, session))
@@ -339,19 +339,19 @@ class SqliteStore(Finding, Remembering, Packing):
 
     async def mark(self, *, runs: bool = False) -> Mark:
         self._check()
-        bell = self._runs_bell if runs else self._bell
-        return Mark(bell, bell.rings, self._data_version())
+        notifier = self._runs_notifier if runs else self._notifier
+        return Mark(notifier, notifier.notices, self._data_version())
 
     def _data_version(self) -> int:
         with self._watching, translated(self._settings.path):
             return int(self._watcher.pragma("data_version"))
 
     async def changed(self, mark: Mark, timeout: float) -> float:
-        # Writers in this process ring the bell. Those in others are seen by the data version: a look
+        # Writers in this process ring the notifier. Those in others are seen by the data version: a look
         # costs microseconds, so look often at first and then every 20 ms.
         began, pause = time.monotonic(), 0.001
         while (waited := time.monotonic() - began) < timeout:
-            if await self._runtime.wait(mark.bell, mark.rings, min(pause, timeout - waited)):
+            if await self._runtime.wait(mark.notifier, mark.notices, min(pause, timeout - waited)):
                 break
             self._check()
             if self._data_version() != mark.version:
@@ -381,8 +381,8 @@ class SqliteStore(Finding, Remembering, Packing):
             self._watcher.close()
         self._writing.close()
         unwatch(self)
-        self._bell.ring()
-        self._runs_bell.ring()
+        self._notifier.notify()
+        self._runs_notifier.notify()
 
     def _close_idle(self) -> None:
         while self._idle:

@@ -16,7 +16,7 @@ import apsw
 from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, StoreBusy, StoreReadOnly
 from ...ports import Append, Appended
-from ...runtime import Bell
+from ...runtime import Notifier
 from ..common.group_commit import Ticket
 from .append import Appender
 from .connection import SqliteSettings, connect, explain, migrate, translated
@@ -30,13 +30,13 @@ BROKEN = (apsw.Error, UnicodeDecodeError)
 
 
 class Writing:
-    """Writes for all threads of a handle. Rings the bell after each commit."""
+    """Writes for all threads of a handle. Rings the notifier after each commit."""
 
-    def __init__(self, settings: SqliteSettings, bell: Bell, runs_bell: Bell) -> None:
+    def __init__(self, settings: SqliteSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
         self.path = settings.path
         self._timeout = settings.timeout
-        self.bell = bell
-        self._runs_bell = runs_bell
+        self.notifier = notifier
+        self._runs_notifier = runs_notifier
         self.mutex = threading.RLock()
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
@@ -75,7 +75,7 @@ class Writing:
                 self.appender.marks.clear()
         except BROKEN as error:
             raise explain(error, self.path) from error
-        self.bell.ring()
+        self.notifier.notify()
         return result
 
     def _committed(self, work: Work[T]) -> T:
@@ -120,10 +120,10 @@ class Writing:
         return done
 
     def _ring(self, requests: Iterable[Append]) -> None:
-        self.bell.ring()
+        self.notifier.notify()
         for request in requests:
             if request.changes:
-                self._runs_bell.ring()
+                self._runs_notifier.notify()
                 return
 
     def _apply_one(self, request: Append) -> Appended:
@@ -186,7 +186,7 @@ class Writing:
                     self.connection.execute("BEGIN IMMEDIATE")
                     self.appender.refresh()
                 except BaseException:
-                    self._roll_back()  # interrupted: what is written next must not become part of this
+                    self._roll_back()  # interrupted: what is written next must not become chunk of this
                     self._leave()
                     raise
         except BaseException:
@@ -204,8 +204,8 @@ class Writing:
             raise
         finally:
             self._end()
-        self.bell.ring()
-        self._runs_bell.ring()
+        self.notifier.notify()
+        self._runs_notifier.notify()
 
     def roll_back(self) -> None:
         """End the transaction: nothing of it happened."""

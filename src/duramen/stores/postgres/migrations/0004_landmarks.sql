@@ -1,7 +1,7 @@
--- Landmarks: places in a session that are found by name (checkpoints, summaries, items on a shelf). Parts: the stretches
+-- Bookmarks: places in a session that are found by name (checkpoints, summaries, items on a shelf). Parts: the stretches
 -- of lists that checkpoints share. And a way to a conversation's own events, whatever lies between them.
 
-CREATE TABLE duramen.landmarks (
+CREATE TABLE duramen.bookmarks (
     workspace text COLLATE "C" NOT NULL,
     session text COLLATE "C" NOT NULL,
     name text COLLATE "C" NOT NULL,
@@ -15,22 +15,22 @@ CREATE TABLE duramen.landmarks (
     checksum bytea NOT NULL,
     PRIMARY KEY (workspace, session, name, id)
 );
-CREATE INDEX landmarks_place ON duramen.landmarks (workspace, session, name, position)
+CREATE INDEX bookmarks_place ON duramen.bookmarks (workspace, session, name, position)
     WHERE NOT starts_with(name, '+');
-CREATE INDEX landmarks_expires ON duramen.landmarks (workspace, expires) WHERE expires IS NOT NULL;
-CREATE INDEX landmarks_owner ON duramen.landmarks (workspace, owner) WHERE owner IS NOT NULL;
+CREATE INDEX bookmarks_expires ON duramen.bookmarks (workspace, expires) WHERE expires IS NOT NULL;
+CREATE INDEX bookmarks_owner ON duramen.bookmarks (workspace, owner) WHERE owner IS NOT NULL;
 
-CREATE TABLE duramen.parts (
+CREATE TABLE duramen.chunks (
     workspace text COLLATE "C" NOT NULL,
     session text COLLATE "C" NOT NULL,
-    strand bigint NOT NULL,
+    chunk_log bigint NOT NULL,
     start bigint NOT NULL,
     count bigint NOT NULL,
     owner bytea,
     body bytea NOT NULL,
     checksum bytea NOT NULL,
-    PRIMARY KEY (workspace, session, strand, start)
+    PRIMARY KEY (workspace, session, chunk_log, start)
 );
-CREATE INDEX parts_owner ON duramen.parts (workspace, owner) WHERE owner IS NOT NULL;
+CREATE INDEX chunks_owner ON duramen.chunks (workspace, owner) WHERE owner IS NOT NULL;
 
 CREATE INDEX events_talk ON duramen.events (workspace, session, position) WHERE type >= 'talk.' AND type < 'talk/';

@@ -10,7 +10,7 @@
 CREATE TABLE duramen.worded (
     workspace text COLLATE "C" NOT NULL,
     generation bigint NOT NULL,
-    pool bytea NOT NULL,
+    audience bytea NOT NULL,
     number bigint NOT NULL,
     kind text COLLATE "C" NOT NULL,
     begins bigint NOT NULL,

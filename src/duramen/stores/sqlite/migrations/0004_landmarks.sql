@@ -1,7 +1,7 @@
--- Landmarks: places in a session that are found by name (checkpoints, summaries, items on a shelf). Parts: the stretches
+-- Bookmarks: places in a session that are found by name (checkpoints, summaries, items on a shelf). Parts: the stretches
 -- of lists that checkpoints share. And a way to a conversation's own events, whatever lies between them.
 
-CREATE TABLE duramen_landmarks (
+CREATE TABLE duramen_bookmarks (
     sid INTEGER NOT NULL,
     name TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -14,21 +14,21 @@ CREATE TABLE duramen_landmarks (
     checksum BLOB NOT NULL,
     PRIMARY KEY (sid, name, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX duramen_landmarks_place ON duramen_landmarks (sid, name, position) WHERE name NOT GLOB '+*';
-CREATE INDEX duramen_landmarks_expires ON duramen_landmarks (expires) WHERE expires IS NOT NULL;
-CREATE INDEX duramen_landmarks_owner ON duramen_landmarks (owner) WHERE owner IS NOT NULL;
+CREATE INDEX duramen_bookmarks_place ON duramen_bookmarks (sid, name, position) WHERE name NOT GLOB '+*';
+CREATE INDEX duramen_bookmarks_expires ON duramen_bookmarks (expires) WHERE expires IS NOT NULL;
+CREATE INDEX duramen_bookmarks_owner ON duramen_bookmarks (owner) WHERE owner IS NOT NULL;
 
-CREATE TABLE duramen_parts (
+CREATE TABLE duramen_chunks (
     number INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
-    strand INTEGER NOT NULL,
+    chunk_log INTEGER NOT NULL,
     start INTEGER NOT NULL,
     count INTEGER NOT NULL,
     owner BLOB,
     body BLOB NOT NULL,
     checksum BLOB NOT NULL,
-    UNIQUE (sid, strand, start)
+    UNIQUE (sid, chunk_log, start)
 ) STRICT;
-CREATE INDEX duramen_parts_owner ON duramen_parts (owner) WHERE owner IS NOT NULL;
+CREATE INDEX duramen_chunks_owner ON duramen_chunks (owner) WHERE owner IS NOT NULL;
 
 CREATE INDEX duramen_events_talk ON duramen_events (sid, position) WHERE type >= 'talk.' AND type < 'talk/';

@@ -1,13 +1,13 @@
--- Memories: the catalog, what is searched, and how often each was recalled. `pid` stands for workspace and pool. The text
+-- Memories: the catalog, what is searched, and how often each was recalled. `pid` stands for workspace and audience. The text
 -- of a memory is in its event.
 
-CREATE TABLE duramen_pools (
+CREATE TABLE duramen_audiences (
     pid INTEGER PRIMARY KEY,
     workspace TEXT NOT NULL,
-    pool BLOB NOT NULL,
+    audience BLOB NOT NULL,
     changes INTEGER NOT NULL,
     checksum BLOB NOT NULL,
-    UNIQUE (workspace, pool)
+    UNIQUE (workspace, audience)
 ) STRICT;
 
 CREATE TABLE duramen_memories (
@@ -30,16 +30,16 @@ CREATE TABLE duramen_memories (
     closed INTEGER,
     successor TEXT,
     changed INTEGER NOT NULL,
-    traced INTEGER NOT NULL,
+    indexed INTEGER NOT NULL,
     checksum BLOB NOT NULL
 ) STRICT;
 CREATE INDEX duramen_memories_id ON duramen_memories (id, pid) WHERE id <> '';
 CREATE INDEX duramen_memories_key ON duramen_memories (pid, key, closed) WHERE key IS NOT NULL;
 CREATE INDEX duramen_memories_changed ON duramen_memories (pid, changed);
-CREATE INDEX duramen_memories_traced ON duramen_memories (traced, number) WHERE closed IS NULL;
+CREATE INDEX duramen_memories_indexed ON duramen_memories (indexed, number) WHERE closed IS NULL;
 CREATE INDEX duramen_memories_owner ON duramen_memories (owner) WHERE owner IS NOT NULL;
 
-CREATE TABLE duramen_traces (
+CREATE TABLE duramen_index_entries (
     generation INTEGER NOT NULL,
     pid INTEGER NOT NULL,
     number INTEGER NOT NULL,

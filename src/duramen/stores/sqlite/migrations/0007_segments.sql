@@ -1,4 +1,4 @@
--- Changes of a pool packed together: copies, which are dropped with whatever may be in them.
+-- Changes of an audience packed together: copies, which are dropped with whatever may be in them.
 
 CREATE TABLE duramen_segments (
     generation INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-"""A pool in memory, ready to be searched: columns in NumPy and a list of places for each term, and no object for each
+"""An audience in memory, ready to be searched: columns in NumPy and a list of places for each term, and no object for each
 memory. Kept right by the changes that the store counts, so that a search reads only what is new."""
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 
 from ...ports import MemoryRow
 from .columns import COLUMNS, EPISODE, FOREVER, Index, Names, codes_of
-from .index_entry import Gist, Vector
+from .index_entry import TermStats, Vector
 from .postings import Counts, Packed, Places, Postings
 
 _DAY = 86_400_000_000
 _LARGE = 100_000
-"""A pool of so many places grows by less at a time: room that is not used yet takes memory, too."""
+"""An audience of so many places grows by less at a time: room that is not used yet takes memory, too."""
 _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 class Entry(NamedTuple):
-    """A memory for a pool: its row, its gist, its vector if there is one, and how often it was recalled."""
+    """A memory for an audience: its row, its stats, its vector if there is one, and how often it was recalled."""
 
     row: MemoryRow
-    gist: Gist
+    stats: TermStats
     vector: Vector | None
     recalled: int
 
 
-class Pool:
-    """The current memories of one pool, each at a place that it keeps. Not for two threads at once.
+class AudienceIndex:
+    """The current memories of one audience, each at a place that it keeps. Not for two threads at once.
 
-    The vectors are there while the pool is `exact`. Where it has a `center`, of each vector there is a code: on which
+    The vectors are there while the audience is `exact`. Where it has a `center`, of each vector there is a code: on which
     side of the center each of its numbers lies, a bit each, which takes a thirtieth."""
 
     def __init__(
@@ -49,9 +49,9 @@ class Pool:
         self.dims = dims
         self.size = 0
         self.several = several
-        """Whether there are several pools in it, as one."""
+        """Whether there are several audiences in it, as one."""
         self.seen: dict[bytes, int] = {}
-        """How many changes of each pool it has taken in."""
+        """How many changes of each audience it has taken in."""
         self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
         self.center = center
         self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
@@ -79,8 +79,8 @@ class Pool:
 
     @property
     def vectors(self) -> Vector:
-        """One row for each place of an exact pool; zeros where there is no vector yet."""
-        assert self._vectors is not None, "vectors are held in exact pools alone"
+        """One row for each place of an exact audience; zeros where there is no vector yet."""
+        assert self._vectors is not None, "vectors are held in exact audiences alone"
         return self._vectors[: self.size]
 
     @property
@@ -132,9 +132,9 @@ class Pool:
 
     # -- taking in
 
-    def put(self, row: MemoryRow, gist: Gist, vector: Vector | None, recalled: int) -> None:
+    def put(self, row: MemoryRow, stats: TermStats, vector: Vector | None, recalled: int) -> None:
         """Take in a memory, or what is new about it."""
-        self.put_all([Entry(row, gist, vector, recalled)])
+        self.put_all([Entry(row, stats, vector, recalled)])
 
     def put_all(self, entries: Sequence[Entry]) -> None:
         """Take in some memories, each once, or what is new about them."""
@@ -169,47 +169,51 @@ class Pool:
         self._make_room(stop)
         self.size = stop
         self._index.add(numbers, start)
-        rows, gists = [entry.row for entry in entries], [entry.gist for entry in entries]
+        rows, stats_list = [entry.row for entry in entries], [entry.stats for entry in entries]
         new, columns = slice(start, stop), self._columns
         begins = np.array([row.begins for row in rows], dtype=np.int64)
         recorded = np.array([row.recorded for row in rows], dtype=np.int64)
         columns["alive"][new] = True
         columns["number"][new] = numbers
         columns["position"][new] = [row.position for row in rows]
-        columns["length"][new] = [gist.length for gist in gists]
-        columns["asks"][new] = [gist.asks for gist in gists]
-        columns["substance"][new] = np.log1p([gist.substance for gist in gists])
-        columns["speaker"][new] = [self.speakers.number(gist.speaker) if gist.speaker else -1 for gist in gists]
+        columns["length"][new] = [stats.length for stats in stats_list]
+        columns["asks"][new] = [stats.asks for stats in stats_list]
+        columns["substance"][new] = np.log1p([stats.substance for stats in stats_list])
+        columns["speaker"][new] = [self.speakers.number(stats.speaker) if stats.speaker else -1 for stats in stats_list]
         columns["kind"][new] = [self.kinds.number(row.kind) for row in rows]
         columns["day"][new] = np.clip(begins // _DAY + _EPOCH, _FIRST, _LAST)
         columns["begins"][new] = begins
         columns["opens"][new] = np.where(begins > recorded, begins, -FOREVER)
-        self._tell(new, gists)
-        self._post(start, gists)
+        self._tell(new, stats_list)
+        self._post(start, stats_list)
         episodes = [at for at, row in enumerate(rows, start) if row.kind == EPISODE]
         if episodes:
             told_in = [rows[at - start] for at in episodes]
-            sessions = [self.session_number(row.pool, row.session) for row in told_in]
+            sessions = [self.session_number(row.audience, row.session) for row in told_in]
             self._join(np.array(episodes, dtype=np.int32), np.array(sessions, dtype=np.int32))
 
-    def _tell(self, new: slice, gists: Sequence[Gist]) -> None:
+    def _tell(self, new: slice, stats_list: Sequence[TermStats]) -> None:
         columns = self._columns
-        tells = np.array([len(gist.told) for gist in gists], dtype=np.uint8)
-        told = np.array([span for gist in gists for span in gist.told], dtype=np.int32).reshape(-1, 2)
+        tells = np.array([len(stats.told) for stats in stats_list], dtype=np.uint8)
+        told = np.array([span for stats in stats_list for span in stats.told], dtype=np.int32).reshape(-1, 2)
         columns["tells"][new] = tells
         columns["told"][new] = len(self._told) + np.cumsum(tells, dtype=np.int32) - tells
         if len(told):
             self._told = np.concatenate([self._told, told])
-        for place, gist in enumerate(gists, new.start):
-            if gist.metadata:
-                noted = msgspec.msgpack.encode(gist.metadata)
+        for place, stats in enumerate(stats_list, new.start):
+            if stats.metadata:
+                noted = msgspec.msgpack.encode(stats.metadata)
                 columns["noted"][place], columns["notes"][place] = len(self._notes), len(noted)
                 self._notes += noted
 
-    def _post(self, start: int, gists: Sequence[Gist]) -> None:
-        terms = np.frombuffer(b"".join([gist.terms for gist in gists]), dtype="<u4").astype(np.uint32, copy=False)
-        counts = np.frombuffer(b"".join([gist.counts for gist in gists]), dtype=np.uint8)
-        places = np.repeat(np.arange(start, start + len(gists), dtype=np.uint32), [len(gist.counts) for gist in gists])
+    def _post(self, start: int, stats_list: Sequence[TermStats]) -> None:
+        terms = np.frombuffer(b"".join([stats.terms for stats in stats_list]), dtype="<u4").astype(
+            np.uint32, copy=False
+        )
+        counts = np.frombuffer(b"".join([stats.counts for stats in stats_list]), dtype=np.uint8)
+        places = np.repeat(
+            np.arange(start, start + len(stats_list), dtype=np.uint32), [len(stats.counts) for stats in stats_list]
+        )
         self._postings.add(terms, counts, places)
 
     # -- packed
@@ -223,7 +227,7 @@ class Pool:
         return bytes(self._notes)
 
     def there(self, numbers: NDArray[np.int64]) -> list[int]:
-        """Those of some numbers that are memories of this pool."""
+        """Those of some numbers that are memories of this audience."""
         found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
         return found
 
@@ -257,9 +261,9 @@ class Pool:
 
     # -- sessions
 
-    def session_number(self, pool: bytes, session: str) -> int:
-        """The number of a session: what it tells in one pool stands apart from what it tells in another."""
-        return self.sessions.number(f"{session}\0{pool.hex()}" if self.several else session)
+    def session_number(self, audience: bytes, session: str) -> int:
+        """The number of a session: what it tells in one audience stands apart from what it tells in another."""
+        return self.sessions.number(f"{session}\0{audience.hex()}" if self.several else session)
 
     def _join(self, places: NDArray[np.int32], sessions: NDArray[np.int32]) -> None:
         """Put episodes after those before them in their sessions."""
@@ -397,10 +401,10 @@ class Pool:
 
     # -- reading
 
-    def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> Pool:
-        """Some memories as a pool of their own that is only read: places ascending, with the words of a question and
+    def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> AudienceIndex:
+        """Some memories as an audience of their own that is only read: places ascending, with the words of a question and
         without vectors. Whom it stands beside is kept as far as they are among them; sessions keep their numbers."""
-        taken = Pool(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
+        taken = AudienceIndex(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
         taken.size = len(places)
         for side in ("before", "after"):
             beside = taken._columns[side]
