@@ -222,9 +222,11 @@ class Journal:
         release: bool = False,
         within: Transaction | None = None,
         beside: Beside | None = None,
+        synced: bool = True,
     ) -> Appended:
-        """Store events that were prepared for this owner, with changes to runs and what lies beside the events; in a
-        transaction, if one is given."""
+        """Store events that were prepared for this owner, with changes to runs and projections; in a transaction, if
+        one is given. Without `synced`, the events are committed on return (a killed process loses nothing), but a power
+        cut may remove them until the next synced append or `Store.sync`."""
         blobs: Sequence[Blob] = ()
         for item in prepared:
             if item.parts:

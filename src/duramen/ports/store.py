@@ -291,6 +291,10 @@ class Store(MemoryStore, Protocol):
         """What is no damage and should be known: which promise the database does not keep as it is set up."""
         ...
 
+    async def sync(self) -> None:
+        """Make every event that was appended so far, by any process, safe from a power cut."""
+        ...
+
     async def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
         ...

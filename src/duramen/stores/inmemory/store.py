@@ -336,6 +336,9 @@ class InMemoryStore(Remembering):
     async def damage(self) -> list[str]:
         return []
 
+    async def sync(self) -> None:
+        """Nothing to do: what dies with the process needs no disk."""
+
     async def close(self) -> None:
         self._refusal = self._refusal or StoreClosed("the in-memory store was closed", hint="open a new one")
         self._notifier.notify()

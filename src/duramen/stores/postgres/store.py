@@ -425,6 +425,9 @@ class PostgresStore(Finding, Remembering, Packing):
     async def remarks(self) -> list[str]:
         return await self._do(remarks)
 
+    async def sync(self) -> None:
+        self._check()
+
     async def close(self) -> None:
         if self.refusal is not None:
             return

@@ -367,6 +367,9 @@ class SqliteStore(Finding, Remembering, Packing):
     async def damage(self) -> list[str]:
         return await self._read(damage)
 
+    async def sync(self) -> None:
+        self._check()
+
     async def close(self) -> None:
         if self.refusal is not None:
             return
