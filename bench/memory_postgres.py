@@ -36,7 +36,7 @@ import duramen
 from duramen.embedders import load_embedder
 from duramen.memory.catalog.memory_event import remembered
 from duramen.memory.index.index_entry import pack_vectors
-from duramen.ports import GENESIS, Append, Appended, Head, MemoryRow, Record
+from duramen.ports import GENESIS, Batch, Head, MemoryChanges, MemoryRow, Record, Stored
 from duramen.runtime import drive
 from duramen.stores.common.memory_rows import entering
 from duramen.stores.common.row_checksum import checksum
@@ -77,7 +77,7 @@ class Bulk:
         self._records: list[tuple[str, Record]] = []
         self._rows: list[MemoryRow] = []
 
-    async def append(self, request: Append) -> Appended:
+    async def append(self, request: Batch) -> Stored:
         """What a store promises, but for its being durable: nothing else writes."""
         head = self._heads.get(request.session)
         if head is None:
@@ -86,9 +86,10 @@ class Bulk:
         records = request.place(head)
         self._heads[request.session] = Head(records[-1].position, records[-1].hash)
         self._records += [(request.session, record) for record in records]
-        assert request.beside is not None
-        self._rows += [row._replace(session=request.session) for row in entering(request.beside, records)]
-        return Appended(records, False)
+        for change in request.changes:
+            assert isinstance(change, MemoryChanges)
+            self._rows += [row._replace(session=request.session) for row in entering(change, records)]
+        return Stored(records)
 
     def flush(self, texts: dict[int, dict[str, Any]]) -> None:
         """Copy the memories of one subject. Each was changed twice, by its index_entry too."""

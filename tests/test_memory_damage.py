@@ -93,7 +93,7 @@ def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(addre
         populate(dm._core)
     spoil(address, spoiled_audience(address))
     outcomes = asyncio.run(together())
-    assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Appended"] * 4
+    assert [type(one).__name__ for one in outcomes] == ["StoreDamaged"] * 4 + ["Stored"] * 4
     with duramen.open(address) as dm:
         assert [row.session for row in dm.sessions()] == ["good0", "good1", "good2", "good3", "s"]
         assert [row.times for row in drive(known(dm._core, audiences=(b"good",)))] == [4]

@@ -18,6 +18,7 @@ from programs.talkers import damage_bookmark, damage_last_part, state_of
 import duramen
 from duramen import Checkpoint, Draft, Duramen
 from duramen.errors import CheckpointConflict, CheckpointDamaged, LeaseLost
+from duramen.ports import BookmarkChanges
 from duramen.testing.clock import FakeClock
 
 KEY = bytes(range(32))
@@ -55,9 +56,10 @@ class Scales:
     async def _weigh(self, request: Any) -> Any:
         done = await self._append(request)
         weight = sum(len(record.payload or b"") for record in done.records)
-        if request.beside is not None:
-            weight += sum(len(part.body) for part in request.beside.parts)
-            weight += sum(len(one.form or b"") for one in request.beside.bookmarks)
+        for change in request.changes:
+            if isinstance(change, BookmarkChanges):
+                weight += sum(len(chunk.body) for chunk in change.chunks)
+                weight += sum(len(one.form or b"") for one in change.bookmarks)
         self.weighed.append(weight)
         return done
 

@@ -21,6 +21,7 @@ import duramen
 from duramen import Duramen, Progress
 from duramen.crash_points import listen
 from duramen.errors import InvalidInput
+from duramen.ports import BookmarkChanges
 from duramen.testing.clock import FakeClock
 
 TOKEN, OTHER = "ghp_" + "a" * 30, "ghp_" + "b" * 30
@@ -387,9 +388,10 @@ def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
 
         async def weigh(request: Any) -> Any:
             done = await append(request)
-            parts = sum(len(part.body) for part in request.beside.parts)
-            forms = sum(len(one.form or b"") for one in request.beside.bookmarks)
-            sizes.append(parts + forms + sum(len(record.payload or b"") for record in done.records))
+            (change,) = (one for one in request.changes if isinstance(one, BookmarkChanges))
+            chunks = sum(len(chunk.body) for chunk in change.chunks)
+            forms = sum(len(one.form or b"") for one in change.bookmarks)
+            sizes.append(chunks + forms + sum(len(record.payload or b"") for record in done.records))
             return done
 
         dm._core._journal.store.append = weigh  # type: ignore[method-assign]

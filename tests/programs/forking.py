@@ -26,7 +26,7 @@ def _uses(store: duramen.Duramen) -> dict[str, Callable[[], Any]]:
         "follow": lambda: list(session.follow(timeout=0.1)),
         "fork": lambda: session.fork("c"),
         "lease": lambda: session.lease("child"),
-        "standing": session.standing,
+        "status": session.status,
         "sessions": lambda: list(store.sessions()),
         "erase": lambda: store.erase("alice"),
         "verify": store.verify,

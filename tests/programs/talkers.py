@@ -72,11 +72,11 @@ def damage_bookmark(dm: duramen.Duramen, address: str, name: str) -> None:
 def damage_last_part(dm: duramen.Duramen, address: str) -> None:
     """Flip a bit of the bodies that were stored last."""
     if address == "memory:":
-        parts = _space(dm).parts
+        parts = _space(dm).chunks
         place, last = max(parts.items(), key=lambda one: one[1].start)
         parts[place] = last._replace(body=_flipped(last.body))
         return
-    _change(address, "parts", "body", "1 = 1", "start")
+    _change(address, "chunks", "body", "1 = 1", "start")
 
 
 def damage_event(dm: duramen.Duramen, address: str, type: str) -> None:

@@ -19,7 +19,8 @@ from ..journal.encoder import Prepared
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Appended, Beside, Bookmark, Chunk, ChunkLogMoved, SubjectGone
+from ..ports import Beside, Bookmark, Chunk, ChunkLogMoved, SubjectGone
+from ..ports import Stored as StoredBatch
 from ..runtime import is_driven
 from .chunks import Chunks
 from .delta import Woven, digest_of, weave_all
@@ -254,7 +255,7 @@ def _learn(kept: Kept, orders: list[Order], woven: list[Woven]) -> None:
         kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
 
 
-def _stored(done: Appended, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
+def _stored(done: StoredBatch, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
     return [
         Stored(record.position, record.time, one.digest, event.data["note"])
         for record, one, event in zip(done.records, woven, prepared, strict=True)

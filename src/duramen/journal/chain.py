@@ -11,8 +11,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from ..ports import Link
-
 _pack = msgspec.msgpack.encode
 _PERSON = b"duramen.event.1"
 
@@ -26,14 +24,3 @@ def event_hash(previous: bytes, digest: bytes, header: tuple[object, ...]) -> by
     """The hash of an event. The header: workspace, session, position, type, time, actor, cause, key,
     subject."""
     return blake2b(previous + digest + _pack(header), digest_size=32, person=_PERSON).digest()
-
-
-def linking(workspace: str, session: str) -> Link:
-    """`event_hash` for the plain events of a session, in one call each."""
-
-    def link(previous: bytes, position: int, time: int, kind: str, payload: bytes) -> bytes:
-        header = (workspace, session, position, kind, time, None, None, None, None)
-        digest = blake2b(payload, digest_size=32).digest()
-        return blake2b(previous + digest + _pack(header), digest_size=32, person=_PERSON).digest()
-
-    return link

@@ -78,20 +78,6 @@ class Encoder(NamedTuple):
         where = blob_place(self.workspace, address)
         return seal(packed if form else body, form, owner.data_key, nonce, where)
 
-    def placing_plain(self, session: str, prepared: Prepared, now: int) -> Callable[[Head], list[Record]]:
-        """`placing` for a single event about nobody, without key or seal: the most common one, and the quickest."""
-        workspace, draft = self.workspace, prepared.draft
-        payload = bytes((prepared.form,)) + prepared.body
-        kind, actor, cause = draft.type, draft.actor, draft.cause
-
-        def place(head: Head) -> list[Record]:
-            position = head[0] + 1
-            header = (workspace, session, position, kind, now, actor, cause, None, None)
-            stored = event_hash(head[1], payload_digest(payload), header)
-            return [Record(position, kind, now, actor, cause, None, None, payload, None, stored)]
-
-        return place
-
     def placing(
         self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
     ) -> Callable[[Head], list[Record]]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol
 from ..crash_points import reach
 from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
 from ..ports import (
-    Append,
-    Appended,
+    Batch,
+    BatchChange,
     Beside,
     Blob,
     Clock,
@@ -20,11 +20,12 @@ from ..ports import (
     LeaseRow,
     Outlet,
     Record,
+    ReleaseLease,
     Rewrap,
-    RunChange,
     RunQuery,
     SessionRow,
     Store,
+    Stored,
     SubjectGone,
     Transaction,
 )
@@ -33,7 +34,6 @@ from .chain import payload_digest
 from .codec import Codec
 from .encoder import Encoder, Prepared
 from .events import RUN_EVENTS, Draft, Event, SessionStatus, check_name, standing, standing_of_run
-from .lanes import Lanes, PlainLane, plain
 from .owners import NOBODY, WORKSPACE, Owner, Owners
 from .reader import PAGE, Reader
 from .sealing import Keyring, KeySource, master_keys
@@ -101,7 +101,6 @@ class Journal:
         self._preparing = Encoder(codec, ids, workspace, max_payload)
         # Tombstones are placed inside the store's transaction: nothing of them may lie apart.
         self._whole = Encoder(codec.whole(), ids, workspace, max_payload)
-        self._lanes = Lanes(store, workspace)
         self.reader = Reader(store, workspace, codec, self._owners)
         self.bookmarks = Bookmarks(store, workspace, self.reader, self._owners)
         self.codec = codec.whole()
@@ -120,22 +119,7 @@ class Journal:
 
     async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
         """`append` of a single event, with its options as they were given."""
-        if options or not self._plain or draft.type in self._projection.types:
-            return (await self.append(session, [draft], **options))[0]
-        prepared = self._preparing.draft(draft, NOBODY)
-        if prepared.parts:
-            return (await self.append(session, [draft]))[0]
-        now = self.clock.now()
-        event, lane = plain(prepared), self._lanes.free(session)
-        head = None if event is None or lane is None else lane.append(now, (event,))
-        if head is not None:
-            position, stored = head
-            return Event(session, position, draft.type, now, None, None, None, None, prepared.data, stored)
-        place = self._preparing.placing_plain(session, prepared, now)
-        reach("append.encoded")
-        request = Append(self.workspace, session, 1, place, None, None, None, now, None, ())
-        ((position, kind, _, actor, cause, _, _, _, _, stored),), _, _ = await self.store.append(request)
-        return Event(session, position, kind, now, actor, cause, None, None, prepared.data, stored)
+        return (await self.append(session, [draft], **options))[0]
 
     async def append(
         self,
@@ -164,36 +148,40 @@ class Journal:
             if not drafts:
                 raise InvalidInput("there is nothing to append", hint="give at least one event")
             prepared = [self.prepare(draft, owner) for draft in drafts]
-            blobs: Sequence[Blob] = ()
-            for item in prepared:
-                if item.parts:
-                    blobs = await self._new_blobs(prepared, owner)
-                    break
-            now = self.clock.now()
-            place = self._preparing.placing(session, prepared, owner, key, now)
-            reach("append.encoded")
-            beside = self._projection.extend(session, prepared, owner, None)
-            request = Append(
-                self.workspace,
-                session,
-                len(prepared),
-                place,
-                key,
-                expected,
-                fence,
-                now,
-                owner.ref,
-                blobs,
-                beside=beside,
-            )
+            batch = await self._batch(session, prepared, owner, key, expected, fence)
             try:
-                records, repeated_here, _ = await self.store.append(request)
+                stored = await self.store.append(batch)
             except SubjectGone:
-                self._owners.forget_all()  # erased by another process since: the name begins anew
+                self._owners.forget_all()  # erased by another process since: the name starts over
                 continue
-            if repeated_here:
-                return await self._stored(session, records, len(prepared))
-            return self._answer(session, prepared, owner, records)
+            if stored.repeated:
+                return await self._stored(session, stored.records, len(prepared))
+            return self._answer(session, prepared, owner, stored.records)
+
+    async def _batch(
+        self,
+        session: str,
+        prepared: list[Prepared],
+        owner: Owner,
+        key: str | None,
+        expected: int | None,
+        fence: int | None,
+        changes: Sequence[BatchChange] = (),
+        beside: Beside | None = None,
+        synced: bool = True,
+    ) -> Batch:
+        """Prepared events as the store takes them."""
+        blobs: Sequence[Blob] = ()
+        for item in prepared:
+            if item.parts:
+                blobs = await self._new_blobs(prepared, owner)
+                break
+        projected = self._projection.extend(session, prepared, owner, beside)
+        now = self.clock.now()
+        place = self._preparing.placing(session, prepared, owner, key, now)
+        reach("append.encoded")
+        every = (*changes, *blobs, *(() if projected is None else projected.changes()))
+        return Batch(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, every, synced)
 
     async def owner(self, subject: str | None) -> Owner:
         """The owner of what is about a subject, for `prepare`."""
@@ -218,45 +206,21 @@ class Journal:
         key: str | None = None,
         expected: int | None = None,
         fence: int | None = None,
-        changes: Sequence[RunChange] = (),
+        changes: Sequence[BatchChange] = (),
         release: bool = False,
         within: Transaction | None = None,
         beside: Beside | None = None,
         synced: bool = True,
-    ) -> Appended:
+    ) -> Stored:
         """Store events that were prepared for this owner, with changes to runs and projections; in a transaction, if
         one is given. Without `synced`, the events are committed on return (a killed process loses nothing), but a power
         cut may remove them until the next synced append or `Store.sync`."""
-        blobs: Sequence[Blob] = ()
-        for item in prepared:
-            if item.parts:
-                blobs = await self._new_blobs(prepared, owner)
-                break
-        now = self.clock.now()
-        place = self._preparing.placing(session, prepared, owner, key, now)
-        reach("append.encoded")
-        request = Append(
-            self.workspace,
-            session,
-            len(prepared),
-            place,
-            key,
-            expected,
-            fence,
-            now,
-            owner.ref,
-            blobs,
-            changes,
-            release,
-            self._projection.extend(session, prepared, owner, beside),
-        )
-        return await self.store.append(request) if within is None else within.append(request)
+        every = (*changes, ReleaseLease()) if release else changes
+        batch = await self._batch(session, prepared, owner, key, expected, fence, every, beside, synced)
+        return await self.store.append(batch) if within is None else within.append(batch)
 
-    def lane(self, session: str, fence: int, owner: Owner) -> PlainLane | None:
-        """A short way to append plain events about nobody under a fence, where the store has one."""
-        if owner is not NOBODY:
-            return None  # what is about somebody is hashed under a salt, and perhaps sealed
-        return self._lanes.to(session, fence)
+    def lane(self, session: str, fence: int, owner: Owner) -> Any:
+        return None
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
@@ -302,6 +266,7 @@ class Journal:
                     after = page[-1].position if page else after
                     wanted = page if types is None else [event for event in page if event.type in types]
                     if wanted:
+                        await self.store.sync()  # nothing leaves that a power cut could still remove
                         yield wanted
             if after != before:
                 idle = 0.0
@@ -381,6 +346,7 @@ class Journal:
             items = await self.store.feed(self.workspace, before, PAGE)
             if not items:
                 return delivered
+            await self.store.sync()  # nothing leaves that a power cut could still remove
             try:
                 events = await self.reader.opened_feed(items)
             except JournalDamaged:

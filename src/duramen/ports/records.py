@@ -143,18 +143,57 @@ class Chunk(NamedTuple):
     body: bytes
 
 
-class Beside(NamedTuple):
-    """What an append changes beside its events, in the same transaction.
+class BookmarkChanges(NamedTuple):
+    """Bookmarks, chunks and payloads that a batch changes in its own session.
 
-    `bookmarks` are set; their positions count the events of the batch from 0. `rewritten` are bookmarks of earlier
-    events, if they still are where they were. `after` names what must be the newest bookmark under a name of this very
-    session, or that there is none. `chunk_log` is one that must end at an item (0: that has no chunk yet), `chunks` go on
-    there. Then come the things that go: bookmarks by name and id; all chunk_logs but some; payloads, replaced by their
-    digests. `memories` enter the catalog, their positions counted as those of bookmarks, their `expires` from the time
-    of the event; if they are known already, those `renewing` (by the same count) take the place of what said it before,
-    as their events tell more. Those `ended`, by number, are closed at a time; those `weighed` get another importance
-    while they are current; those `forgotten` leave nothing behind but that they were.
+    bookmarks           to set; their positions count the events of the batch from 0
+    rewritten           bookmarks of earlier events to replace, if they still are at their position
+    removed             bookmarks to remove, by name and id
+    after               (name, id): the id that must be the newest under this name; None: there must be none
+    chunk_log           (chunk log, end): where this chunk log must end now; 0 if it has no chunk yet
+    chunks              to add at that end
+    only_chunk_logs     remove every other chunk log
+    stripped            (position, digest): payloads to replace by their digest
     """
+
+    bookmarks: Sequence[Bookmark] = ()
+    rewritten: Sequence[Bookmark] = ()
+    removed: Sequence[tuple[str, str]] = ()
+    after: tuple[str, str | None] | None = None
+    chunk_log: tuple[int, int] | None = None
+    chunks: Sequence[Chunk] = ()
+    only_chunk_logs: Sequence[int] | None = None
+    stripped: Sequence[tuple[int, bytes]] = ()
+
+
+class MemoryChanges(NamedTuple):
+    """Memories that a batch changes in its workspace.
+
+    memories    to enter into the catalog: their positions count the events of the batch from 0, their `expires` counts
+                from the time of the event
+    renewing    which of them, by the same count, replace a memory that says the same, because their events hold more
+    ended       (number, time): memories to close at a time
+    weighed     (number, importance): new importance for memories that are still current
+    forgotten   numbers of memories of which only the fact that they existed stays
+    """
+
+    memories: Sequence[MemoryRow] = ()
+    renewing: Sequence[int] = ()
+    ended: Sequence[tuple[int, int]] = ()
+    weighed: Sequence[tuple[int, float]] = ()
+    forgotten: Sequence[int] = ()
+
+
+class ReleaseLease(NamedTuple):
+    """Release the lease that the batch is written under."""
+
+
+BatchChange = Blob | RunChange | ReleaseLease | BookmarkChanges | MemoryChanges
+"""What a batch writes besides its events, in the same transaction."""
+
+
+class Beside(NamedTuple):
+    """`BookmarkChanges` and `MemoryChanges` in one."""
 
     bookmarks: Sequence[Bookmark] = ()
     rewritten: Sequence[Bookmark] = ()
@@ -170,13 +209,35 @@ class Beside(NamedTuple):
     weighed: Sequence[tuple[int, float]] = ()
     renewing: Sequence[int] = ()
 
+    def changes(self) -> tuple[BatchChange, ...]:
+        marks = BookmarkChanges(
+            self.bookmarks,
+            self.rewritten,
+            self.removed,
+            self.after,
+            self.chunk_log,
+            self.chunks,
+            self.only_chunk_logs,
+            self.stripped,
+        )
+        memories = MemoryChanges(self.memories, self.renewing, self.ended, self.weighed, self.forgotten)
+        return tuple(one for one in (marks, memories) if one != type(one)())
 
-class Append(NamedTuple):
-    """A batch of events for one session, with everything that must hold for it to land.
 
-    `place` is called inside the store's transaction with the current head and gives the records
-    to insert; called again with the same head it gives the same records. `release` gives the lease of `fence` back
-    in the same transaction.
+class Batch(NamedTuple):
+    """Events for one session, with everything that must hold for them to be stored.
+
+    size        how many events
+    place       called inside the store's transaction with the session's head; gives the records to insert. Called again
+                with the same head, it gives the same records
+    key         idempotency key of the first event
+    expected    the position that the session must have
+    fence       the fence of the lease that must hold
+    now         the time of the append, in microseconds
+    owner       the subject whose erasure must not have happened
+    changes     what else to write in the same transaction
+    synced      whether the batch must survive a power cut when the append returns. Otherwise it survives a kill of the
+                process, and a power cut only after the next synced batch or `Store.sync`
     """
 
     workspace: str
@@ -187,36 +248,27 @@ class Append(NamedTuple):
     expected: int | None = None
     fence: int | None = None
     now: int = 0
-    subject: bytes | None = None
-    blobs: Sequence[Blob] = ()
-    changes: Sequence[RunChange] = ()
-    release: bool = False
-    beside: Beside | None = None
-
-
-Plain = tuple[str, bytes]
-"""An event with nothing but a type and a payload: about nobody, without actor, cause and key."""
-
-Link = Callable[[bytes, int, int, str, bytes], bytes]
-"""The hash of a plain event, from the hash before it, its position, time, type and payload."""
+    owner: bytes | None = None
+    changes: Sequence[BatchChange] = ()
+    synced: bool = True
 
 
 class Touched(NamedTuple):
-    """What an append did to memories: the ids of the new ones that `met` another (they were known, or their key was, or
-    nobody can tell) and of those that they met, and how many `words` and `vectors` to be searched went with those that
-    were forgotten."""
+    """What `MemoryChanges` did: ids of the new memories that `met` a known one (the same, or one with the same key, or
+    it cannot be told) and of those that they met; how many index entries (`words`) and `vectors` were removed with what
+    was forgotten."""
 
     met: frozenset[str] = frozenset()
     words: int = 0
     vectors: int = 0
 
 
-class Appended(NamedTuple):
-    """What an append left: its records, whether an earlier append with the same key had
-    stored them already, and what became of memories that were there."""
+class Stored(NamedTuple):
+    """A stored batch: its records, whether an earlier batch with the same key had stored them already, and what
+    happened to memories."""
 
     records: list[Record]
-    repeated: bool
+    repeated: bool = False
     touched: Touched = Touched()
 
 

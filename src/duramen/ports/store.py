@@ -1,6 +1,6 @@
 """The store: where journals live.
 
-Stores keep records and know nothing of codecs, hashes or keys: an `Append` brings a function that
+Stores keep records and know nothing of codecs, hashes or keys: a `Batch` brings a function that
 turns the session's head into finished records, which the store calls inside its transaction.
 """
 
@@ -12,8 +12,7 @@ from typing import Any, Protocol
 from ..errors import DuramenError
 from .memories import MemoryStore
 from .records import (
-    Append,
-    Appended,
+    Batch,
     Blob,
     Bookmark,
     BookmarkQuery,
@@ -24,13 +23,12 @@ from .records import (
     Head,
     LeaseRow,
     Limits,
-    Link,
-    Plain,
     Record,
     Rewrap,
     RunQuery,
     RunRow,
     SessionRow,
+    Stored,
     SubjectRow,
 )
 from .retrieval import Retriever
@@ -49,7 +47,7 @@ class Transaction(Protocol):
         """Whether the connection broke: nothing of the transaction happened."""
         ...
 
-    def append(self, request: Append) -> Appended:
+    def append(self, batch: Batch) -> Stored:
         """As `Store.append`, inside this transaction."""
         ...
 
@@ -59,17 +57,6 @@ class Transaction(Protocol):
 
     def roll_back(self) -> None:
         """Nothing of it happened. Does nothing after `commit`."""
-        ...
-
-
-class Lane(Protocol):
-    """A short way to the end of one session, for plain events. It blocks, never suspends."""
-
-    def append(self, now: int, events: Sequence[Plain]) -> Head | None:
-        """Store one or two events under the lane's fence, if it has one, whole or not at all; durable on return, which
-        says where the session stands then. None: nothing was stored, and `Store.append` has to do it or say why it
-        cannot be. Everything else is as for `Store.append`.
-        """
         ...
 
 
@@ -96,23 +83,18 @@ class Store(MemoryStore, Protocol):
         """The chunk of it that searches memories by itself; None if it has none."""
         ...
 
-    async def append(self, request: Append) -> Appended:
-        """Store a batch whole or not at all; return only after it is durable.
+    async def append(self, batch: Batch) -> Stored:
+        """Store a batch whole or not at all. On return it is committed, and safe from a power cut if it is `synced`.
 
-        In one transaction and in this order: a known `key` returns the records stored first
-        (`request.size` of them); a `fence` that is not the session's current, unexpired one
-        raises `LeaseLost`; an `expected` position that is not the head raises `PositionConflict`
-        with both; an erased `subject` raises `SubjectGone`; a new run in a session with an open one raises `RunActive`.
-        A newest bookmark other than the one in `beside.after` raises `CheckpointConflict`, a chunk_log that ends elsewhere
-        `ChunkLogMoved`. Then blobs that are not there yet, the placed records, the changed run rows and what lies beside
-        them are stored. The session is created by its first event. Concurrent appends to one session are serial: no
-        gap, no repeat.
+        In one transaction and in this order: a known `key` returns the records stored first (`batch.size` of them); a
+        `fence` that is not the session's current, unexpired one raises `LeaseLost`; an `expected` position that is not
+        the head raises `PositionConflict` with both; an erased `owner` raises `SubjectGone`; a new run in a session with
+        an open one raises `RunActive`. A newest bookmark other than the one in `BookmarkChanges.after` raises
+        `CheckpointConflict`, a chunk log that ends elsewhere `ChunkLogMoved`. Then blobs that are not there yet, the
+        placed records and the other changes are stored. The session is created by its first event. Concurrent appends
+        to one session are serial: no gap, no repeat. Batches that arrive together share one commit, which syncs if one
+        of them asks for it; each has its own outcome.
         """
-        ...
-
-    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> Lane | None:
-        """A short way to the end of a session, for appends under this fence, or without one; `link` hashes its events.
-        None where there is none."""
         ...
 
     async def head(self, workspace: str, session: str) -> Head | None:
@@ -292,7 +274,7 @@ class Store(MemoryStore, Protocol):
         ...
 
     async def sync(self) -> None:
-        """Make every event that was appended so far, by any process, safe from a power cut."""
+        """Make every event that was appended so far, by any process, safe from a power cut. Cheap if they are."""
         ...
 
     async def close(self) -> None:

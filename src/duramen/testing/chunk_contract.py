@@ -9,7 +9,7 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..journal.chain import payload_digest
 from ..journal.events import Draft
-from ..ports import Append, Appended, Beside, Chunk, ChunkLogMoved
+from ..ports import Batch, Beside, Chunk, ChunkLogMoved, Stored
 from .both_apis import Opener, both_faces, collect
 
 
@@ -134,7 +134,7 @@ class ChunkContract:
 
 async def store_beside(
     handle: AsyncDuramen, session: str, beside: Beside, *, size: int = 1, key: str | None = None, **options: Any
-) -> Appended:
+) -> Stored:
     """Append events with what lies beside them."""
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
@@ -143,7 +143,7 @@ async def store_beside(
         owner = (await journal.bookmarks.owner_of(subject)) or owner._replace(ref=subject)
     prepared = [journal.prepare(Draft("beside", {}), owner) for _ in range(size)]
     place = journal._preparing.placing(session, prepared, owner, key, now)
-    request = Append(handle.workspace, session, size, place, key, now=now, subject=owner.ref, beside=beside)
+    request = Batch(handle.workspace, session, size, place, key, now=now, owner=owner.ref, changes=beside.changes())
     return await journal.store.append(request._replace(**options))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ..api._async.duramen import AsyncDuramen
-from ..ports import Appended, Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Store, StoredIndexEntry
+from ..ports import Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Store, Stored, StoredIndexEntry
 from .both_apis import Opener, both_faces
 from .chunk_contract import store_beside
 
@@ -262,7 +262,7 @@ def keeper(handle: AsyncDuramen) -> Store:
     return handle._journal.store
 
 
-async def enter(handle: AsyncDuramen, *rows: MemoryRow, session: str = "s", **options: Any) -> Appended:
+async def enter(handle: AsyncDuramen, *rows: MemoryRow, session: str = "s", **options: Any) -> Stored:
     """Append an event with memories."""
     return await store_beside(handle, session, Beside(memories=rows), **options)
 

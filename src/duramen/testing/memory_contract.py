@@ -298,7 +298,7 @@ class MemoryContract(AheadContract):
         assert await handle._journal.store.head(handle.workspace, "new") is None
         refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
         outcomes = await open.together(*refusals, enter(handle, memory("good")))
-        assert [type(one).__name__ for one in outcomes] == ["PositionConflict"] * 4 + ["Appended"]
+        assert [type(one).__name__ for one in outcomes] == ["PositionConflict"] * 4 + ["Stored"]
         assert [row.id for row in await known(handle, history=True)] == ["a", "good"]
         assert (await handle.verify()).ok
 

@@ -9,7 +9,7 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..errors import LeaseLost, PositionConflict, RunActive
 from ..journal.events import Draft
-from ..ports import Append, Appended, LeaseRow, Limits, RunChange, RunQuery, RunRow
+from ..ports import Batch, LeaseRow, Limits, ReleaseLease, RunChange, RunQuery, RunRow, Stored
 from .both_apis import Opener, both_faces
 from .clock import FakeClock
 
@@ -58,7 +58,7 @@ class RunContract:
         for name in ("z", "a"):
             await change_runs(handle, name, RunChange(name, lambda _, name=name: run_row(name, open.clock)))  # type: ignore[misc]
         appends = [change_runs(handle, name, nudge("a"), nudge("z")) for name in ("a", "z") * 5]
-        assert all(isinstance(done, Appended) for done in await open.together(*appends))
+        assert all(isinstance(done, Stored) for done in await open.together(*appends))
         rows = [await handle._journal.store.run(handle.workspace, name) for name in ("a", "z")]
         assert [row.nudges for row in rows if row is not None] == [10, 10]
 
@@ -73,8 +73,8 @@ class RunContract:
             for who, row in zip([handle, two] * 2, rows, strict=True)
         ]
         outcomes = await open.together(*starts)
-        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Appended", *["RunActive"] * 3]
-        first = next(row for row, outcome in zip(rows, outcomes, strict=True) if isinstance(outcome, Appended))
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == [*["RunActive"] * 3, "Stored"]
+        first = next(row for row, outcome in zip(rows, outcomes, strict=True) if isinstance(outcome, Stored))
         refused = next(outcome for outcome in outcomes if isinstance(outcome, RunActive))
         assert (refused.run, refused.session) == (first.run, "s")
         assert (await handle.session("s").head()).position == 1
@@ -292,13 +292,19 @@ def nudge(run: str) -> RunChange:
 
 
 async def change_runs(
-    handle: AsyncDuramen, session: str, *changes: RunChange, key: str | None = None, **options: Any
-) -> Appended:
+    handle: AsyncDuramen,
+    session: str,
+    *changes: RunChange,
+    key: str | None = None,
+    release: bool = False,
+    **options: Any,
+) -> Stored:
     """Append an event with changes of runs."""
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
     place = journal._preparing.placing(session, [journal.prepare(Draft("changed", {}), owner)], owner, key, now)
-    request = Append(handle.workspace, session, 1, place, key, now=now, subject=owner.ref, changes=changes)
+    every = (*changes, ReleaseLease()) if release else changes
+    request = Batch(handle.workspace, session, 1, place, key, now=now, owner=owner.ref, changes=every)
     return await journal.store.append(request._replace(**options))
 
 

@@ -17,9 +17,9 @@ from ...errors import DuramenError, LeaseLost, RunError, StepsChanged
 from ...journal.encoder import Prepared
 from ...journal.events import Draft
 from ...journal.journal import Journal
-from ...journal.lanes import prepared
+from ...journal.lanes import Plain, prepared
 from ...journal.owners import Owner
-from ...ports import Plain, RunChange, RunRow, SubjectGone, Transaction
+from ...ports import RunChange, RunRow, SubjectGone, Transaction
 from ...runtime import drive, is_driven
 from ..steps.definitions import Kind, Task
 from .history import History

@@ -10,8 +10,8 @@ from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, StepInDoubt, StepsChanged, StepTimeout, StoreError, StoreUnavailable
 from ...journal.encoder import Prepared
 from ...journal.events import Draft
-from ...journal.lanes import jot
-from ...ports import Plain, Transaction
+from ...journal.lanes import Plain, jot
+from ...ports import Transaction
 from ...runtime import is_driven
 from ..engine.control_flow import Stop
 from ..engine.history import State, StepRecord

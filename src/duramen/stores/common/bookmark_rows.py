@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import CheckpointConflict
-from ...ports import Beside, Bookmark, Chunk, ChunkLogMoved, Record
+from ...ports import Bookmark, BookmarkChanges, Chunk, ChunkLogMoved, Record
 from .row_checksum import checksum
 
 
@@ -43,24 +43,26 @@ def checked_chunk(place: Sequence[Any], row: Sequence[Any]) -> Chunk:
     return chunk if checksum(*place, *fields) == row[-1] else chunk._replace(body=b"")
 
 
-def placed(beside: Beside, records: Sequence[Record]) -> list[Bookmark]:
-    """The bookmarks of an append at the positions and times that its events got."""
-    events = [records[one.position] for one in beside.bookmarks]
+def placed(change: BookmarkChanges, records: Sequence[Record]) -> list[Bookmark]:
+    """The bookmarks of a batch at the positions and times that its events got."""
+    events = [records[one.position] for one in change.bookmarks]
     return [
         one._replace(position=event.position, time=event.time)
-        for one, event in zip(beside.bookmarks, events, strict=True)
+        for one, event in zip(change.bookmarks, events, strict=True)
     ]
 
 
-def refuse_second(session: str, beside: Beside, newest: Callable[[str], str | None], end: Callable[[int], int]) -> None:
-    """Raise if somebody else set a bookmark or went on with the chunk_log first. `newest` gives the id of the newest
-    bookmark under a name, `end` where a chunk_log ends."""
-    if beside.after is not None:
-        name, expected = beside.after
+def refuse_conflict(
+    session: str, change: BookmarkChanges, newest: Callable[[str], str | None], end: Callable[[int], int]
+) -> None:
+    """Raise if another writer set a bookmark or extended the chunk log first. `newest` gives the id of the newest
+    bookmark under a name, `end` where a chunk log ends."""
+    if change.after is not None:
+        name, expected = change.after
         found = newest(name)
         if found != expected:
             raise CheckpointConflict(session, name, expected, found)
-    if beside.chunk_log is not None and end(beside.chunk_log[0]) != beside.chunk_log[1]:
+    if change.chunk_log is not None and end(change.chunk_log[0]) != change.chunk_log[1]:
         raise ChunkLogMoved(
-            f"chunk_log {beside.chunk_log[0]} of session {session!r} does not end at {beside.chunk_log[1]}"
+            f"chunk log {change.chunk_log[0]} of session {session!r} does not end at {change.chunk_log[1]}"
         )

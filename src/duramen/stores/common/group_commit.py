@@ -67,22 +67,16 @@ class Duty(Generic[Q, A]):
 class GroupCommit(Generic[Q, A]):
     """Collects requests and commits them in groups, in order of arrival, one group at a time.
 
-    `flush` must settle every ticket that it is given, each with an answer or an error; `alone` answers a
-    single request, or raises: what a lone writer needs, without the ceremony of a group.
+    `flush` must settle every ticket that it is given, each with an answer or an error.
     """
 
-    def __init__(
-        self, flush: Callable[[list[Ticket[Q, A]]], None], alone: Callable[[Q], A], largest: int = 256
-    ) -> None:
+    def __init__(self, flush: Callable[[list[Ticket[Q, A]]], None], largest: int = 256) -> None:
         self._flush = flush
-        self._alone = alone
         self._largest = largest
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
         self.leading = False
         """Whether somebody commits for the group."""
-        self.in_lane = False
-        """Whether somebody writes beside it. Who comes meanwhile joins the group, so that syncs are shared."""
         self._kicked_by: Loop | None = None
         self._worker: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
@@ -114,8 +108,10 @@ class GroupCommit(Generic[Q, A]):
                 self._waiting.append(ticket)
             else:
                 self.leading = duty.leads = True
-        if not duty.ticket:
-            return self._alone(request)
+        if duty.ticket is None:
+            own: Ticket[Q, A] = Ticket(request)
+            self._flush([own])
+            return own.outcome()
         turn.acquire()  # woken when settled, or when it is this thread's turn to lead
         if not ticket.settled:
             following, ticket.following = ticket.following, None

@@ -7,16 +7,16 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from ...errors import StoreDamaged
-from ...ports import Beside, MemoryRow, Record, Touched
+from ...ports import MemoryChanges, MemoryRow, Record, Touched
 
 DROPPED = -1
 """What is stored of a generation that was dropped, in place of whether it is active."""
 
 
-def entering(beside: Beside, records: Sequence[Record]) -> Iterable[MemoryRow]:
+def entering(change: MemoryChanges, records: Sequence[Record]) -> Iterable[MemoryRow]:
     """The memories of an append at the positions and times that their events got: `expires` counts from there, and so
     does `begins` where it is 0."""
-    for row in beside.memories:
+    for row in change.memories:
         event = records[row.position]
         begins = event.time if row.begins == 0 else row.begins
         expires = None if row.expires is None else event.time + row.expires
@@ -266,23 +266,23 @@ def _sound(row: MemoryRow) -> MemoryRow:
 
 
 def settle_all(
-    beside: Beside,
+    change: MemoryChanges,
     records: Sequence[Record],
     ledger: Callable[[bytes], Ledger],
     find: Callable[[int], MemoryRow | None],
 ) -> None:
     """Enter, end, weigh and forget memories with an append. `ledger` gives an audience's, `find` a row of this workspace."""
-    for given, row in zip(beside.memories, entering(beside, records), strict=True):
-        ledger(row.audience).enter(row, given.position in beside.renewing)
-    for number, time in beside.ended:
+    for given, row in zip(change.memories, entering(change, records), strict=True):
+        ledger(row.audience).enter(row, given.position in change.renewing)
+    for number, time in change.ended:
         found = find(number)
         if found is not None:
             ledger(found.audience).end(found, time)
-    for number, importance in beside.weighed:
+    for number, importance in change.weighed:
         found = find(number)
         if found is not None:
             ledger(found.audience).weigh(found, importance)
-    for number in beside.forgotten:
+    for number in change.forgotten:
         found = find(number)
         if found is not None:
             ledger(found.audience).forget(found, records[-1].time)

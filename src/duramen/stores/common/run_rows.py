@@ -30,22 +30,18 @@ def run_and_lease(workspace: str, row: Sequence[Any]) -> tuple[RunRow, LeaseRow 
     return run, LeaseRow(owner, fence, expires)
 
 
-def changed_runs(
-    changes: Sequence[RunChange], read: Callable[[str], RunRow | None], open_in: Callable[[str], str | None]
-) -> list[RunRow]:
-    """The rows that an append's changes lead to, in the order of their ids. Raises before anything is written.
-    `read` gives a row, kept from others; `open_in` the open run of a session."""
-    rows = []
-    for run, change in sorted(changes, key=lambda one: one.run):
-        before = read(run)
-        after = change(before)
-        if after is None:
-            continue
-        other = open_in(after.session) if before is None else None
+def changed_run(
+    change: RunChange, read: Callable[[str], RunRow | None], open_in: Callable[[str], str | None]
+) -> RunRow | None:
+    """The row that a change leads to; None if nothing changes. Raises `RunActive` for a second open run in a session.
+    `read` gives a row, locked; `open_in` the open run of a session."""
+    before = read(change.run)
+    after = change.change(before)
+    if after is not None and before is None:
+        other = open_in(after.session)
         if other is not None:
             raise RunActive(other, after.session, "")
-        rows.append(after)
-    return rows
+    return after
 
 
 def has_room(

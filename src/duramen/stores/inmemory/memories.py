@@ -9,10 +9,10 @@ from operator import attrgetter
 from typing import TypeVar
 
 from ...ports import (
-    Beside,
     Change,
     Generation,
     IndexEntry,
+    MemoryChanges,
     MemoryQuery,
     MemoryRow,
     Record,
@@ -42,10 +42,10 @@ class Memories:
     numbers: count[int] = field(default_factory=lambda: count(1))
     generation_numbers: count[int] = field(default_factory=lambda: count(1))
 
-    def write(self, session: str, beside: Beside, records: Sequence[Record]) -> Touched:
+    def write(self, session: str, change: MemoryChanges, records: Sequence[Record]) -> Touched:
         """Enter, end and forget memories with an append; what that did."""
         ledgers = _Ledgers(self)
-        settle_all(beside, records, ledgers.__getitem__, self.rows.get)
+        settle_all(change, records, ledgers.__getitem__, self.rows.get)
         return touched(ledgers.values(), [(index_entry.vector,) for index_entry in ledgers.write(session)])
 
     def forget_owned(self, ref: bytes) -> tuple[int, int, int]:

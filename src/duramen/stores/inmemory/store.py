@@ -14,8 +14,7 @@ from typing import TypeVar
 from ...errors import InvalidInput, SessionExists, StoreClosed, StoreError
 from ...ports import (
     TALK,
-    Append,
-    Appended,
+    Batch,
     Blob,
     Bookmark,
     BookmarkQuery,
@@ -26,12 +25,12 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
-    Link,
     Record,
     Rewrap,
     RunQuery,
     RunRow,
     SessionRow,
+    Stored,
     SubjectRow,
     Transaction,
 )
@@ -69,15 +68,12 @@ class InMemoryStore(Remembering):
     async def _remember(self, workspace: str, work: Callable[[Memories], T]) -> T:
         return await self._do(workspace, lambda space: work(space.memories))
 
-    async def append(self, request: Append) -> Appended:
+    async def append(self, request: Batch) -> Stored:
         done = await self._do(request.workspace, lambda space: append(space, request))
         self._notifier.notify()
         if request.changes:
             self._runs_notifier.notify()
         return done
-
-    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> None:
-        return None
 
     async def head(self, workspace: str, session: str) -> Head | None:
         def work(space: Workspace) -> Head | None:

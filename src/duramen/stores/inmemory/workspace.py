@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...errors import LeaseLost, PositionConflict, RunActive
+from ...errors import LeaseLost, PositionConflict
 from ...ports import (
     GENESIS,
-    Append,
-    Appended,
-    Beside,
+    Batch,
+    BatchChange,
     Blob,
     Bookmark,
+    BookmarkChanges,
     Chunk,
     Erase,
     Erasure,
@@ -20,15 +20,20 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
+    MemoryChanges,
     Record,
+    ReleaseLease,
+    RunChange,
     RunQuery,
     RunRow,
     SessionRow,
+    Stored,
     SubjectGone,
     SubjectRow,
     Touched,
 )
-from ..common.bookmark_rows import placed, refuse_second
+from ..common.bookmark_rows import placed, refuse_conflict
+from ..common.run_rows import changed_run
 from .memories import Memories
 
 
@@ -99,78 +104,73 @@ class Workspace:
         return session.records[position - session.fork.position - 1]
 
 
-def append(space: Workspace, request: Append) -> Appended:
-    position = find(space, request.session, request.key) if request.key is not None else None
+def append(space: Workspace, batch: Batch) -> Stored:
+    position = find(space, batch.session, batch.key) if batch.key is not None else None
     if position is not None:
-        skip = space.sessions[request.session].fork.position + 1
-        records = space.sessions[request.session].records[position - skip : position - skip + request.size]
-        return Appended(records, True)
-    if request.fence is not None:
-        held(space, request.session, request.fence, request.now)
-    session = space.sessions.get(request.session)
+        skip = space.sessions[batch.session].fork.position + 1
+        records = space.sessions[batch.session].records[position - skip : position - skip + batch.size]
+        return Stored(records, True)
+    if batch.fence is not None:
+        held(space, batch.session, batch.fence, batch.now)
+    session = space.sessions.get(batch.session)
     head = session.head if session is not None else Head(0, GENESIS)
-    if request.expected is not None and request.expected != head.position:
-        raise PositionConflict(request.session, request.expected, head.position)
-    if request.subject is not None and request.subject not in space.subjects:
+    if batch.expected is not None and batch.expected != head.position:
+        raise PositionConflict(batch.session, batch.expected, head.position)
+    if batch.owner is not None and batch.owner not in space.subjects:
         raise SubjectGone("the subject was erased")
-    rows = _changed_runs(space, request)
-    if request.beside is not None:
-        _check_beside(space, request.session, request.beside)
-    records = request.place(head)
-    space.runs.update((row.run, row) for row in rows)
-    if request.release:
-        space.leases[request.session] = space.leases[request.session]._replace(expires=0)
+    records = batch.place(head)
+    rows = [_checked(space, batch.session, change) for change in batch.changes]
     if session is None:
-        space.sessions[request.session] = Session(request.now, None, head)
-    for blob in request.blobs:
-        space.blobs.setdefault(blob.address, blob)
+        space.sessions[batch.session] = Session(batch.now, None, head)
     for record in records:
-        space.add(request.session, record)
-    done = Touched()
-    if request.beside is not None:
-        _write_beside(space, request.session, request.beside, records)
-        done = space.memories.write(request.session, request.beside, records)
-    return Appended(records, False, done)
+        space.add(batch.session, record)
+    touched = Touched()
+    for change, row in zip(batch.changes, rows, strict=True):
+        if isinstance(change, RunChange) and row is not None:
+            space.runs[row.run] = row
+        elif isinstance(change, ReleaseLease):
+            space.leases[batch.session] = space.leases[batch.session]._replace(expires=0)
+        elif isinstance(change, Blob):
+            space.blobs.setdefault(change.address, change)
+        elif isinstance(change, BookmarkChanges):
+            _write_bookmarks(space, batch.session, change, records)
+        elif isinstance(change, MemoryChanges):
+            touched = space.memories.write(batch.session, change, records)
+    return Stored(records, False, touched)
 
 
-def _check_beside(space: Workspace, session: str, beside: Beside) -> None:
-    refuse_second(
-        session, beside, lambda name: space.newest(session, name), lambda chunk_log: space.end(session, chunk_log)
-    )
+def _checked(space: Workspace, session: str, change: BatchChange) -> RunRow | None:
+    """Raise if a change must be refused; the row of a changed run."""
+    if isinstance(change, RunChange):
+        return changed_run(change, space.runs.get, lambda name: _open_run(space, name))
+    if isinstance(change, BookmarkChanges):
+        refuse_conflict(
+            session, change, lambda name: space.newest(session, name), lambda chunk_log: space.end(session, chunk_log)
+        )
+    return None
 
 
-def _write_beside(space: Workspace, session: str, beside: Beside, records: list[Record]) -> None:
-    space.chunks.update(((session, chunk.chunk_log, chunk.start), chunk) for chunk in beside.chunks)
-    for name, id_ in beside.removed:
+def _open_run(space: Workspace, session: str) -> str | None:
+    return next((row.run for row in space.runs.values() if row.session == session and row.status == "open"), None)
+
+
+def _write_bookmarks(space: Workspace, session: str, change: BookmarkChanges, records: list[Record]) -> None:
+    space.chunks.update(((session, chunk.chunk_log, chunk.start), chunk) for chunk in change.chunks)
+    for name, id_ in change.removed:
         space.bookmarks.pop((session, name, id_), None)
-    space.bookmarks.update(((session, one.name, one.id), one) for one in placed(beside, records))
-    for one in beside.rewritten:
+    space.bookmarks.update(((session, one.name, one.id), one) for one in placed(change, records))
+    for one in change.rewritten:
         there = space.bookmarks.get((session, one.name, one.id))
         if there is not None and there.position == one.position:
             space.bookmarks[session, one.name, one.id] = one
-    if beside.only_chunk_logs is not None:
-        for key in [key for key in space.chunks if key[0] == session and key[1] not in beside.only_chunk_logs]:
+    if change.only_chunk_logs is not None:
+        for key in [key for key in space.chunks if key[0] == session and key[1] not in change.only_chunk_logs]:
             del space.chunks[key]
     kept = space.sessions[session]
-    for position, digest in beside.stripped:
+    for position, digest in change.stripped:
         index = position - kept.fork.position - 1
         if 0 <= index < len(kept.records) and kept.records[index].payload is not None:
             kept.records[index] = kept.records[index]._replace(payload=None, payload_hash=digest)
-
-
-def _changed_runs(space: Workspace, request: Append) -> list[RunRow]:
-    rows = []
-    for run, change in request.changes:
-        before = space.runs.get(run)
-        after = change(before)
-        if after is None:
-            continue
-        if before is None:
-            for row in space.runs.values():
-                if row.session == after.session and row.status == "open":
-                    raise RunActive(row.run, row.session, "")
-        rows.append(after)
-    return rows
 
 
 def wanted(row: RunRow, query: RunQuery) -> bool:

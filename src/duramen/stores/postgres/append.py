@@ -15,17 +15,30 @@ from typing import Any, NamedTuple
 
 from ...crash_points import reach
 from ...errors import JournalDamaged, PositionConflict
-from ...ports import GENESIS, Append, Appended, Head, Record, SubjectGone, Touched
+from ...ports import (
+    GENESIS,
+    Batch,
+    Blob,
+    BookmarkChanges,
+    Head,
+    MemoryChanges,
+    Record,
+    ReleaseLease,
+    RunChange,
+    Stored,
+    SubjectGone,
+    Touched,
+)
 from ..common.group_commit import Ticket
 from ..common.row_checksum import checksum, expect_intact
-from .bookmarks import check_beside, write_beside
+from .bookmarks import check_bookmarks, write_bookmarks
 from .connection import Connection
 from .leases import Place, check_fence, read_lease, write_lease
 from .memories import write_memories
 from .runs import changed_by, write_run
 from .sql import Q
 
-Waiting = Ticket[Append, Appended]
+Waiting = Ticket[Batch, Stored]
 _REMEMBERED = 100_000
 
 
@@ -53,7 +66,7 @@ class Appender:
             place = (request.workspace, request.session)
             head = self.heads.get(place)
             known = head is not None and request.expected in (None, head.position)
-            if head is None or not known or place in taken or request.blobs or request.changes or request.beside:
+            if head is None or not known or place in taken or request.changes:
                 slow.append(ticket)
             else:
                 fast.append(Attempt(ticket, head, request.place(head)))
@@ -72,13 +85,13 @@ class Appender:
             place = (request.workspace, request.session)
             if place in moved:
                 self.remember(place, attempt.records[-1])
-                attempt.ticket.answer = Appended(attempt.records, False)
+                attempt.ticket.answer = Stored(attempt.records, False)
             else:
                 self.heads.pop(place, None)
                 left.append(attempt)
         return left
 
-    def go_slow(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+    def go_slow(self, connection: Connection, request: Batch, tried: list[Record]) -> Stored:
         """Store one append under the session's lock, or say why not. `tried` are the records of an
         attempt whose outcome is open."""
         place = (request.workspace, request.session)
@@ -92,24 +105,24 @@ class Appender:
             self.remember(place, done.records[-1])
         return done
 
-    def locked(self, connection: Connection, request: Append, tried: list[Record]) -> Appended:
+    def locked(self, connection: Connection, request: Batch, tried: list[Record]) -> Stored:
         """The append inside a transaction that is open."""
         workspace, session = place = (request.workspace, request.session)
         # Locks first, in the store's order: lease, subject, session. What they say is asked in the port's order.
         lease = read_lease(connection, place, lock=True) if request.fence is not None else None
-        alive = request.subject is None or _is_alive(connection, workspace, request.subject)
+        alive = request.owner is None or _is_alive(connection, workspace, request.owner)
         head = lock_head(connection, workspace, session)
         if head is not None and tried:
             stored = read_records(connection, place, tried[0].position, tried[-1].position)
             if [record.hash for record in stored] == [record.hash for record in tried]:
                 # What it did then was not told.
-                said = request.beside.memories if request.beside is not None else ()
-                return Appended(tried, False, Touched(frozenset(row.id for row in said)))
+                said = [row for one in request.changes if isinstance(one, MemoryChanges) for row in one.memories]
+                return Stored(tried, False, Touched(frozenset(row.id for row in said)))
         if request.key is not None and head is not None:
             found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
             if found is not None:
                 records = read_records(connection, place, found[0], found[0] + request.size - 1)
-                return Appended(records, True)
+                return Stored(records, True)
         if request.fence is not None:
             check_fence(lease, session, request.fence, request.now)
         position = head.position if head is not None else 0
@@ -121,24 +134,27 @@ class Appender:
             head = Head(0, GENESIS)
             if not add_session(connection, place, request.now, None, head):
                 return self.locked(connection, request, tried)  # another process was first: on top of it
-        rows = changed_by(connection, workspace, request.changes)
-        if request.beside is not None:
-            check_beside(connection, place, request.beside)
+        rows = changed_by(connection, workspace, [one for one in request.changes if isinstance(one, RunChange)])
+        for change in request.changes:
+            if isinstance(change, BookmarkChanges):
+                check_bookmarks(connection, place, change)
         records = request.place(head)
-        if request.release and lease is not None:
+        if lease is not None and ReleaseLease() in request.changes:
             write_lease(connection, place, lease._replace(expires=0))
         for row in rows:
             write_run(connection, workspace, row)
         if rows:
             connection.execute(Q.tell_runs)
-        for blob in request.blobs:
-            connection.execute(Q.add_blob, (workspace, *blob))
         done = Touched()
-        if request.beside is not None:
-            write_beside(connection, place, request.beside, records)
-            done = write_memories(connection, place, request.beside, records)
+        for change in request.changes:
+            if isinstance(change, Blob):
+                connection.execute(Q.add_blob, (workspace, *change))
+            elif isinstance(change, BookmarkChanges):
+                write_bookmarks(connection, place, change, records)
+            elif isinstance(change, MemoryChanges):
+                done = write_memories(connection, place, change, records)
         add_records(connection, place, records)
-        return Appended(records, False, done)
+        return Stored(records, False, done)
 
     def remember(self, place: Place, last: Record) -> None:
         """Where a session stands now."""
@@ -193,7 +209,7 @@ def _many(connection: Connection, attempts: list[Attempt]) -> set[Place]:
             one.ticket.request.key,
             one.ticket.request.fence,
             one.ticket.request.now,
-            one.ticket.request.subject,
+            one.ticket.request.owner,
         )
         for one in ordered
     ]

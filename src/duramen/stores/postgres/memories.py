@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...ports import Beside, Change, Generation, IndexEntry, MemoryRow, Record, Touched
+from ...ports import Change, Generation, IndexEntry, MemoryChanges, MemoryRow, Record, Touched
 from ..common.memory_rows import DROPPED, Ledger, indexed_upto, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
@@ -153,14 +153,14 @@ def locked_rows(
     return audiences, {row[2]: audiences[row[1]].taken(row) for row in rows}
 
 
-def write_memories(connection: Connection, place: Place, beside: Beside, records: list[Record]) -> Touched:
+def write_memories(connection: Connection, place: Place, change: MemoryChanges, records: list[Record]) -> Touched:
     """Enter, end and forget memories with an append; what that did. The session's row is locked."""
-    if not (beside.memories or beside.ended or beside.weighed or beside.forgotten):
+    if not (change.memories or change.ended or change.weighed or change.forgotten):
         return Touched()
-    numbers = [*(number for number, _ in (*beside.ended, *beside.weighed)), *beside.forgotten]
-    entered = {row.audience for row in beside.memories}
+    numbers = [*(number for number, _ in (*change.ended, *change.weighed)), *change.forgotten]
+    entered = {row.audience for row in change.memories}
     audiences, rows = locked_rows(connection, place[0], numbers, entered)
-    settle_all(beside, records, lambda audience: audiences[audience].ledger, rows.get)
+    settle_all(change, records, lambda audience: audiences[audience].ledger, rows.get)
     dropped = [row for audience in audiences.values() for row in audience.write(place[1])]
     return touched((audience.ledger for audience in audiences.values()), dropped)
 

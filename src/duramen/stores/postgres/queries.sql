@@ -32,29 +32,6 @@ WITH leased AS MATERIALIZED (
 )
 SELECT pg_notify('duramen', '') FROM moved;
 
--- name: append_owned
--- The same for plain events of a session's owner, prepared by hand: workspace, session, fence, now, from where to where, and the events
--- (in place of ROWS).
-WITH leased AS MATERIALIZED (
-    SELECT 1 FROM duramen.leases l
-    WHERE l.workspace = $1::text AND l.session = $2::text AND l.fence = $3::bigint AND l.expires > $4::bigint FOR SHARE
-), moved AS (
-    UPDATE duramen.sessions s SET head = $7::bigint, hash = $8::bytea, tx = greatest(s.tx, pg_current_xact_id())
-    WHERE EXISTS (SELECT 1 FROM leased) AND s.workspace = $1::text AND s.session = $2::text
-      AND s.head = $5::bigint AND s.hash = $6::bytea
-    RETURNING s.tx
-), stored AS (
-    INSERT INTO duramen.events (workspace, session, position, type, time, payload, hash, tx, seq, feed_check)
-    SELECT $1::text, $2::text, r.position, r.type, $4::bigint, r.payload, r.hash, r.tx, r.seq,
-           duramen.feed_check(r.tx, r.seq, r.hash)
-    FROM (
-        SELECT m.tx, v.*, nextval('duramen.feed') AS seq
-        FROM moved m, (VALUES ROWS) AS v(position, type, payload, hash)
-        ORDER BY v.position OFFSET 0
-    ) r
-)
-SELECT pg_notify('duramen', '') FROM moved;
-
 -- name: append_many
 -- The same for many sessions at once; says which sessions moved. Locks come in the order of the whole store: leases,
 -- subjects, then sessions by id; the conditions that are asked first make it so.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
 from ..common.row_checksum import checksum
-from ..common.run_rows import changed_runs, checked_run, has_room, run_and_lease
+from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
 from .connection import Connection
 from .leases import read_lease, write_lease
 from .sql import Q
@@ -32,7 +32,9 @@ def changed_by(connection: Connection, workspace: str, changes: Sequence[RunChan
         found = connection.execute(Q.open_run_in, (workspace, session)).fetchone()
         return found[0] if found else None
 
-    return changed_runs(changes, lambda run: read_run(connection, workspace, run, lock=True), open_in)
+    ordered = sorted(changes, key=lambda one: one.run)
+    rows = [changed_run(one, lambda run: read_run(connection, workspace, run, lock=True), open_in) for one in ordered]
+    return [row for row in rows if row is not None]
 
 
 def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:

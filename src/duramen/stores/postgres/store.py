@@ -21,8 +21,7 @@ from psycopg_pool import PoolTimeout
 from ...crash_points import reach
 from ...errors import SessionExists, StoreBusy, StoreClosed, StoreError, StoreUnavailable
 from ...ports import (
-    Append,
-    Appended,
+    Batch,
     Blob,
     Erase,
     Erasure,
@@ -30,12 +29,12 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
-    Link,
     Record,
     Rewrap,
     RunQuery,
     RunRow,
     SessionRow,
+    Stored,
     SubjectRow,
 )
 from ...runtime import Notifier, Runtime, is_driven
@@ -46,7 +45,6 @@ from .append import Appender, add_session, read_records, to_record
 from .catalog import cursor_of, damage, find_session, remarks, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
 from .erasure import erase, is_committed
-from .lane import PostgresLane
 from .leases import check_fence, read_lease, write_lease
 from .listener import Listener
 from .lookup import Finding
@@ -125,22 +123,15 @@ class PostgresStore(Finding, Remembering, Packing):
 
     # -- appending
 
-    def _new_lane(self) -> tuple[GroupCommit[Append, Appended], Appender]:
+    def _new_lane(self) -> tuple[GroupCommit[Batch, Stored], Appender]:
         appender = Appender()
-        group: GroupCommit[Append, Appended] = GroupCommit(
-            lambda tickets: self._flush(appender, tickets), lambda request: self._alone(appender, request)
-        )
+        group: GroupCommit[Batch, Stored] = GroupCommit(lambda tickets: self._flush(appender, tickets))
         return group, appender
 
     def _lane_of(self, workspace: str, session: str) -> int:
         return hash((workspace, session)) % len(self._lanes)
 
-    def _alone(self, appender: Appender, request: Append) -> Appended:
-        ticket: Ticket[Append, Appended] = Ticket(request)
-        self._flush(appender, [ticket])
-        return ticket.outcome()
-
-    async def append(self, request: Append) -> Appended:
+    async def append(self, request: Batch) -> Stored:
         self._check()
         lane, _ = self._lanes[self._lane_of(request.workspace, request.session)]
         if not self._runtime.looping:
@@ -149,7 +140,7 @@ class PostgresStore(Finding, Remembering, Packing):
             return lane.commit_beside(request)
         return await lane.commit_looping(request)
 
-    def _flush(self, appender: Appender, tickets: list[Ticket[Append, Appended]]) -> None:
+    def _flush(self, appender: Appender, tickets: list[Ticket[Batch, Stored]]) -> None:
         fast, slow = appender.attempt(tickets)
         tried: dict[int, list[Record]] = {}
         if fast:
@@ -177,7 +168,7 @@ class PostgresStore(Finding, Remembering, Packing):
                 elif isinstance(ticket.error, StoreBusy):
                     refused[request.session] = ticket.error
 
-    def append_slowly(self, appender: Appender, request: Append, tried: list[Record]) -> Appended:
+    def append_slowly(self, appender: Appender, request: Batch, tried: list[Record]) -> Stored:
         """Store one append under the session's lock. `tried` may be stored already: a connection was lost."""
         placed: list[list[Record]] = [tried]
 
@@ -189,12 +180,6 @@ class PostgresStore(Finding, Remembering, Packing):
         return self._patiently(lambda connection: appender.go_slow(connection, watched, placed[-1]))
 
     # -- reading
-
-    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> PostgresLane | None:
-        if self._runtime.looping or fence is None:
-            return None  # the loop's own thread writes for all; and who owns nothing has no statement of its own
-        group, appender = self._lanes[self._lane_of(workspace, session)]
-        return PostgresLane(self, group, appender, (workspace, session, fence), link)
 
     async def head(self, workspace: str, session: str) -> Head | None:
         found = await self._do(lambda connection: find_session(connection, workspace, session))

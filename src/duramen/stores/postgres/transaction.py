@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from ...errors import InvalidInput, StoreUnavailable
-from ...ports import Append, Appended, Record
+from ...ports import Batch, Record, Stored
 from .append import Appender, read_records
 from .connection import LOST, Connection, explain, translated
 from .pool import Pool
@@ -37,7 +37,7 @@ class PostgresTransaction:
     def lost(self) -> bool:
         return self._connection is not None and self._connection.closed
 
-    def append(self, request: Append) -> Appended:
+    def append(self, request: Batch) -> Stored:
         assert self._connection is not None
         self._expect_open()
         with translated(self._shown):

@@ -89,7 +89,7 @@ def erase(connection: apsw.Connection, appender: Appender, request: Erase) -> Er
     for session, (sid, count) in held.items():
         head = head_of(connection, find_session(connection, request.workspace, session))
         tombstones[session] = request.tombstone(session, head, count)
-        appender.place_one(request.workspace, session, sid, tombstones[session])
+        appender.add_record(request.workspace, session, sid, tombstones[session])
     size += indexed + sum(row[0] for row in (*gone, *marks, *chunks))
     return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from ...ports import Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Record, StoredIndexEntry, Touched
+from ...ports import Change, Generation, IndexEntry, MemoryChanges, MemoryQuery, MemoryRow, StoredIndexEntry, Touched
 from ..common.memory_rows import DROPPED, Ledger, entering, indexed_upto, noted, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 
+if TYPE_CHECKING:
+    from .append import Target
+
+_REMEMBERED = 100_000
 M = load_queries(Path(__file__).parent / "memories.sql")
 T = TypeVar("T")
 
@@ -179,23 +183,42 @@ def _find_audience(connection: apsw.Connection, workspace: str, audience: bytes)
     return row[0], row[1]
 
 
-def settle_memories(
-    connection: apsw.Connection, workspace: str, beside: Beside, records: list[Record], counts: Counts
-) -> Audiences | Newcomer | None:
-    """What an append does to memories, to be `written`. Raises before anything is written."""
-    memories = beside.memories
-    if beside.ended or beside.weighed or beside.forgotten:
-        pass
-    elif not memories:
-        return None
-    elif len(memories) == 1 and memories[0].key is None and (workspace, memories[0].audience) in counts.audiences:
-        (row,) = entering(beside, records)
-        pid, _ = counts.audiences[workspace, row.audience]
-        if connection.execute(M.find_current, (row.id, pid)).fetchone() is None:
-            return Newcomer(connection, counts, workspace, row)
-    audiences = Audiences(connection, workspace, counts)
-    settle_all(beside, records, lambda audience: audiences[audience].ledger, audiences.find)
-    return audiences
+class MemoryProjection:
+    """Writes `MemoryChanges`."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._counts = Counts()
+
+    def forget(self) -> None:
+        """Drop what is remembered."""
+        self._counts.clear()
+
+    def read(self, target: Target, change: MemoryChanges) -> Audiences | Newcomer:
+        """What the change does to the rows that are there. Raises before anything is written."""
+        if len(self._counts.audiences) > _REMEMBERED:
+            self.forget()
+        found = self._newcomer(target, change)
+        if found is not None:
+            return found
+        audiences = Audiences(self._connection, target.workspace, self._counts)
+        settle_all(change, target.records, lambda audience: audiences[audience].ledger, audiences.find)
+        return audiences
+
+    def _newcomer(self, target: Target, change: MemoryChanges) -> Newcomer | None:
+        """The change as a single new memory that meets no other; most are like this."""
+        if change.ended or change.weighed or change.forgotten or len(change.memories) != 1:
+            return None
+        (row,) = entering(change, target.records)
+        known = self._counts.audiences.get((target.workspace, row.audience))
+        if row.key is not None or known is None:
+            return None
+        if self._connection.execute(M.find_current, (row.id, known[0])).fetchone() is not None:
+            return None
+        return Newcomer(self._connection, self._counts, target.workspace, row)
+
+    def write(self, target: Target, change: MemoryChanges, answer: Audiences | Newcomer) -> Touched:
+        return answer.written(target.sid)
 
 
 def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:

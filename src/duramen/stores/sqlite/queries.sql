@@ -32,35 +32,22 @@ SELECT session FROM duramen_sessions WHERE workspace = ? AND session > ? ORDER B
 SELECT DISTINCT workspace FROM duramen_sessions ORDER BY workspace;
 
 -- name: add_event
--- One event at its place.
+-- One event at its place, if the lease of its writer holds (a fence is given) and its owner was not erased. `unsynced`
+-- marks an event that was committed without a sync.
 INSERT INTO duramen_events
-    (sid, position, type, time, actor, cause, key, subject, payload, payload_hash, hash)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    (sid, position, type, time, actor, cause, key, subject, payload, payload_hash, hash, unsynced)
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12
+WHERE (?15 IS NULL OR EXISTS (
+        SELECT 1 FROM duramen_leases WHERE workspace = ?13 AND session = ?14 AND fence = ?15 AND expires > ?16))
+    AND (?17 IS NULL OR EXISTS (SELECT 1 FROM duramen_subjects WHERE workspace = ?13 AND ref = ?17));
 
--- name: add_plain_event
--- One event with nothing but a type and a payload. Values are numbered as for the owner of a session.
-INSERT INTO duramen_events (sid, position, type, time, payload, hash) VALUES (?5, ?6, ?7, ?4, ?8, ?9);
+-- name: newest_event
+-- Whether the event that was stored last, of all sessions, is unsynced.
+SELECT unsynced FROM duramen_events ORDER BY seq DESC LIMIT 1;
 
--- name: add_two_plain_events
--- Two of them.
-INSERT OR ROLLBACK INTO duramen_events (sid, position, type, time, payload, hash)
-VALUES (?5, ?6, ?7, ?4, ?8, ?9), (?5, ?10, ?11, ?4, ?12, ?13);
-
--- name: add_owned_event
--- One plain event of a session's owner. Without its lease there is no sid, and a constraint refuses the whole.
-INSERT OR ROLLBACK INTO duramen_events (sid, position, type, time, payload, hash)
-VALUES (
-    (SELECT ?5 FROM duramen_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4),
-    ?6, ?7, ?4, ?8, ?9
-);
-
--- name: add_two_owned_events
--- Two of them.
-INSERT OR ROLLBACK INTO duramen_events (sid, position, type, time, payload, hash)
-VALUES (
-    (SELECT ?5 FROM duramen_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4),
-    ?6, ?7, ?4, ?8, ?9
-), (?5, ?10, ?11, ?4, ?12, ?13);
+-- name: mark_synced
+-- The event that was stored last is synced by this very commit, and with it all before it.
+UPDATE duramen_events SET unsynced = NULL WHERE seq = (SELECT max(seq) FROM duramen_events);
 
 -- name: read_events
 -- A range of a session, in order.
@@ -134,10 +121,6 @@ UPDATE duramen_events SET payload = NULL, payload_hash = ? WHERE seq = ?;
 -- name: delete_blobs_of
 -- A subject's blobs.
 DELETE FROM duramen_blobs WHERE owner = ? AND workspace = ? RETURNING length(body);
-
--- name: good_fence
--- Whether a lease is held under a fence.
-SELECT 1 FROM duramen_leases WHERE workspace = ?1 AND session = ?2 AND fence = ?3 AND expires > ?4;
 
 -- name: read_lease
 -- Who owns a session.

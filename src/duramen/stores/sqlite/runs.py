@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
 from ..common.row_checksum import checksum
-from ..common.run_rows import changed_runs, checked_run, has_room, run_and_lease
+from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
 from .leases import read_lease, write_lease
 from .sql import Q
+
+if TYPE_CHECKING:
+    from .append import Target
 
 
 def read_run(connection: apsw.Connection, workspace: str, run: str) -> RunRow | None:
@@ -25,14 +27,27 @@ def write_run(connection: apsw.Connection, workspace: str, row: RunRow) -> None:
     connection.execute(Q.write_run, (workspace, *row, checksum(workspace, *row)))
 
 
-def changed_by(connection: apsw.Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
-    """The rows that an append's changes lead to. Raises before anything is written."""
+class RunProjection:
+    """Writes `RunChange`: a run's row from the row as it stands."""
 
-    def open_in(session: str) -> str | None:
-        found: Any = connection.execute(Q.open_run_in, (workspace, session)).fetchone()
-        return found[0] if found else None
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
 
-    return changed_runs(changes, lambda run: read_run(connection, workspace, run), open_in)
+    def read(self, target: Target, change: RunChange) -> RunRow | None:
+        """The row to write."""
+
+        def open_in(session: str) -> str | None:
+            found: Any = self._connection.execute(Q.open_run_in, (target.workspace, session)).fetchone()
+            return found[0] if found else None
+
+        return changed_run(change, lambda run: read_run(self._connection, target.workspace, run), open_in)
+
+    def write(self, target: Target, change: RunChange, answer: RunRow | None) -> None:
+        if answer is not None:
+            write_run(self._connection, target.workspace, answer)
+
+    def forget(self) -> None:
+        """Nothing is remembered."""
 
 
 def list_runs(connection: apsw.Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:

@@ -7,6 +7,7 @@ are WAL with synchronous=FULL: durable on return.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,8 +19,7 @@ import apsw
 from ...crash_points import reach
 from ...errors import InvalidInput, SessionExists, StoreClosed, StoreError
 from ...ports import (
-    Append,
-    Appended,
+    Batch,
     Blob,
     Erase,
     Erasure,
@@ -27,12 +27,12 @@ from ...ports import (
     Head,
     LeaseRow,
     Limits,
-    Link,
     Record,
     Rewrap,
     RunQuery,
     RunRow,
     SessionRow,
+    Stored,
     SubjectRow,
 )
 from ...runtime import Notifier, Runtime, is_driven, who
@@ -43,14 +43,13 @@ from ..common.sql_file import refuse_outdated
 from .append import find_session, head_of, read_records
 from .catalog import column, cursor_of, damage, erase, session_row, session_rows, subject_of, subjects_of
 from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
-from .lane import SqliteLane
 from .leases import check_fence, read_lease, write_lease
 from .lookup import Finding
 from .memories import Remembering
 from .runs import claim, due_runs, list_runs, read_run
 from .segments import Packing
 from .sql import Q
-from .writer import SqliteTransaction, Writing
+from .writer import SqliteTransaction, Writer
 
 T = TypeVar("T")
 
@@ -77,8 +76,8 @@ class SqliteStore(Finding, Remembering, Packing):
         self._notifier, self._runs_notifier = Notifier(), Notifier()
         self._idle: list[apsw.Connection] = []
         self._watching = threading.Lock()
-        self._writing = Writing(settings, self._notifier, self._runs_notifier)
-        self._group: GroupCommit[Append, Appended] = GroupCommit(self._writing.settle, self._writing.append)
+        self._writing = Writer(settings, self._notifier, self._runs_notifier)
+        self._group: GroupCommit[Batch, Stored] = GroupCommit(self._writing.flush)
         try:
             self._watcher = connect(settings)
             if settings.readonly:
@@ -131,18 +130,13 @@ class SqliteStore(Finding, Remembering, Packing):
         self._check_writable()
         return await self._runtime.run(lambda: self._writing.transaction(work))
 
-    async def append(self, request: Append) -> Appended:
+    async def append(self, batch: Batch) -> Stored:
         self._check_writable()
         if not self._runtime.looping:
-            return self._group.commit(request)
+            return self._group.commit(batch)
         if is_driven():
-            return self._group.commit_beside(request)
-        return await self._group.commit_looping(request)
-
-    def lane(self, workspace: str, session: str, fence: int | None, link: Link) -> SqliteLane | None:
-        if self._runtime.looping or self.refusal is not None:
-            return None  # the loop's own thread writes for all; and a store that refuses says so by the long way
-        return SqliteLane(self, self._group, self._writing, (workspace, session, fence), link)
+            return self._group.commit_beside(batch)
+        return await self._group.commit_looping(batch)
 
     # -- reading
 
@@ -368,7 +362,21 @@ class SqliteStore(Finding, Remembering, Packing):
         return await self._read(damage)
 
     async def sync(self) -> None:
-        self._check()
+        if (await self._read(lambda connection: column(connection, Q.newest_event))) in ([], [None]):
+            return
+        if self._settings.readonly:
+            await self._runtime.run(self._sync_log)
+        elif self._writing.held_by != who():  # the commit of a transaction that is open here syncs
+            await self._write(lambda connection: connection.execute(Q.mark_synced))
+
+    def _sync_log(self) -> None:
+        """A handle that cannot write syncs the write-ahead log as it is."""
+        with suppress(OSError):  # there is none: everything is in the database
+            log = os.open(self._settings.file + "-wal", os.O_RDONLY)
+            try:
+                os.fsync(log)
+            finally:
+                os.close(log)
 
     async def close(self) -> None:
         if self.refusal is not None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from ...errors import StoreBusy
@@ -21,8 +19,6 @@ try:
 except ImportError:  # no such locks on this system: SQLite's own waiting is all there is
     fcntl = None  # type: ignore[assignment]
 
-Call = Callable[[], object]
-
 
 class WriteLock:
     """Held while a transaction writes. Not reentrant; used by one thread at a time."""
@@ -30,20 +26,13 @@ class WriteLock:
     def __init__(self, path: str, timeout: float) -> None:
         self._timeout = timeout
         self._path = path
-        self._use(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1)
-
-    def _use(self, file: int) -> None:
-        self._file = file
-        held = file >= 0
-        self.take_now: Call = partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB) if held else _nothing
-        """Take the lock, or raise BlockingIOError. Like `leave`, a single call: it is made for every step."""
-        self.leave: Call = partial(fcntl.flock, file, fcntl.LOCK_UN) if held else _nothing
-        """Let go of the lock; does nothing if it is not held."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) if fcntl else -1
 
     def __enter__(self) -> None:
         try:
             try:
-                self.take_now()
+                if self._file >= 0:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._queue()
         except BaseException:
@@ -51,7 +40,8 @@ class WriteLock:
             raise
 
     def __exit__(self, *_: Any) -> None:
-        self.leave()
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def _queue(self) -> None:
         """Wait in the kernel's queue, on a thread, because that wait itself has no time limit."""
@@ -61,7 +51,7 @@ class WriteLock:
             granted = waiting.granted.wait(self._timeout)
         finally:
             if not granted and not waiting.give_up():
-                self._use(os.open(self._path, os.O_RDWR | os.O_CLOEXEC))  # the old one is the waiter's
+                self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)  # the old one is the waiter's
             else:
                 granted = True
         if not granted:
@@ -75,7 +65,7 @@ class WriteLock:
         if self._file >= 0:
             with suppress(OSError):
                 os.close(self._file)
-            self._use(-1)
+            self._file = -1
 
 
 class NoLock:
@@ -86,16 +76,6 @@ class NoLock:
 
     def __exit__(self, *_: Any) -> None:
         pass
-
-    def take_now(self) -> None:
-        """See `WriteLock`."""
-
-    def leave(self) -> None:
-        """See `WriteLock`."""
-
-
-def _nothing() -> None:
-    pass
 
 
 class _Waiting:

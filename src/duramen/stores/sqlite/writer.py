@@ -1,4 +1,4 @@
-"""The one connection that writes: transactions, lone appends, and groups of them.
+"""The one connection that writes.
 
 Locks, always in this order: `_mutex` (threads of this handle), the lock file (processes), SQLite's own write lock.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -15,21 +15,21 @@ import apsw
 
 from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, StoreBusy, StoreReadOnly
-from ...ports import Append, Appended
+from ...ports import Batch, RunChange, Stored
 from ...runtime import Notifier
 from ..common.group_commit import Ticket
 from .append import Appender
 from .connection import SqliteSettings, connect, explain, migrate, translated
-from .logroom import LogRoom
 from .write_lock import NoLock, WriteLock
 
 T = TypeVar("T")
 Work = Callable[[apsw.Connection], T]
-Waiting = Ticket[Append, Appended]
+Waiting = Ticket[Batch, Stored]
 BROKEN = (apsw.Error, UnicodeDecodeError)
+_SYNC, _NO_SYNC = "PRAGMA synchronous = FULL", "PRAGMA synchronous = NORMAL"
 
 
-class Writing:
+class Writer:
     """Writes for all threads of a handle. Rings the notifier after each commit."""
 
     def __init__(self, settings: SqliteSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
@@ -41,7 +41,7 @@ class Writing:
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
         """The thread that has a transaction of its own now."""
-        self.room = LogRoom()
+        self._synced = True
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -61,22 +61,27 @@ class Writing:
                 raise StoreReadOnly(f"{settings.path} cannot be written: {error}", hint="open it readonly") from error
         with self.lock:
             migrate(self.connection, settings.path)
-        if settings.vfs is None:
-            self.room.open(self.connection.filename_wal)
 
     def transaction(self, work: Work[T]) -> T:
         """Do work in a transaction of its own; durable on return."""
         try:
             with self.mutex, self.lock:
-                self.appender.leases.clear()  # the work may change some
+                self._sync_commits(True)
+                self.appender.leases.clear()  # the work may change what is remembered
                 result = self._committed(work)
                 self.appender.leases.clear()
-                self.appender.counts.clear()
-                self.appender.marks.clear()
+                self.appender.forget_projections()
         except BROKEN as error:
             raise explain(error, self.path) from error
         self.notifier.notify()
         return result
+
+    def _sync_commits(self, synced: bool) -> None:
+        """Whether the next commits wait for the disk. It cannot change inside a transaction. A later commit that waits
+        makes those before it durable as well: they are in the same log."""
+        if synced != self._synced:
+            self.connection.execute(_SYNC if synced else _NO_SYNC)
+            self._synced = synced
 
     def _committed(self, work: Work[T]) -> T:
         connection = self.connection
@@ -84,13 +89,10 @@ class Writing:
             connection.execute("BEGIN IMMEDIATE")
             self.appender.refresh()
             result = work(connection)
-            if self.room.is_due:
-                self.room.see_to()
             connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
             raise
-        self.room.committed()
         return result
 
     def _roll_back(self) -> None:
@@ -99,80 +101,61 @@ class Writing:
             with suppress(apsw.Error):
                 self.connection.execute("ROLLBACK")
 
-    def append(self, request: Append) -> Appended:
-        """A lone append: in a single statement if nothing but the unique indexes has to agree."""
+    def flush(self, tickets: list[Waiting]) -> None:
+        """Store a group of batches, each with its own outcome."""
+        batches = [ticket.request for ticket in tickets]
+        try:
+            outcomes = self.write(batches)
+        except StoreBusy as error:
+            outcomes = [error] * len(batches)  # all of them have waited
+        except Exception as error:  # a batch that cannot be stored must not take the others with it
+            if len(batches) == 1:
+                raise
+            outcomes = [self._alone(batch, error) for batch in batches]
+        for ticket, outcome in zip(tickets, outcomes, strict=True):
+            if isinstance(outcome, Stored):
+                ticket.answer = outcome
+            else:
+                ticket.error = outcome
+
+    def _alone(self, batch: Batch, error: Exception) -> Stored | DuramenError:
+        try:
+            (outcome,) = self.write([batch])
+        except DuramenError as refusal:
+            return refusal
+        return outcome
+
+    def write(self, batches: Sequence[Batch]) -> list[Stored | DuramenError]:
+        """Store batches in one commit. It waits for the disk if one of them asks for it. Raises if the commit fails."""
         reach("append.begun")
+        synced = any(batch.synced for batch in batches)
         try:
             with self.mutex, self.lock:
                 try:
-                    done = None if self.room.is_due else self.appender.one_quickly(request)
-                    if done is None:
-                        done = self._committed(lambda _: self._apply_one(request))
+                    self._sync_commits(synced)
+                    stored = self.appender.insert(batches[0]) if len(batches) == 1 else None
+                    if stored is not None:
+                        outcomes: list[Stored | DuramenError] = [stored]
                     else:
-                        self.room.committed()
+                        outcomes = self._committed(lambda _: self._append(batches, synced))
                 except BaseException:
                     self.appender.forget()  # interrupted, perhaps after the commit: what is remembered may be old
                     raise
         except BROKEN as error:
             raise explain(error, self.path) from error
         reach("append.committed")
-        self._ring((request,))
-        return done
-
-    def _ring(self, requests: Iterable[Append]) -> None:
         self.notifier.notify()
-        for request in requests:
-            if request.changes:
-                self._runs_notifier.notify()
-                return
+        if any(isinstance(change, RunChange) for batch in batches for change in batch.changes):
+            self._runs_notifier.notify()
+        return outcomes
 
-    def _apply_one(self, request: Append) -> Appended:
-        done = self.appender.append(request)
-        self.appender.insert_staged()
-        reach("append.inserted")
-        return done
-
-    def settle(self, tickets: list[Waiting]) -> None:
-        """Settle a group: in one transaction, or, if one of them brings it down, each on its own."""
-        outcomes: Sequence[Appended | DuramenError]
-        reach("append.begun")
-        try:
-            with self.mutex, self.lock:
-                try:
-                    quick = None if self.room.is_due else self.appender.quickly([one.request for one in tickets])
-                    outcomes = quick or self._committed(lambda _: self._apply(tickets))
-                    if quick:
-                        self.room.committed()
-                except BaseException:
-                    self.appender.forget()  # as above
-                    raise
-        except (StoreBusy, apsw.BusyError) as error:
-            busy = explain(error, self.path)
-            outcomes = [busy] * len(tickets) if isinstance(busy, StoreBusy) else []  # all of them have waited
-        except Exception:  # noqa: BLE001 - each append has its own outcome, found below
-            outcomes = [self._outcome(ticket.request) for ticket in tickets]
-        reach("append.committed")
-        self._ring(ticket.request for ticket in tickets)
-        for ticket, outcome in zip(tickets, outcomes, strict=True):
-            if isinstance(outcome, Appended):
-                ticket.answer = outcome
-            else:
-                ticket.error = outcome
-
-    def _outcome(self, request: Append) -> Appended | DuramenError:
-        try:
-            return self.append(request)
-        except DuramenError as refusal:
-            return refusal
-
-    def _apply(self, tickets: list[Waiting]) -> list[Appended | DuramenError]:
-        outcomes: list[Appended | DuramenError] = []
-        for ticket in tickets:
+    def _append(self, batches: Sequence[Batch], synced: bool) -> list[Stored | DuramenError]:
+        outcomes: list[Stored | DuramenError] = []
+        for batch in batches:
             try:
-                outcomes.append(self.appender.append(ticket.request))
+                outcomes.append(self.appender.append(batch, synced))
             except DuramenError as refusal:
                 outcomes.append(refusal)
-        self.appender.insert_staged()
         reach("append.inserted")
         return outcomes
 
@@ -183,10 +166,11 @@ class Writing:
             with translated(self.path):
                 self.lock.__enter__()
                 try:
+                    self._sync_commits(True)
                     self.connection.execute("BEGIN IMMEDIATE")
                     self.appender.refresh()
                 except BaseException:
-                    self._roll_back()  # interrupted: what is written next must not become chunk of this
+                    self._roll_back()  # interrupted: what is written next must not become part of this
                     self._leave()
                     raise
         except BaseException:
@@ -223,10 +207,12 @@ class Writing:
     def _leave(self) -> None:
         self.lock.__exit__(None, None, None)
 
-    def apply(self, request: Append) -> Appended:
-        """An append inside the transaction that was begun."""
+    def append(self, batch: Batch) -> Stored:
+        """Store a batch inside the transaction that was begun."""
         with translated(self.path):
-            return self._apply_one(request)
+            stored = self.appender.append(batch, True)
+        reach("append.inserted")
+        return stored
 
     def purge_log(self) -> None:
         """Empty the write-ahead log, which still holds erased pages."""
@@ -245,7 +231,6 @@ class Writing:
 
     def let_go(self) -> None:
         """In a forked child: give up the share in the lock. If the parent dies with it, it must be free."""
-        self.room.close()
         if isinstance(self.lock, WriteLock):
             self.lock.close()
 
@@ -260,15 +245,15 @@ class Writing:
 class SqliteTransaction:
     """A transaction for a step's own rows and its outcome. Everybody else who writes waits until it ends."""
 
-    def __init__(self, writing: Writing) -> None:
+    def __init__(self, writing: Writer) -> None:
         self._writing = writing
         self._open = True
         writing.begin()
         self.connection = writing.connection
         self.lost = False
 
-    def append(self, request: Append) -> Appended:
-        return self._writing.apply(request)
+    def append(self, batch: Batch) -> Stored:
+        return self._writing.append(batch)
 
     def commit(self) -> None:
         if not self.connection.in_transaction:

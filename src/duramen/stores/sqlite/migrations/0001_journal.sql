@@ -26,7 +26,8 @@ CREATE TABLE duramen_events (
     subject BLOB,
     payload BLOB,
     payload_hash BLOB,
-    hash BLOB NOT NULL
+    hash BLOB NOT NULL,
+    unsynced INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX duramen_events_place ON duramen_events (sid, position);
 CREATE UNIQUE INDEX duramen_events_key ON duramen_events (sid, key) WHERE key IS NOT NULL;
