@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from duramen.stores.sqlite.logroom import LogRoom
 
 import duramen
 from duramen import Duramen
@@ -16,7 +17,6 @@ from duramen.journal.chain import linking
 from duramen.journal.lanes import PlainLane
 from duramen.ports import Head, Lane, LeaseRow
 from duramen.runtime import drive
-from duramen.stores.sqlite.logroom import LogRoom
 from duramen.testing.clock import FakeClock
 
 WORKSPACE = "default"

@@ -9,7 +9,7 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..errors import LeaseLost, PositionConflict, RunActive
 from ..journal.events import Draft
-from ..ports import Batch, LeaseRow, Limits, ReleaseLease, RunChange, RunQuery, RunRow, Stored
+from ..ports import Batch, BatchChange, LeaseRow, Limits, ReleaseLease, RunChange, RunQuery, RunRow, Stored
 from .both_apis import Opener, both_faces
 from .clock import FakeClock
 
@@ -303,7 +303,7 @@ async def change_runs(
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
     place = journal._preparing.placing(session, [journal.prepare(Draft("changed", {}), owner)], owner, key, now)
-    every = (*changes, ReleaseLease()) if release else changes
+    every: tuple[BatchChange, ...] = (*changes, ReleaseLease()) if release else changes
     request = Batch(handle.workspace, session, 1, place, key, now=now, owner=owner.ref, changes=every)
     return await journal.store.append(request._replace(**options))
 
