@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from programs.children import Nursery
 from programs.faroff import Open
-from programs.talkers import damage_bookmark, damage_last_part, state_of
+from programs.talkers import damage_bookmark, damage_last_chunk, state_of
 
 import duramen
 from duramen import Checkpoint, Draft, Duramen
@@ -56,8 +56,8 @@ class Scales:
         done = await self._append(request)
         weight = sum(len(record.payload or b"") for record in done.records)
         if request.beside is not None:
-            weight += sum(len(part.body) for part in request.beside.parts)
-            weight += sum(len(one.form or b"") for one in request.beside.bookmarks)
+            weight += sum(len(chunk.body) for chunk in request.beside.chunks)
+            weight += sum(len(one.manifest or b"") for one in request.beside.bookmarks)
         self.weighed.append(weight)
         return done
 
@@ -240,14 +240,14 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, nurser
 
 
 @pytest.mark.promise("J8")
-@pytest.mark.parametrize("what", ["row", "part"])
+@pytest.mark.parametrize("what", ["row", "chunk"])
 def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open, any_address: str, what: str) -> None:
     dm = open_one()
     made = [dm.session("s").checkpoint({"n": [number], "text": noise(number)}) for number in range(4)]
     if what == "row":
         damage_bookmark(dm, any_address, "state")
     else:
-        damage_last_part(dm, any_address)
+        damage_last_chunk(dm, any_address)
     session = open_one().session("s")
     found = session.state()
     assert found is not None

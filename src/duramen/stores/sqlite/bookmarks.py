@@ -80,9 +80,9 @@ def write_beside(connection: apsw.Connection, sid: int, beside: Beside, records:
 
 def _set_bookmarks(connection: apsw.Connection, sid: int, beside: Beside, records: list[Record], marks: Marks) -> None:
     values: list[Any] = []
-    for name, id_, index, _, expires, pinned, owner, form, _ in beside.bookmarks:
+    for name, id_, index, _, expires, pinned, owner, manifest, _ in beside.bookmarks:
         record = records[index]
-        fields = (sid, name, id_, record.position, record.time, expires, int(pinned), owner, form)
+        fields = (sid, name, id_, record.position, record.time, expires, int(pinned), owner, manifest)
         values += (*fields, checksum(*fields))
         if not name.startswith("+"):  # of those nobody asks for the newest
             marks.newest[sid, name] = id_
