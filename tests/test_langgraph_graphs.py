@@ -311,7 +311,7 @@ def _stored(path: Path) -> int:
         for table, what in (
             ("duramen_events", "length(payload) + 100"),
             ("duramen_bookmarks", "length(manifest) + 100"),
-            ("duramen_parts", "length(body) + 50"),
+            ("duramen_chunks", "length(body) + 50"),
         )
     ]
     connection.close()

@@ -421,7 +421,7 @@ def test_what_is_deleted_leaves_no_bytes(tmp_path: Path, way: str) -> None:
 def _damage(path: Path) -> None:
     """Lose the last bytes that were stored of any state."""
     connection = apsw.Connection(str(path))
-    connection.execute("DELETE FROM duramen_parts WHERE number = (SELECT max(number) FROM duramen_parts)")
+    connection.execute("DELETE FROM duramen_chunks WHERE number = (SELECT max(number) FROM duramen_chunks)")
     connection.close()
 
 

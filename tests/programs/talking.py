@@ -67,7 +67,7 @@ def _compact(value: Any) -> str:
 
 def digest_of(context: Context) -> str:
     """A short stand-in for all that a context is."""
-    whole = repr((context.position, context.tokens, context.index_entry)).encode("utf-8", "backslashreplace")
+    whole = repr((context.position, context.tokens, context.trace)).encode("utf-8", "backslashreplace")
     return hashlib.sha256(context.json() + whole).hexdigest()
 
 
