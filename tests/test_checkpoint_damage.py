@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -37,7 +37,7 @@ def dm(request: pytest.FixtureRequest, address: str) -> Iterator[duramen.Duramen
 
 
 def save(cp: Checkpoints, session: str, number: int) -> None:
-    drive(cp.save(session, "main", form_of(number), {"n": number}, id=f"c{number}"))
+    drive(cp.save(session, "main", fields_of(number), {"n": number}, id=f"c{number}"))
 
 
 def save_four(dm: duramen.Duramen, session: str) -> None:
@@ -53,7 +53,7 @@ def expect(cp: Checkpoints, session: str, number: int, how: str, **which: Any) -
     """That a checkpoint, or the newest, is the one of this number; gives what was skipped."""
     found = drive(cp.load(session, "main", **which))
     assert found is not None, how
-    assert (found.id, found.note, found.fields) == (f"c{number}", {"n": number}, plain(form_of(number))), how
+    assert (found.id, found.note, found.fields) == (f"c{number}", {"n": number}, plain(fields_of(number))), how
     return found.skipped
 
 
@@ -116,10 +116,10 @@ DAMAGE: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "a chunk's lost length": ("chunks", "count", PART, lambda count: 0),
     "a chunk's owner": ("chunks", "owner", PART, lambda owner: b"?" * 16),
     "a chunk's checksum": ("chunks", "checksum", PART, flip(-1)),
-    "the form's first byte": ("bookmarks", "form", ROW, flip(0, 0)),
-    "the form": ("bookmarks", "form", ROW, flip(-3)),
-    "the form's end": ("bookmarks", "form", ROW, lambda form: form[:-2]),
-    "no form": ("bookmarks", "form", ROW, lambda form: None),
+    "the manifest's first byte": ("bookmarks", "manifest", ROW, flip(0, 0)),
+    "the manifest": ("bookmarks", "manifest", ROW, flip(-3)),
+    "the manifest's end": ("bookmarks", "manifest", ROW, lambda manifest: manifest[:-2]),
+    "no manifest": ("bookmarks", "manifest", ROW, lambda manifest: None),
     "the row's time": ("bookmarks", "time", ROW, lambda time: time ^ 1),
     "the row's place far away": ("bookmarks", "position", ROW, lambda position: position + 64),
     "the row's place": ("bookmarks", "position", ROW, lambda position: 1),
@@ -202,8 +202,8 @@ def test_when_all_are_damaged_it_is_said(dm: duramen.Duramen, address: str) -> N
 def test_damage_in_what_is_attached_is_said(dm: duramen.Duramen, address: str) -> None:
     cp = checkpoints_of(dm)
     save(cp, "s", 0)
-    drive(cp.attach("s", "main", "c0", {"n": 1}, type="writes", form={"w": texts(["first " * 50])}))
-    drive(cp.attach("s", "main", "c0", {"n": 2}, type="writes", form={"w": texts(["second " * 50])}))
+    drive(cp.attach("s", "main", "c0", {"n": 1}, type="writes", fields={"w": texts(["first " * 50])}))
+    drive(cp.attach("s", "main", "c0", {"n": 2}, type="writes", fields={"w": texts(["second " * 50])}))
     Disk(address).change("s", "a chunk's body")
     with pytest.raises(CheckpointDamaged):
         drive(cp.attached("s", "main", "c0"))
@@ -220,8 +220,8 @@ def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None
         store, place = journal.store, (journal.workspace, "s")
         (old,), (new,) = [await store.bookmarks(*place, BookmarkQuery("main", id)) for id in ("c1", "c3")]
         owner = await journal.owner(None)
-        form = disclose(old.form or b"", owner, pack((*place, "main", "c1")))
-        forged = new._replace(form=Chunks(journal).seal_form("s", "main", "c3", form, owner))
+        manifest = disclose(old.manifest or b"", owner, pack((*place, "main", "c1")))
+        forged = new._replace(manifest=Chunks(journal).seal_manifest("s", "main", "c3", manifest, owner))
         prepared = [journal.prepare(duramen.Draft("note", "forged"), owner)]
         await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Open
-from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.errors import CheckpointConflict
@@ -14,7 +14,7 @@ from duramen.runtime import drive
 
 
 def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
-    return drive(cp.save(session, name, form_of(number), {"n": number}, id=f"c{number}", **options))
+    return drive(cp.save(session, name, fields_of(number), {"n": number}, id=f"c{number}", **options))
 
 
 def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) -> Any:
@@ -24,7 +24,7 @@ def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) 
 def expect(found: Any, number: int) -> None:
     """That it is checkpoint `number`, whole and undamaged."""
     assert found is not None
-    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(form_of(number)))
+    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(fields_of(number)))
 
 
 @pytest.mark.promise("X22")
@@ -107,7 +107,7 @@ def test_what_is_attached_in_a_fork_stays_there(open_one: Open) -> None:
     save(cp, 0)
     dm.session("s").fork("fork")
     for session in ("s", "fork"):
-        drive(cp.attach(session, "main", "c0", {"in": session}, type="writes", form={"w": texts(["word " * 40])}))
+        drive(cp.attach(session, "main", "c0", {"in": session}, type="writes", fields={"w": texts(["word " * 40])}))
         assert [one.data["in"] for one in drive(cp.attached(session, "main", "c0"))] == [session]
     assert drive(cp.drop("fork", "main", ["c0"], reason="it is the parent's")) == 0
     expect(load(cp, "fork"), 0)

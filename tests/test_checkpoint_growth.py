@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.savers import checkpoints_of, form_of, texts
+from programs.savers import checkpoints_of, fields_of, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -80,7 +80,7 @@ def test_names_that_share_a_history_cost_it_once(cp: Checkpoints) -> None:
         talk = [*talk, item(chance)]
         start: dict[str, Any] = {"__start__": {"talk": texts(talk)}}
         drive(cp.save("s", f"sub:{turn}", start, {}, like="main"))
-        drive(cp.attach("s", f"sub:{turn}", "x", {}, type="writes", form={"talk": texts(talk)}))
+        drive(cp.attach("s", f"sub:{turn}", "x", {}, type="writes", fields={"talk": texts(talk)}))
         drive(cp.save("s", "main", {"talk": texts(talk)}, {}))
     assert stored(cp) < 5 * 100 * ITEM + 250_000
 
@@ -106,7 +106,7 @@ def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
     for turn in range(240):
         talk = [*talk[1:], item(chance)]
         ids.append(drive(cp.save("s", "main", {"talk": texts(talk), "n": Leaf(b"%d" % turn)}, {"step": turn})).id)
-        drive(cp.attach("s", "main", ids[-1], {"turn": turn}, type="writes", form={"w": texts([item(chance)])}))
+        drive(cp.attach("s", "main", ids[-1], {"turn": turn}, type="writes", fields={"w": texts([item(chance)])}))
         if turn % 20 == 19:
             drive(cp.drop("s", "main", ids[:-5], reason="old"))
             del ids[:-5]
@@ -145,8 +145,8 @@ def test_a_list_in_many_pieces_is_read_dropped_and_gone_on_with(cp: Checkpoints)
 
 @pytest.mark.promise("L1")
 def test_saving_the_same_again_costs_a_row(cp: Checkpoints) -> None:
-    drive(cp.save("s", "main", form_of(14), {}))
+    drive(cp.save("s", "main", fields_of(14), {}))
     before = stored(cp)
     for _ in range(50):
-        drive(cp.save("s", "main", form_of(14), {}))
+        drive(cp.save("s", "main", fields_of(14), {}))
     assert stored(cp) - before < 50 * 600

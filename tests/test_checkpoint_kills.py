@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from programs.children import Nursery
 from programs.proxy import CuttingProxy
-from programs.savers import checkpoints_of, form_of, listed, plain
+from programs.savers import checkpoints_of, fields_of, listed, plain
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -29,14 +29,14 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def save(cp: Checkpoints, number: int, **options: Any) -> None:
-    drive(cp.save("s", "main", form_of(number), {"n": number}, id=f"c{number}", **options))
+    drive(cp.save("s", "main", fields_of(number), {"n": number}, id=f"c{number}", **options))
 
 
 def expect(cp: Checkpoints, number: int, **which: Any) -> None:
     """That a checkpoint, or the newest, is the one of this number."""
     found = drive(cp.load("s", "main", **which))
     assert found is not None
-    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(form_of(number)))
+    assert (found.id, found.skipped, found.fields) == (f"c{number}", (), plain(fields_of(number)))
 
 
 def check_survivors(address: str, said: int, most: int) -> int:

@@ -112,14 +112,14 @@ class Machine(RuleBasedStateMachine):
         edited = [*talk[:at], f"edited {len(talk)} " * 9, *talk[at + 1 :]]
         ways: dict[str, list[str]] = {"trim": talk[at:], "edit": edited, "clear": [], "same": talk}
         talk = [*talk, *given][-40:] if kind == "append" else ways[kind]
-        form = {"talk": texts(talk), "leaf": Leaf(leaf), "deep": {"again": texts(talk[:3])}}
+        fields = {"talk": texts(talk), "leaf": Leaf(leaf), "deep": {"again": texts(talk[:3])}}
         shown = self.visible(session, name)
         after: Any = {} if blind else {"after": shown[-1].id if shown else None}
-        saved = drive(self.writers[writer].save(session, name, form, {}, id=id, subject=subject, **after))
+        saved = drive(self.writers[writer].save(session, name, fields, {}, id=id, subject=subject, **after))
         self.lists[session, name] = talk
         own = self.marks.setdefault((session, name), [])
         own[:] = [mark for mark in own if mark.id != id]
-        own.append(Mark(id, saved.position, plain(form), subject))
+        own.append(Mark(id, saved.position, plain(fields), subject))
 
     @rule(writer=writers, session=sessions, name=names, wrong=ids)
     def save_on_something_old(self, writer: int, session: str, name: str, wrong: str) -> None:
@@ -141,13 +141,13 @@ class Machine(RuleBasedStateMachine):
     def attach(self, writer: int, session: str, name: str, id: str, words: list[str]) -> None:
         own = [mark for mark in self.marks.get((session, name), []) if mark.id == id]
         if own:
-            form = {"w": texts([*self.lists.get((session, name), [])[:4], *words])}
+            fields = {"w": texts([*self.lists.get((session, name), [])[:4], *words])}
             data = {"n": len(own[0].writes)}
-            drive(self.writers[writer].attach(session, name, id, data, type="writes", form=form))
+            drive(self.writers[writer].attach(session, name, id, data, type="writes", fields=fields))
             found = drive(self.writers[(writer + 1) % 3].attached(session, name, id))
             assert found[-1].data == data
-            assert found[-1].fields == plain(form)
-            own[0].writes.append((data["n"], plain(form)))
+            assert found[-1].fields == plain(fields)
+            own[0].writes.append((data["n"], plain(fields)))
 
     @rule(session=sessions, new=st.sampled_from(["b", "c"]), back=st.integers(0, 4))
     def fork(self, session: str, new: str, back: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Open
-from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen import crash_points as crashpoints
@@ -50,7 +50,7 @@ OnceAt = Callable[[str, Callable[[], Any]], None]
 
 
 def save(cp: Checkpoints, number: int, writer: str = "", **options: Any) -> None:
-    drive(cp.save("s", "main", form_of(number, writer), {"n": number}, id=f"{writer}{number}", **options))
+    drive(cp.save("s", "main", fields_of(number, writer), {"n": number}, id=f"{writer}{number}", **options))
 
 
 def expect(cp: Checkpoints, id: str | None, number: int, writer: str = "") -> None:
@@ -59,7 +59,7 @@ def expect(cp: Checkpoints, id: str | None, number: int, writer: str = "") -> No
     assert found is not None
     assert found.id == f"{writer}{number}"
     assert found.skipped == ()
-    assert found.fields == plain(form_of(number, writer))
+    assert found.fields == plain(fields_of(number, writer))
 
 
 # -- one moment after the other
@@ -98,7 +98,7 @@ def test_a_pin_changes_nothing_but_the_pin(pair: Pair, once_at: OnceAt, what: st
 
     def meanwhile() -> None:
         if what == "save it again":
-            drive(two.save("s", "main", form_of(9), {"n": 9}, id="2"))
+            drive(two.save("s", "main", fields_of(9), {"n": 9}, id="2"))
         else:
             drive(two.drop("s", "main", ["3"] if what == "drop" else ["2"], reason="test"))
 
@@ -110,7 +110,7 @@ def test_a_pin_changes_nothing_but_the_pin(pair: Pair, once_at: OnceAt, what: st
     else:
         assert found is not None
         assert found.pinned
-        assert found.fields == plain(form_of(9 if what == "save it again" else 2))
+        assert found.fields == plain(fields_of(9 if what == "save it again" else 2))
 
 
 @pytest.mark.promise("C8")
@@ -194,7 +194,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     for number in range(3):
         save(cp, number, subject="ada" if what == "erase" and number == 2 else None)
     drive(cp.save("s", "other", {"x": Leaf(b"only here " * 20)}, {}, id="x"))
-    drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", form={"w": texts(["word " * 50])}))
+    drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", fields={"w": texts(["word " * 50])}))
     store = dm._core._journal.store
     read_chunks = store.chunks
 
@@ -272,7 +272,7 @@ def _save_and_look(cp: Checkpoints, name: str) -> None:
     for number in range(12):
         save(cp, number, f"{name}-")
         expect(cp, f"{name}-{number}", number, f"{name}-")
-        drive(cp.save("s", f"own {name} {number % 3}", form_of(number, name), {}))
+        drive(cp.save("s", f"own {name} {number % 3}", fields_of(number, name), {}))
         if number % 4 == 3:
             drive(cp.drop("s", f"own {name} 0", None, reason="test"))
 
@@ -283,14 +283,14 @@ def test_coroutines_lose_nothing(address: str) -> None:
         async with await duramen.aopen(address) as dm:
             cp = Checkpoints(dm._journal)
             saves = [
-                cp.save(f"s{number % 2}", "main", form_of(number), {"n": number}, id=f"{number}")
+                cp.save(f"s{number % 2}", "main", fields_of(number), {"n": number}, id=f"{number}")
                 for number in range(30)
             ]
             saved = await asyncio.gather(*saves)
             for number, one in enumerate(saved):
                 found = await cp.load(f"s{number % 2}", "main", at=one.position)
                 assert found is not None
-                assert (found.id, found.fields) == (f"{number}", plain(form_of(number)))
+                assert (found.id, found.fields) == (f"{number}", plain(fields_of(number)))
 
     asyncio.run(all_at_once())
 
@@ -333,7 +333,7 @@ def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: P
             writer, _, number = id.partition("-")
             found = drive(cp.load("s", "main", id=id))
             assert found is not None
-            assert found.fields == plain(form_of(int(number), writer))
+            assert found.fields == plain(fields_of(int(number), writer))
         assert dm.verify().ok
 
 
@@ -341,7 +341,7 @@ def test_many_sessions_are_not_remembered_for_ever() -> None:
     with duramen.open("memory:") as dm:
         cp = checkpoints_of(dm)
         for number in range(300):
-            drive(cp.save(f"s{number}", "main", form_of(3), {}))
+            drive(cp.save(f"s{number}", "main", fields_of(3), {}))
         reader = checkpoints_of(dm)
         for number in range(300):
             drive(reader.load(f"s{number}", "main"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Open
-from programs.savers import as_they_are, checkpoints_of, form_of, plain, texts
+from programs.savers import as_they_are, checkpoints_of, fields_of, plain, texts
 
 import duramen
 from duramen import crash_points as crashpoints
@@ -83,18 +83,18 @@ def held(cp: Checkpoints, then: Callable[[str], None] | None = None) -> Iterator
 
 
 def saving(cp: Checkpoints, number: int, **options: Any) -> Callable[[], Any]:
-    return lambda: drive(cp.save("s", "main", form_of(number), {"n": number}, id=f"c{number}", **options))
+    return lambda: drive(cp.save("s", "main", fields_of(number), {"n": number}, id=f"c{number}", **options))
 
 
-def attaching(cp: Checkpoints, number: int, form: Any = None, **options: Any) -> Callable[[], None]:
-    form = {"w": texts([f"write {number} " * 30])} if form is None else form
-    return lambda: drive(cp.attach("s", "main", "c0", {"n": number}, type="writes", form=form, **options))
+def attaching(cp: Checkpoints, number: int, fields: Any = None, **options: Any) -> Callable[[], None]:
+    fields = {"w": texts([f"write {number} " * 30])} if fields is None else fields
+    return lambda: drive(cp.attach("s", "main", "c0", {"n": number}, type="writes", fields=fields, **options))
 
 
 def talking(cp: Checkpoints, said: str) -> Callable[[], Any]:
     """Saves a talk in which each letter is a turn, under the name of all of them."""
-    form = {"talk": texts([letter * 300 for letter in said])}
-    return lambda: drive(cp.save("s", "main", form, {}, id=said))
+    fields = {"talk": texts([letter * 300 for letter in said])}
+    return lambda: drive(cp.save("s", "main", fields, {}, id=said))
 
 
 def expect_talks(dm: duramen.Duramen, *talks: str) -> None:
@@ -112,7 +112,7 @@ def expect(dm: duramen.Duramen, numbers: list[int], attached: list[int]) -> None
     for number in numbers:
         found = drive(cp.load("s", "main", id=f"c{number}"))
         assert found is not None
-        assert found.fields == plain(form_of(number))
+        assert found.fields == plain(fields_of(number))
     beside = drive(cp.attached("s", "main", "c0"))
     assert [one.data["n"] for one in beside] == attached
     assert [one.fields for one in beside] == [{"w": [f"write {number} ".encode() * 30]} for number in attached]
@@ -249,10 +249,10 @@ def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pyte
         return Journal.prepare(journal, draft, *given, **named)
 
     monkeypatch.setattr(journal, "prepare", prepare)
-    form = {"w": Items([b"write 1 " * 30], bytes, as_they_are), "deep": {"small": Leaf(b"1"), "none": Leaf(b"")}}
+    fields = {"w": Items([b"write 1 " * 30], bytes, as_they_are), "deep": {"small": Leaf(b"1"), "none": Leaf(b"")}}
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(threading.get_ident).result()
-        attached = pool.submit(attaching(cp, 1, form, patient=True))
+        attached = pool.submit(attaching(cp, 1, fields, patient=True))
         while not any(one.ahead for one in list(cp._weaver._lane("s")._waiting)):
             time.sleep(0.001)
         saving(cp, 1)()
@@ -326,11 +326,11 @@ def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> Non
             cp = Checkpoints(dm._journal)
             lane = cp._weaver._lane("s")
             assert await lane.turn.take()
-            save = cp.save("s", "main", form_of(0), {"n": 0}, id="c0")
-            form = {"w": texts(["write 1 " * 30])}
+            save = cp.save("s", "main", fields_of(0), {"n": 0}, id="c0")
+            fields = {"w": texts(["write 1 " * 30])}
             tasks = [asyncio.create_task(save)]
             await asyncio.sleep(0.01)
-            tasks.append(asyncio.create_task(cp.attach("s", "main", "c0", {"n": 1}, type="writes", form=form)))
+            tasks.append(asyncio.create_task(cp.attach("s", "main", "c0", {"n": 1}, type="writes", fields=fields)))
             await asyncio.sleep(0.01)
             assert len(lane._waiting) == 2
             lane.turn.give_back()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Open
-from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -27,7 +27,7 @@ def cp(dm: duramen.Duramen) -> Checkpoints:
 
 def save(cp: Checkpoints, number: int, session: str = "s", name: str = "main", **options: Any) -> Any:
     options = {"id": f"c{number}", **options}
-    return drive(cp.save(session, name, form_of(number), {"n": number}, **options))
+    return drive(cp.save(session, name, fields_of(number), {"n": number}, **options))
 
 
 def load(cp: Checkpoints, session: str = "s", name: str = "main", **which: Any) -> Any:
@@ -38,7 +38,7 @@ def expect(found: Any, number: int) -> None:
     """That it is checkpoint `number`, whole and undamaged."""
     assert found is not None
     assert (found.id, found.note, found.skipped) == (f"c{number}", {"n": number}, ())
-    assert found.fields == plain(form_of(number))
+    assert found.fields == plain(fields_of(number))
 
 
 # -- saving and loading
@@ -106,7 +106,7 @@ def test_what_was_noted_is_told_as_it_is_stored(cp: Checkpoints) -> None:
 def test_an_id_stands_for_the_last_state_saved_under_it(cp: Checkpoints) -> None:
     for number in (1, 2, 3):
         save(cp, number, id="same" if number != 2 else None)
-    assert load(cp, id="same").fields == plain(form_of(3))
+    assert load(cp, id="same").fields == plain(fields_of(3))
     assert [one.note["n"] for one in listed(cp, "s", "main")] == [3, 2]
 
 
@@ -148,7 +148,7 @@ def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -
     for one in found:
         if one.id in ("c1", "c3", "c5"):
             filled = drive(cp.fill(one))
-            assert filled.fields == plain(form_of(one.note["n"]))
+            assert filled.fields == plain(fields_of(one.note["n"]))
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -
         {"id": 0},
         {"expires": 2**63},
         {"expires": -1},
-        {"form": {"x": b"raw"}},
-        {"form": {"x": {"y": [1]}}},
+        {"fields": {"x": b"raw"}},
+        {"fields": {"x": {"y": [1]}}},
     ],
 )
 def test_what_cannot_be_saved_is_refused_by_name(cp: Checkpoints, dm: duramen.Duramen, wrong: dict[str, Any]) -> None:
-    given = {"session": "s", "name": "main", "form": {}, "note": {}, **wrong}
+    given = {"session": "s", "name": "main", "fields": {}, "note": {}, **wrong}
     with pytest.raises(InvalidInput):
         drive(cp.save(**given))
     assert list(dm.sessions()) == []
@@ -224,7 +224,9 @@ def test_what_is_attached_comes_back_in_order(open_one: Open) -> None:
     drive(cp.attach("s", "main", "c1", {"task": 0}, type="writes"))  # before the checkpoint itself
     save(cp, 1)
     for number in range(1, 4):
-        drive(cp.attach("s", "main", "c1", {"task": number}, type="writes", form={"w": texts(["word " * 30] * number)}))
+        drive(
+            cp.attach("s", "main", "c1", {"task": number}, type="writes", fields={"w": texts(["word " * 30] * number)})
+        )
     for reader in (cp, checkpoints_of(open_one())):
         found = drive(reader.attached("s", "main", "c1"))
         assert [one.data["task"] for one in found] == [0, 1, 2, 3]
@@ -263,7 +265,7 @@ def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> No
     for number in range(20):
         save(cp, number)
         save(cp, number, name="other")
-        drive(cp.attach("s", "main", f"c{number}", {"n": number}, type="w", form={"w": texts([f"w{number} " * 30])}))
+        drive(cp.attach("s", "main", f"c{number}", {"n": number}, type="w", fields={"w": texts([f"w{number} " * 30])}))
     doomed = [f"c{number}" for number in range(20) if number % 3]
     assert drive(cp.drop("s", "main", [*doomed, "nobody"], reason="test")) == len(doomed)
     assert drive(cp.drop("s", "main", doomed, reason="test")) == 0
@@ -293,7 +295,7 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
                 planted = {"big": Leaf(b"planted in a state " * 9), "list": texts([f"{number} planted " * 9])}
                 note = {"text": "planted in a note " * 3000, "n": number}
                 drive(cp.save("s", name, planted, note, id=f"c{number}"))
-                drive(cp.attach("s", name, f"c{number}", note, type="writes", form=planted))
+                drive(cp.attach("s", name, f"c{number}", note, type="writes", fields=planted))
         drive(cp.attach("s", "main", "never came", {"text": "planted beside nothing"}, type="writes"))
         for name in ("main", "other"):
             assert drive(checkpoints_of(dm).drop("s", name, None, reason="test")) == 3
@@ -344,12 +346,12 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
 def test_what_others_have_in_common_with_a_person_outlives_the_person(open_one: Open, another: bool) -> None:
     cp = checkpoints_of(open_one())
     for number in range(8):
-        drive(cp.save("s", "main", form_of(7), {"n": 7}, id=f"c{number}", subject="ada" if number % 2 == 0 else None))
+        drive(cp.save("s", "main", fields_of(7), {"n": 7}, id=f"c{number}", subject="ada" if number % 2 == 0 else None))
         cp = checkpoints_of(open_one()) if another else cp
     assert open_one().erase("ada").checkpoints == 4
     for reader in (cp, checkpoints_of(open_one())):
         for number in (1, 3, 5, 7):
-            assert load(reader, id=f"c{number}").fields == plain(form_of(7))
+            assert load(reader, id=f"c{number}").fields == plain(fields_of(7))
     save(cp, 8)
     expect(load(cp), 8)
 

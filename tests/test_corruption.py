@@ -86,7 +86,7 @@ def save_states(dm: Duramen) -> None:
     checkpoints, shelf = Checkpoints(dm._core._journal), Shelf(dm._core._journal)
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40]), "n": Leaf(b"1")}, {"step": 1}, id="1"))
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="2", subject="ada"))
-    drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", form={"w": texts(["word " * 40])}))
+    drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", fields={"w": texts(["word " * 40])}))
     drive(shelf.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
 
 

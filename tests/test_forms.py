@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from programs.weavers import SALT, STRAND, Writer, by_bytes, encode, items
 
 from duramen.checkpoints.delta import shared_runs, weave
-from duramen.checkpoints.manifest import Form, Items, Kept, Leaf
+from duramen.checkpoints.manifest import Items, Kept, Leaf, Manifest
 from duramen.checkpoints.persistent_list import Growing
 from duramen.errors import InvalidInput
 
@@ -79,7 +79,7 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
         }
         writer.save(name, state)
         # The digest is the state's: it does not tell from what it was put together.
-        assert weave(None, state, Kept(1, 0), SALT).digest == writer.forms[-1][1]
+        assert weave(None, state, Kept(1, 0), SALT).digest == writer.manifests[-1][1]
         if then == "reopen":
             writer.reopen(name)
         elif then == "move":
@@ -88,7 +88,7 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
             fresh = max(writer.chunk_logs) + 1
             writer.chunk_logs[fresh] = []
             writer.kept = Kept(fresh, 0)
-    for stored in writer.forms:
+    for stored in writer.manifests:
         writer.check(*stored)
 
 
@@ -115,7 +115,7 @@ def test_a_list_that_grows_at_its_end_costs_what_is_new() -> None:
         talk = [*talk, f"{number} " + "x" * 500]
         assert writer.save("main", {"talk": items(talk)}) == 1
     assert max(writer.written) < 600
-    assert writer.written[-1] - writer.written[5] < 20, "the form does not grow with the list"
+    assert writer.written[-1] - writer.written[5] < 20, "the manifest does not grow with the list"
 
 
 @pytest.mark.promise("C4")
@@ -124,7 +124,7 @@ def test_a_list_that_loses_its_front_costs_nothing() -> None:
     talk = [f"{number} " + "x" * 500 for number in range(100)]
     writer.save("main", {"talk": items(talk)})
     for _ in range(90):
-        talk = [*talk[3:], f"{len(writer.forms)} new" + "y" * 500][-80:]
+        talk = [*talk[3:], f"{len(writer.manifests)} new" + "y" * 500][-80:]
         assert writer.save("main", {"talk": items(talk)}) == 1
     assert max(writer.written[1:]) < 600
 
@@ -153,16 +153,16 @@ def test_a_list_that_is_edited_for_ever_costs_its_edits() -> None:
         talk[number * 37 % 100] = f"edit {number}" + "z" * 100
         counts.append(writer.save("main", {"talk": items(list(talk))}))
     assert sum(counts) < 1200, "an edit, and at times a page that says where the pieces lie"
-    assert max(map(len, (form for form, _, _ in writer.forms))) < 2000
-    assert Form(writer.forms[-1][0]).pages(), "most of its pieces are on pages"
-    del writer.forms[:-50]
+    assert max(map(len, (manifest for manifest, _, _ in writer.manifests))) < 2000
+    assert Manifest(writer.manifests[-1][0]).pages(), "most of its pieces are on pages"
+    del writer.manifests[:-50]
     for moved in (False, True):
         if moved:
             writer.move()
         writer.reopen("main")
-        talk[50] = f"edited again {len(writer.forms)} " + "z" * 100
+        talk[50] = f"edited again {len(writer.manifests)} " + "z" * 100
         assert writer.save("main", {"talk": items(list(talk))}) < 10
-        for stored in writer.forms:
+        for stored in writer.manifests:
             writer.check(*stored)
 
 
@@ -317,8 +317,8 @@ def test_a_state_of_other_things_is_refused() -> None:
 @given(st.binary(max_size=40))
 def test_a_form_that_is_none_is_said_to_be(junk: bytes) -> None:
     for packed in (junk, encode([2, [1], 0, [3, {}]]), encode([1, [], 0, [3, {}]]), encode([1, [1], "x", [3, {}]])):
-        with pytest.raises(ValueError, match="form"):
-            Form(packed)
+        with pytest.raises(ValueError, match="manifest"):
+            Manifest(packed)
 
 
 def test_memory_does_not_grow_with_the_names_and_lists_of_a_session() -> None:

@@ -310,7 +310,7 @@ def _stored(path: Path) -> int:
         connection.execute(f"SELECT total({what}) FROM {table}").get
         for table, what in (
             ("duramen_events", "length(payload) + 100"),
-            ("duramen_bookmarks", "length(form) + 100"),
+            ("duramen_bookmarks", "length(manifest) + 100"),
             ("duramen_chunks", "length(body) + 50"),
         )
     ]

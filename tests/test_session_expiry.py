@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Far, Killed, Open
-from programs.talkers import damage_bookmark, damage_last_part
+from programs.talkers import damage_bookmark, damage_last_chunk
 
 import duramen
 from duramen import Checkpoint, Duramen, RunStatus
@@ -209,7 +209,7 @@ def test_what_happens_meanwhile_counts(open_one: Open, clock: FakeClock, what: s
 
 
 @pytest.mark.promise("C6", "J8")
-@pytest.mark.parametrize("what", ["row", "part"])
+@pytest.mark.parametrize("what", ["row", "chunk"])
 def test_with_a_damaged_newest_the_newest_that_can_be_read_stays(
     open_one: Open, any_address: str, clock: FakeClock, what: str
 ) -> None:
@@ -218,7 +218,7 @@ def test_with_a_damaged_newest_the_newest_that_can_be_read_stays(
     if what == "row":
         damage_bookmark(dm, any_address, "state")
     else:
-        damage_last_part(dm, any_address)
+        damage_last_chunk(dm, any_address)
     open_one().session("s").expire()
     found = open_one().session("s").state()
     assert found is not None

@@ -59,7 +59,7 @@ class Scales:
         for change in request.changes:
             if isinstance(change, BookmarkChanges):
                 weight += sum(len(chunk.body) for chunk in change.chunks)
-                weight += sum(len(one.form or b"") for one in change.bookmarks)
+                weight += sum(len(one.manifest or b"") for one in change.bookmarks)
         self.weighed.append(weight)
         return done
 

@@ -390,7 +390,7 @@ def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
             done = await append(request)
             (change,) = (one for one in request.changes if isinstance(one, BookmarkChanges))
             chunks = sum(len(chunk.body) for chunk in change.chunks)
-            forms = sum(len(one.form or b"") for one in change.bookmarks)
+            forms = sum(len(one.manifest or b"") for one in change.bookmarks)
             sizes.append(chunks + forms + sum(len(record.payload or b"") for record in done.records))
             return done
 

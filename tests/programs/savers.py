@@ -31,7 +31,7 @@ def texts(values: Sequence[str]) -> Items:
     return Items(values, str.encode, as_they_are)
 
 
-def form_of(number: int, writer: str = "") -> dict[str, Any]:
+def fields_of(number: int, writer: str = "") -> dict[str, Any]:
     """State `number` of a writer: a list that grows, is trimmed and edited, a large value that changes at times."""
     talk = [f"{writer} says {turn} " + "word " * 30 for turn in range(max(0, number - 15), number + 1)]
     if number % 4 == 3:
@@ -40,9 +40,9 @@ def form_of(number: int, writer: str = "") -> dict[str, Any]:
     return {"talk": texts(talk), "deep": {"count": Leaf(b"%d" % number), "config": config, "empty": texts([])}}
 
 
-def plain(form: dict[str, Any]) -> dict[str, Any]:
+def plain(fields: dict[str, Any]) -> dict[str, Any]:
     """What loading such a state gives."""
-    return {name: _plain(part) for name, part in form.items()}
+    return {name: _plain(part) for name, part in fields.items()}
 
 
 def _plain(part: Any) -> Any:
@@ -73,7 +73,7 @@ def save_states(say: Say, address: str, first: int, count: int, session: str = "
             say("ready")
             pass_gate(gate)
         for number in range(first, first + count):
-            drive(checkpoints.save(session, "main", form_of(number), {"n": number}, id=f"c{number}"))
+            drive(checkpoints.save(session, "main", fields_of(number), {"n": number}, id=f"c{number}"))
             say(str(number))
 
 
@@ -83,7 +83,7 @@ def save_beside_others(say: Say, address: str, writer: str, count: int, gate: st
         checkpoints = checkpoints_of(dm)
         pass_gate(gate)
         for number in range(count):
-            drive(checkpoints.save("s", "main", form_of(number, writer), {"n": number}, id=f"{writer}-{number}"))
+            drive(checkpoints.save("s", "main", fields_of(number, writer), {"n": number}, id=f"{writer}-{number}"))
             say(str(number))
 
 
@@ -114,9 +114,9 @@ def count_up(say: Say, address: str, writer: str, count: int, gate: str) -> None
             while True:
                 newest = drive(checkpoints.load("s", "list"))
                 known = newest.fields["all"] if newest is not None and newest.fields is not None else []
-                form = {"all": texts([*(one.decode() for one in known), f"{writer}-{number}"])}
+                fields = {"all": texts([*(one.decode() for one in known), f"{writer}-{number}"])}
                 try:
-                    drive(checkpoints.save("s", "list", form, {}, after=newest.id if newest is not None else None))
+                    drive(checkpoints.save("s", "list", fields, {}, after=newest.id if newest is not None else None))
                     break
                 except CheckpointConflict:
                     continue  # another was first: on top of that

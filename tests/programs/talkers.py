@@ -64,17 +64,17 @@ def damage_bookmark(dm: duramen.Duramen, address: str, name: str) -> None:
         place, newest = max(
             ((place, one) for place, one in bookmarks.items() if place[1] == name), key=lambda one: one[1].position
         )
-        bookmarks[place] = newest._replace(form=_flipped(newest.form))
+        bookmarks[place] = newest._replace(manifest=_flipped(newest.manifest))
         return
-    _change(address, "bookmarks", "form", f"name = '{name}'", "position")
+    _change(address, "bookmarks", "manifest", f"name = '{name}'", "position")
 
 
-def damage_last_part(dm: duramen.Duramen, address: str) -> None:
+def damage_last_chunk(dm: duramen.Duramen, address: str) -> None:
     """Flip a bit of the bodies that were stored last."""
     if address == "memory:":
-        parts = _space(dm).chunks
-        place, last = max(parts.items(), key=lambda one: one[1].start)
-        parts[place] = last._replace(body=_flipped(last.body))
+        chunks = _space(dm).chunks
+        place, last = max(chunks.items(), key=lambda one: one[1].start)
+        chunks[place] = last._replace(body=_flipped(last.body))
         return
     _change(address, "chunks", "body", "1 = 1", "start")
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from duramen.checkpoints.delta import weave
-from duramen.checkpoints.manifest import Form, Items, Kept, Leaf, Span, bodies_of
+from duramen.checkpoints.manifest import Items, Kept, Leaf, Manifest, Span, bodies_of
 from duramen.checkpoints.removal import in_order, mover
 
 encode = msgspec.msgpack.encode
@@ -43,7 +43,7 @@ class Writer:
         self.salt = salt
         self.chunk_logs: dict[int, list[bytes]] = {STRAND: []}
         self.kept = Kept(STRAND, 0)
-        self.forms: list[tuple[bytes, bytes, dict[str, Any]]] = []
+        self.manifests: list[tuple[bytes, bytes, dict[str, Any]]] = []
         self.written: list[int] = []
 
     def save(self, name: str | None, fields: dict[str, Any]) -> int:
@@ -54,24 +54,24 @@ class Writer:
         chunk_log += woven.bodies
         self.kept.tip = len(chunk_log)
         self.kept.learn(name, woven.fields, woven.fresh.items())
-        assert Form(woven.form).tip == len(chunk_log)
-        self.forms.append((woven.form, woven.digest, plain(fields)))
-        self.check(woven.form, woven.digest, plain(fields))
-        self.written.append(sum(map(len, woven.bodies)) + len(woven.form))
+        assert Manifest(woven.manifest).tip == len(chunk_log)
+        self.manifests.append((woven.manifest, woven.digest, plain(fields)))
+        self.check(woven.manifest, woven.digest, plain(fields))
+        self.written.append(sum(map(len, woven.bodies)) + len(woven.manifest))
         return len(woven.bodies)
 
-    def check(self, form: bytes, digest: bytes, wanted: dict[str, Any]) -> None:
-        state, found, _ = self.read(form).assemble(self.bodies, self.salt)
+    def check(self, manifest: bytes, digest: bytes, wanted: dict[str, Any]) -> None:
+        state, found, _ = self.read(manifest).assemble(self.bodies, self.salt)
         assert state == wanted
         assert list(state) == list(wanted)
         assert found == digest
 
-    def read(self, packed: bytes) -> Form:
-        """A form with all its pages turned."""
-        form = Form(packed)
-        while pages := form.pages():
-            form.turn([self.chunk_logs[page.chunk_log][page.first] for page in pages])
-        return form
+    def read(self, packed: bytes) -> Manifest:
+        """A manifest with all its pages turned."""
+        manifest = Manifest(packed)
+        while pages := manifest.pages():
+            manifest.turn([self.chunk_logs[page.chunk_log][page.first] for page in pages])
+        return manifest
 
     def bodies(self, span: Span) -> list[bytes]:
         found = self.chunk_logs[span.chunk_log][span.first : span.last]
@@ -80,21 +80,23 @@ class Writer:
 
     def reopen(self, name: str) -> None:
         """Go on as another process would that read the last state."""
-        form = self.read(self.forms[-1][0])
-        _, _, fields = form.assemble(self.bodies, self.salt)
-        self.kept = Kept(form.chunk_log, form.tip)
+        manifest = self.read(self.manifests[-1][0])
+        _, _, fields = manifest.assemble(self.bodies, self.salt)
+        self.kept = Kept(manifest.chunk_log, manifest.tip)
         self.kept.learn(name, fields, bodies_of(fields))
 
     def move(self) -> None:
         """Put all states together anew on another chunk_log, as dropping does."""
-        forms = [self.read(form) for form, _, _ in self.forms]
-        needed = in_order(span for form in reversed(forms) for span in form.spans())
+        manifests = [self.read(manifest) for manifest, _, _ in self.manifests]
+        needed = in_order(span for manifest in reversed(manifests) for span in manifest.spans())
         fresh = [body for span in needed for body in self.bodies(span)]
         assert len({(span.chunk_log, at) for span in needed for at in range(*span[1:])}) == len(fresh), "each once"
         name = max(self.chunk_logs) + 1
         self.chunk_logs = {name: fresh}
-        moved = [form.moved(mover(needed, name), name, len(fresh)) for form in forms]
-        self.forms = [(form, digest, wanted) for form, (_, digest, wanted) in zip(moved, self.forms, strict=True)]
-        for form, digest, state in self.forms:
-            self.check(form, digest, state)
+        moved = [manifest.moved(mover(needed, name), name, len(fresh)) for manifest in manifests]
+        self.manifests = [
+            (manifest, digest, wanted) for manifest, (_, digest, wanted) in zip(moved, self.manifests, strict=True)
+        ]
+        for manifest, digest, state in self.manifests:
+            self.check(manifest, digest, state)
         self.kept = Kept(name, len(fresh))

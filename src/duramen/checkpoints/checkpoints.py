@@ -1,6 +1,6 @@
 """Checkpoints: a session's state as of an event, stored as what is new in it.
 
-A checkpoint is an event with the digest of the state, a bookmark with the form that says which stored bodies the state
+A checkpoint is an event with the digest of the state, a bookmark with the manifest that says which stored bodies the state
 is made of, and the bodies that were not there yet: all in one transaction.
 """
 
@@ -69,7 +69,7 @@ class Checkpoints:
         self,
         session: str,
         name: str,
-        form: Fields,
+        fields: Fields,
         note: dict[str, Any],
         *,
         id: str | None = None,
@@ -98,7 +98,7 @@ class Checkpoints:
             expected = (name, after if remembered else await self._own_newest(session, name, after))
         bookmark = Bookmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
-        order = Order(session, name, bookmark, form, type, note, subject, fence, expected, names, actor, also)
+        order = Order(session, name, bookmark, fields, type, note, subject, fence, expected, names, actor, also)
         try:
             stored = await self._weaver.store(order)
         except CheckpointConflict as conflict:
@@ -145,7 +145,7 @@ class Checkpoints:
         data: dict[str, Any],
         *,
         type: str,
-        form: Fields | None = None,
+        fields: Fields | None = None,
         patient: bool = False,
     ) -> None:
         """An event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with a state of its
@@ -153,7 +153,7 @@ class Checkpoints:
         along with itself."""
         _check(session, name)
         bookmark = Bookmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
-        order = Order(session, None, bookmark, form or {}, type, data, None, None, None, (name,), patient=patient)
+        order = Order(session, None, bookmark, fields or {}, type, data, None, None, None, (name,), patient=patient)
         await self._weaver.store(order)
 
     # -- reading
@@ -258,14 +258,14 @@ class Checkpoints:
         if saved is None or owner is None:
             return None
         try:
-            form = await self._chunks.open_form(found.session, found.bookmark, owner)
-            fields, digest, made_of = await self._weaver.assembled(found.session, form, owner)
+            manifest = await self._chunks.open_manifest(found.session, found.bookmark, owner)
+            fields, digest, made_of = await self._weaver.assembled(found.session, manifest, owner)
         except ValueError as error:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, str(error)) from error
         if digest != saved.digest:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, "its state does not match its digest")
         if not self._weaver.remembers(saved.session, owner):  # the next save need not read it again
-            kept = await self._weaver.known(saved.session, saved.name, form, made_of)
+            kept = await self._weaver.known(saved.session, saved.name, manifest, made_of)
             self._weaver.remember(saved.session, owner, kept)
         return replace(saved, fields=fields)
 

@@ -9,13 +9,13 @@ import msgspec
 from ..journal.envelope import disclose, enclose
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.sealing import Form as Envelope
+from ..journal.sealing import Form as EnvelopeForm
 from ..ports import Bookmark, Chunk
-from .manifest import Form, Span
+from .manifest import Manifest, Span
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
-_PLAIN = bytes((Envelope.PLAIN,))
+_PLAIN = bytes((EnvelopeForm.PLAIN,))
 
 
 class Chunks:
@@ -31,22 +31,22 @@ class Chunks:
         where = _pack((self._workspace, session, chunk_log, start))
         return Chunk(chunk_log, start, len(bodies), owner.ref, enclose(_pack(bodies), owner, where, self._ids))
 
-    def seal_form(self, session: str, name: str, id: str, form: bytes, owner: Owner) -> bytes:
-        """A form as it lies in a bookmark's row."""
+    def seal_manifest(self, session: str, name: str, id: str, manifest: bytes, owner: Owner) -> bytes:
+        """A manifest as it lies in a bookmark's row."""
         where = _pack((self._workspace, session, name, id)) if owner.data_key else b""
-        return enclose(form, owner, where, self._ids)
+        return enclose(manifest, owner, where, self._ids)
 
-    async def open_form(self, session: str, bookmark: Bookmark, owner: Owner) -> Form:
-        """The form of a bookmark. ValueError if it was changed or moved."""
+    async def open_manifest(self, session: str, bookmark: Bookmark, owner: Owner) -> Manifest:
+        """The manifest of a bookmark. ValueError if it was changed or moved."""
         where = _pack((self._workspace, session, bookmark.name, bookmark.id))
         try:
-            form = Form(disclose(bookmark.form or b"", owner, where))
-            while pages := form.pages():
+            manifest = Manifest(disclose(bookmark.manifest or b"", owner, where))
+            while pages := manifest.pages():
                 bodies = await self.bodies(session, pages, owner)
-                form.turn([bodies[page.chunk_log, page.first] for page in pages])
+                manifest.turn([bodies[page.chunk_log, page.first] for page in pages])
         except (KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as error:
-            raise ValueError(f"its form is broken, or a page of it is missing ({error})") from error
-        return form
+            raise ValueError(f"its manifest is broken, or a page of it is missing ({error})") from error
+        return manifest
 
     async def bodies(self, session: str, spans: Sequence[Span], owner: Owner) -> dict[tuple[int, int], bytes]:
         """The items of some spans, by chunk_log and index; without those whose chunk is missing or does not open."""

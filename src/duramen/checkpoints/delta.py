@@ -1,4 +1,4 @@
-"""Putting a state together from what is stored already and what is new: see `forms`."""
+"""Putting a state together from what is stored already and what is new: see `manifest`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .manifest import FORMAT, PAGE, Digester, Fields, Items, Kept, KeptItems, Ke
 from .persistent_list import Growing, growing
 
 _INLINE = 64
-"""Bytes up to which a value lies in the form itself: a reference would hardly be shorter."""
+"""Bytes up to which a value lies in the manifest itself: a reference would hardly be shorter."""
 _RECENT = 8
 """Pieces of a list that are not put on a page: the last of them may still grow."""
 _MISSES = 16
@@ -18,10 +18,10 @@ _MISSES = 16
 
 
 class Woven(NamedTuple):
-    """A form ready to be stored: its bytes, the digest of the state, the new bodies and the place where they begin, and
+    """A manifest ready to be stored: its bytes, the digest of the state, the new bodies and the place where they begin, and
     what `Kept.learn` is told once it is stored. States that were woven together share bodies and place."""
 
-    form: bytes
+    manifest: bytes
     digest: bytes
     bodies: list[bytes]
     chunk_log: int
@@ -45,9 +45,9 @@ def weave_all(states: Iterable[tuple[str | None, Fields]], kept: Kept, salt: byt
         weaving.chunk_logs = {weaving.chunk_log: 0}
         before = None if name is None else last.get(name) or kept.names.get(name)
         node, digest, last[name] = weaving.fields(fields, before)
-        form = pack([FORMAT, list(weaving.chunk_logs), weaving.tip + len(weaving.bodies), node])
+        manifest = pack([FORMAT, list(weaving.chunk_logs), weaving.tip + len(weaving.bodies), node])
         woven.append(
-            Woven(form, digest, weaving.bodies, weaving.chunk_log, weaving.tip, last[name], weaving.fresh),
+            Woven(manifest, digest, weaving.bodies, weaving.chunk_log, weaving.tip, last[name], weaving.fresh),
         )
     return woven
 
@@ -97,7 +97,7 @@ class _Weaving:
             return self._items(value, kept)
         if type(value) is not dict:
             raise InvalidInput(
-                f"{type(value).__name__} is no chunk of a form", hint="give Leaf, Items, or a dict of them"
+                f"{type(value).__name__} is no chunk of a manifest", hint="give Leaf, Items, or a dict of them"
             )
         return self.fields(value, kept)
 

@@ -1,7 +1,7 @@
 """How a state is put together from what earlier checkpoints stored already.
 
 A state is a tree of fields, lists and opaque bytes. All bytes that are new in a checkpoint go to the end of a chunk_log, a
-list of bodies that only grows; the checkpoint's form says which of them it is made of. A list that grew at its end,
+list of bodies that only grows; the checkpoint's manifest says which of them it is made of. A list that grew at its end,
 lost its front or was edited in the middle therefore costs what is new in it, and a value that did not change costs a
 reference. The digest of the state covers every byte of it, however it is put together.
 """
@@ -176,17 +176,17 @@ def unflat(numbers: list[int], chunk_logs: list[int]) -> list[Span]:
     return spans
 
 
-class Form:
-    """A stored form, read. Raises ValueError where it makes no sense. While `pages` gives some, they are to be read and
+class Manifest:
+    """A stored manifest, read. Raises ValueError where it makes no sense. While `pages` gives some, they are to be read and
     given to `turn`; the rest works after that."""
 
     def __init__(self, packed: bytes) -> None:
         try:
             version, chunk_logs, tip, node = msgspec.msgpack.decode(packed)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
-            raise ValueError(f"its form does not decode: {error}") from error
+            raise ValueError(f"its manifest does not decode: {error}") from error
         if version != FORMAT or not chunk_logs or not isinstance(tip, int):
-            raise ValueError("its form is of a kind that is not known here")
+            raise ValueError("its manifest is of a kind that is not known here")
         self._chunk_logs: list[int] = chunk_logs
         self._paged: list[tuple[Any, list[Span], list[Any]]] = []
         self.own: list[Span] = []
@@ -246,7 +246,7 @@ class Form:
             found += rest
 
     def moved(self, move: Callable[[Span], list[Span]], chunk_log: int, tip: int) -> bytes:
-        """The same form with all its items elsewhere: `move` says where a span lies in the new chunk_log."""
+        """The same manifest with all its items elsewhere: `move` says where a span lies in the new chunk_log."""
         return pack([FORMAT, [chunk_log], tip, self._move(self._node, move, chunk_log)])
 
     def _move(self, node: Any, move: Callable[[Span], list[Span]], chunk_log: int) -> Any:

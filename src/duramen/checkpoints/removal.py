@@ -13,7 +13,7 @@ from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..ports import Beside, Bookmark, BookmarkQuery, Chunk
 from .chunks import Chunks
-from .manifest import Form, Span
+from .manifest import Manifest, Span
 
 _ALL = 10_000_000
 _PART_ITEMS = 64
@@ -22,8 +22,8 @@ _LOST = b""
 """In place of a body that is damaged: what is made of it does not match its digest, now as before."""
 Doomed = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
 """Which checkpoints are to go: those with these ids, what a function says, or all."""
-State = tuple[Bookmark, Form, Owner]
-"""A bookmark with its form opened, and whose it is."""
+State = tuple[Bookmark, Manifest, Owner]
+"""A bookmark with its manifest opened, and whose it is."""
 
 
 class Dropping:
@@ -77,16 +77,17 @@ class Dropping:
         kept: list[State] = []
         lost: list[State] = []
         for bookmark in await self._all_states():
-            opened = await self._form(bookmark)
+            opened = await self._manifest(bookmark)
             if opened is not None:
                 (lost if (bookmark.name, bookmark.id) in gone else kept).append((bookmark, *opened))
-        needed = union(span for _, form, _ in kept for span in (*form.spans(), *form.own))
+        needed = union(span for _, manifest, _ in kept for span in (*manifest.spans(), *manifest.own))
         rewritten: list[Bookmark] = []
         chunks: list[Chunk] = []
         chunk_logs: list[int] | None = None
         if (
             not kept
-            or union([*needed, *(span for _, form, _ in lost for span in (*form.spans(), *form.own))]) != needed
+            or union([*needed, *(span for _, manifest, _ in lost for span in (*manifest.spans(), *manifest.own))])
+            != needed
         ):
             rewritten, chunks = await self._moved(kept)
             chunk_logs = sorted({chunk.chunk_log for chunk in chunks})
@@ -100,19 +101,19 @@ class Dropping:
         )
 
     async def _all_states(self) -> list[Bookmark]:
-        """Every bookmark of the session that has a form, newest first: they all share chunk_logs."""
+        """Every bookmark of the session that has a manifest, newest first: they all share chunk_logs."""
         journal, found = self._journal, []
         for name in await journal.store.bookmark_names(journal.workspace, self._session, ""):
-            found += [one for one in await self._own(name) if one.form is not None]
+            found += [one for one in await self._own(name) if one.manifest is not None]
         return sorted(found, key=lambda one: one.position, reverse=True)
 
-    async def _form(self, bookmark: Bookmark) -> tuple[Form, Owner] | None:
-        """The form of a bookmark that has one that can be read."""
+    async def _manifest(self, bookmark: Bookmark) -> tuple[Manifest, Owner] | None:
+        """The manifest of a bookmark that has one that can be read."""
         owner = await self._journal.bookmarks.owner_of(bookmark.owner)
-        if bookmark.form is None or owner is None or not bookmark.intact:
+        if bookmark.manifest is None or owner is None or not bookmark.intact:
             return None
         try:
-            return await self._chunks.open_form(self._session, bookmark, owner), owner
+            return await self._chunks.open_manifest(self._session, bookmark, owner), owner
         except ValueError:
             return None
 
@@ -125,7 +126,7 @@ class Dropping:
             by_owner.setdefault(state[0].owner, []).append(state)
         for group in by_owner.values():
             owner = group[0][2]
-            needed = in_order(span for _, form, _ in group for span in form.spans())
+            needed = in_order(span for _, manifest, _ in group for span in manifest.spans())
             bodies = await self._chunks.bodies(self._session, needed, owner)
             places = [(chunk_log, index) for chunk_log, first, last in needed for index in range(first, last)]
             chunk_log = int.from_bytes(self._journal.ids.random(6), "big")
@@ -134,10 +135,10 @@ class Dropping:
                 chunk = ordered[start : start + _PART_ITEMS]
                 chunks.append(self._chunks.chunk(self._session, chunk_log, start, chunk, owner))
             move = mover(needed, chunk_log)
-            for bookmark, form, _ in group:
-                moved = form.moved(move, chunk_log, len(ordered))
-                sealed = self._chunks.seal_form(self._session, bookmark.name, bookmark.id, moved, owner)
-                rewritten.append(bookmark._replace(form=sealed))
+            for bookmark, manifest, _ in group:
+                moved = manifest.moved(move, chunk_log, len(ordered))
+                sealed = self._chunks.seal_manifest(self._session, bookmark.name, bookmark.id, moved, owner)
+                rewritten.append(bookmark._replace(manifest=sealed))
         return rewritten, chunks
 
 

@@ -22,7 +22,7 @@ _WIDE = 32
 """Names from which the simple values of a mapping are stored as a list of pairs: what changes costs a pair."""
 _PAIRS = "\0"
 _LONG = 1_000
-"""Bytes from which a list is worth a form of its own."""
+"""Bytes from which a list is stored item by item."""
 KINDS = ("manual", "subtask", "irreversible", "periodic")
 
 
@@ -52,7 +52,7 @@ class Checkpoint:
 
 
 class Shapes:
-    """Turns values into forms whose unchanged chunks are shared, and back."""
+    """Turns values into fields whose unchanged chunks are shared, and back."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -61,14 +61,14 @@ class Shapes:
         """A value as it will be read again: redacted, checked, and out of reach for whoever changes it meanwhile."""
         return self._codec.decode_whole(self._encode(value))
 
-    def form(self, value: Any, depth: int = 0) -> Any:
-        """The form of a settled value: mappings by their names, lists by their items, everything else as it is."""
+    def fields(self, value: Any, depth: int = 0) -> Any:
+        """The fields of a settled value: mappings by their names, lists by their items, everything else as it is."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
             large = {name: inner for name, inner in value.items() if self._is_large(inner)}
             if len(value) <= _WIDE or len(large) > _WIDE:
-                return {name: self.form(inner, depth + 1) for name, inner in value.items()}
+                return {name: self.fields(inner, depth + 1) for name, inner in value.items()}
             pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
-            inside = {name: self.form(inner, depth + 1) for name, inner in large.items()}
+            inside = {name: self.fields(inner, depth + 1) for name, inner in large.items()}
             return {_PAIRS: Items(pairs, self._encode, self._freeze), **inside}
         if type(value) is list and value:
             return Items(value, self._encode, self._freeze)
@@ -144,11 +144,11 @@ class States:
             raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
         known = self._shapes.settled({name: value for name, value in given.items() if value is not None})
-        form = {name: self._shapes.form(value) for name, value in known.items()}
+        fields = {name: self._shapes.fields(value) for name, value in known.items()}
         saved = await self._checkpoints.save(
             session,
             STATE,
-            form,
+            fields,
             {"step": step, "kind": kind},
             after=after,
             subject=subject,

@@ -33,7 +33,7 @@ class Order(NamedTuple):
     session: str
     name: str | None
     bookmark: Bookmark
-    form: Fields
+    fields: Fields
     kind: str
     note: dict[str, Any]
     subject: str | None

@@ -24,7 +24,7 @@ from ..ports import Stored as StoredBatch
 from ..runtime import is_driven
 from .chunks import Chunks
 from .delta import Woven, digest_of, weave_all
-from .manifest import Form, Kept, bodies_of
+from .manifest import Kept, Manifest, bodies_of
 from .write_batcher import Ahead, Lane, Order, Passenger, Stored
 
 _REMEMBERED = 200
@@ -72,7 +72,7 @@ class Weaver:
         order = passenger.order
         with suppress(DuramenError):  # what is wrong with it is said when it is stored
             owner = await self._journal.owner(order.subject)
-            digest = digest_of(order.form, owner.salt)
+            digest = digest_of(order.fields, owner.salt)
             if digest is not None:
                 passenger.ahead = Ahead(owner, digest, self._encoded(order, digest, owner))
 
@@ -124,7 +124,7 @@ class Weaver:
         while True:
             owner = await self._journal.owner(orders[0].subject)
             kept, since = await self._take(orders, owner, stale)
-            woven = weave_all([(order.name, order.form) for order in orders], kept, owner.salt)
+            woven = weave_all([(order.name, order.fields) for order in orders], kept, owner.salt)
             prepared = [self._prepared(*one, owner) for one in zip(taken, woven, strict=True)]
             beside = self._beside(orders, woven, owner)
             _learn(kept, orders, woven)  # now: after the sync the same takes three times as long
@@ -160,7 +160,7 @@ class Weaver:
 
     def _bookmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Bookmark:
         name, id, _, _, expires, pinned, _, _, _ = order.bookmark
-        sealed = self._chunks.seal_form(order.session, name, id, woven.form, owner)
+        sealed = self._chunks.seal_manifest(order.session, name, id, woven.manifest, owner)
         return Bookmark(name, id, number, 0, expires, pinned, owner.ref, sealed)
 
     def _new_chunks(self, session: str, woven: Woven, owner: Owner) -> tuple[Chunk, ...]:
@@ -202,21 +202,21 @@ class Weaver:
             if newest is None or newest.session != session or newest.bookmark.owner != owner.ref:
                 continue
             try:
-                form = await self._chunks.open_form(session, newest.bookmark, owner)
-                _, _, fields = await self.assembled(session, form, owner)
+                manifest = await self._chunks.open_manifest(session, newest.bookmark, owner)
+                _, _, fields = await self.assembled(session, manifest, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it
-            return await self.known(session, name, form, fields)
+            return await self.known(session, name, manifest, fields)
         return self._fresh()
 
-    async def known(self, session: str, name: str, form: Form, fields: dict[str, Any]) -> Kept:
+    async def known(self, session: str, name: str, manifest: Manifest, fields: dict[str, Any]) -> Kept:
         """What is to be remembered of a state that was read."""
         # Others may have gone on with the chunk_log under another name, or a drop may have cut it since it was read: then
         # nothing is built on what is gone.
-        end = await self._journal.store.chunk_log_end(self._journal.workspace, session, form.chunk_log)
-        if any(span.chunk_log != form.chunk_log or span.last > end for span in (*form.spans(), *form.own)):
+        end = await self._journal.store.chunk_log_end(self._journal.workspace, session, manifest.chunk_log)
+        if any(span.chunk_log != manifest.chunk_log or span.last > end for span in (*manifest.spans(), *manifest.own)):
             return self._fresh()
-        kept = Kept(form.chunk_log, end)
+        kept = Kept(manifest.chunk_log, end)
         kept.learn(name, fields, bodies_of(fields))
         return kept
 
@@ -240,11 +240,15 @@ class Weaver:
 
     # -- reading
 
-    async def assembled(self, session: str, form: Form, owner: Owner) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
+    async def assembled(
+        self, session: str, manifest: Manifest, owner: Owner
+    ) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
         """A state, its digest and what it is made of. ValueError if something is missing or does not open."""
         try:
-            bodies = await self._chunks.bodies(session, form.spans(), owner)
-            return form.assemble(lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt)
+            bodies = await self._chunks.bodies(session, manifest.spans(), owner)
+            return manifest.assemble(
+                lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt
+            )
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"a chunk of it is missing or broken ({error})") from error
 

@@ -106,7 +106,7 @@ class Limits(NamedTuple):
 class Bookmark(NamedTuple):
     """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, an item on a shelf.
 
-    Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `form`
+    Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `manifest`
     says how its state is put together from chunks; `owner` is the subject whose erasure removes it. One that is read
     and not `intact` does not match its checksum: nothing of it can be relied on but its name and id.
     """
@@ -118,7 +118,7 @@ class Bookmark(NamedTuple):
     expires: int | None = None
     pinned: bool = False
     owner: bytes | None = None
-    form: bytes | None = None
+    manifest: bytes | None = None
     intact: bool = True
 
 

@@ -60,15 +60,15 @@ class BookmarkContract(ChunkContract):
     @both_faces
     async def test_the_last_bookmark_of_an_id_counts(self, open: Opener) -> None:
         handle = await open()
-        for form in (b"first", b"second", None):
+        for manifest in (b"first", b"second", None):
             await store_beside(
-                handle, "s", Beside([Bookmark("n", "same", 0, 5, form=form), Bookmark("m", "same", 0, 5)])
+                handle, "s", Beside([Bookmark("n", "same", 0, 5, manifest=manifest), Bookmark("m", "same", 0, 5)])
             )
         await store_beside(handle, "s", Beside([Bookmark("n", "else", 0, 5)]))
         assert await places(handle, "s", "n") == [("else", 4), ("same", 3)]
         assert await places(handle, "s", "m") == [("same", 3)]
         (kept,) = await found(handle, "s", BookmarkQuery("n", "same"))
-        assert kept.form is None
+        assert kept.manifest is None
 
     @pytest.mark.promise("C3")
     @both_faces
@@ -112,13 +112,13 @@ class BookmarkContract(ChunkContract):
     async def test_bookmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
-        first, second = Bookmark("n", "1", 0, now, form=b"old"), Bookmark("n", "2", 1, now)
+        first, second = Bookmark("n", "1", 0, now, manifest=b"old"), Bookmark("n", "2", 1, now)
         await store_beside(handle, "s", Beside([first, second]), size=2)
         changed = Bookmark("n", "1", 1, 5, 99, True, None, b"new")
         await store_beside(handle, "s", Beside(rewritten=[changed, Bookmark("n", "3", 1, 5), Bookmark("m", "1", 1, 5)]))
         assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
         assert await names(handle, "s") == ["n"]
-        elsewhere = changed._replace(position=2, form=b"not here")
+        elsewhere = changed._replace(position=2, manifest=b"not here")
         await store_beside(handle, "s", Beside(rewritten=[elsewhere]))  # it is not where the writer saw it
         assert await found(handle, "s", BookmarkQuery("n", "1")) == [changed]
         again = Bookmark("n", "2", 0, now)
@@ -273,7 +273,7 @@ class BookmarkContract(ChunkContract):
             for chunk_log, subject in enumerate(("ada", "bob", None)):
                 ref = (await who._journal.owner(subject)).ref
                 for session in ("s", "t"):
-                    mark = Bookmark(f"of {subject}", "1", 0, 5, owner=ref, form=b"form!")
+                    mark = Bookmark(f"of {subject}", "1", 0, 5, owner=ref, manifest=b"state")
                     beside = Beside(
                         [mark], chunk_log=(chunk_log, 0), chunks=[Chunk(chunk_log, 0, 1, ref, b"0123456789")]
                     )
@@ -299,13 +299,13 @@ class BookmarkContract(ChunkContract):
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
             await store_beside(
-                who, session, Beside([Bookmark("n", "1", 0, 5, form=body)], chunks=[Chunk(7, 0, 1, None, body)])
+                who, session, Beside([Bookmark("n", "1", 0, 5, manifest=body)], chunks=[Chunk(7, 0, 1, None, body)])
             )
         await (handle.session("s")).fork("fork")
         await store_beside(handle, "fork", Beside([Bookmark("n", "2", 0, 6)], chunks=[Chunk(7, 0, 1, None, b"fork")]))
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
-            assert [one.form for one in await found(who, session, BookmarkQuery("n", limit=9))] == [body]
+            assert [one.manifest for one in await found(who, session, BookmarkQuery("n", limit=9))] == [body]
             assert [chunk.body for chunk in await held(who, session, 7)] == [body]
         assert await places(handle, "fork", "n") == [("2", 2)]
         assert [chunk.body for chunk in await held(handle, "fork", 7)] == [b"fork"]

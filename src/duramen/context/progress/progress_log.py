@@ -107,7 +107,7 @@ class ProgressLog:
 
     def _form(self, progress: Progress) -> dict[str, Any]:
         values = {**asdict(progress), "completed": list(progress.completed)}
-        return {name: self._shapes.form(value) for name, value in values.items()}
+        return {name: self._shapes.fields(value) for name, value in values.items()}
 
     # -- the file
 

@@ -1,4 +1,4 @@
-"""The values of a graph's channels as a form that shares what did not change, and back.
+"""The values of a graph's channels as fields that share what did not change, and back.
 
 A list of objects becomes items that are stored one by one, a dict that holds such lists or long texts becomes fields,
 everything else is opaque bytes.
@@ -97,7 +97,7 @@ class Shaping:
         self.lists: Lists = {}
 
     def fields(self, values: Mapping[str, Any], path: Path = ()) -> Fields:
-        """Names and the forms of their values."""
+        """Names and the fields of its values."""
         return {name: self._form(value, (*path, name)) for name, value in values.items()}
 
     def _form(self, value: Any, path: Path) -> Leaf | Items | Fields:
@@ -213,9 +213,9 @@ _FEW = 8
 """Items of a list that are serialized at once. In a longer one most are probably known, and those need not be."""
 
 
-def serialized(form: Fields) -> Fields:
-    """A form whose short lists are serialized already."""
-    return {name: _serialized(value) for name, value in form.items()}
+def serialized(fields: Fields) -> Fields:
+    """Fields whose short lists are serialized already."""
+    return {name: _serialized(value) for name, value in fields.items()}
 
 
 def _serialized(value: Leaf | Items | Fields) -> Leaf | Items | Fields:
@@ -225,7 +225,7 @@ def _serialized(value: Leaf | Items | Fields) -> Leaf | Items | Fields:
 
 
 def stored(fields: Mapping[str, Any]) -> Fields:
-    """The form of fields as they were read, to be saved elsewhere."""
+    """Fields as they were read, to be saved elsewhere."""
     return {name: _stored(field) for name, field in fields.items()}
 
 

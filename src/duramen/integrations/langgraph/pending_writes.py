@@ -16,12 +16,12 @@ from .serializer import Values, pack_id, unpack_id
 def pack_writes(
     writes: Sequence[tuple[str, Any]], task: str, path: str, values: Values
 ) -> tuple[dict[str, Any], Fields]:
-    """The writes of one call: what is noted about them, and the form of their values."""
+    """The writes of one call: what is noted about them, and the fields of their values."""
     data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
     if path:
         data["path"] = path
-    form = Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
-    return data, serialized(form)
+    fields = Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    return data, serialized(fields)
 
 
 def pending(calls: Iterable[Attached], values: Values) -> list[PendingWrite]:

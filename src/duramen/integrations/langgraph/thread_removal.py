@@ -48,11 +48,11 @@ class Tidying:
         target = thread_id(target)
         for place in await self._threads.namespaces(thread_id(source)):
             for saved in reversed(await self._all(place)):
-                form = stored((await self._checkpoints.fill(saved)).fields or {})
-                await self._checkpoints.save(target, place.name, form, saved.note, id=saved.id, type=CHECKPOINT)
+                fields = stored((await self._checkpoints.fill(saved)).fields or {})
+                await self._checkpoints.save(target, place.name, fields, saved.note, id=saved.id, type=CHECKPOINT)
                 for call in await self._checkpoints.attached(place.thread, place.name, saved.id):
-                    form = stored(call.fields or {})
-                    await self._checkpoints.attach(target, place.name, saved.id, call.data, type=WRITES, form=form)
+                    fields = stored(call.fields or {})
+                    await self._checkpoints.attach(target, place.name, saved.id, call.data, type=WRITES, fields=fields)
 
     async def prune(self, threads: Iterable[str], strategy: str) -> None:
         """Keep the newest checkpoint of each namespace of these threads, or none."""

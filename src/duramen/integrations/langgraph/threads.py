@@ -49,19 +49,19 @@ class Threads:
         id = short_id(checkpoint["id"])
         untouched = metadata.get("source") == "input"  # no node has run since the values were loaded
         shaping = Shaping(self._values, self._memory.lists(place.thread, place.name), untouched=untouched)
-        form = shaping.fields(checkpoint["channel_values"])
+        fields = shaping.fields(checkpoint["channel_values"])
         note = pack_note(checkpoint, get_checkpoint_metadata(config, metadata), place.id, self._values)
         after = followed(config, metadata) if self._refuse else ANYTHING
-        await self._save(place, form, note, id, after)
+        await self._save(place, fields, note, id, after)
         self._memory.saved(place.thread, place.name, id, shaping.lists)
         return place._replace(id=checkpoint["id"]).config()
 
-    async def _save(self, place: Place, form: Fields, note: dict[str, Any], id: str, after: Any) -> None:
+    async def _save(self, place: Place, fields: Fields, note: dict[str, Any], id: str, after: Any) -> None:
         thread, name = place.thread, place.name
         if isinstance(after, str):
             after = short_id(after)
         try:
-            await self._checkpoints.save(thread, name, form, note, id=id, type=CHECKPOINT, after=after, like=GRAPH)
+            await self._checkpoints.save(thread, name, fields, note, id=id, type=CHECKPOINT, after=after, like=GRAPH)
         except CheckpointConflict as conflict:
             expected, found = (one and long_id(one) for one in (conflict.expected, conflict.found))
             raise CheckpointConflict(thread, name, expected, found) from None
@@ -71,9 +71,9 @@ class Threads:
         place = place_of(config)
         if place.id is None:
             raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
-        data, form = pack_writes(writes, task, path, self._values)
+        data, fields = pack_writes(writes, task, path, self._values)
         beside = short_id(place.id)
-        await self._checkpoints.attach(place.thread, place.name, beside, data, type=WRITES, form=form, patient=True)
+        await self._checkpoints.attach(place.thread, place.name, beside, data, type=WRITES, fields=fields, patient=True)
 
     # -- reading
 

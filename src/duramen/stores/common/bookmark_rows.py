@@ -16,14 +16,14 @@ def bookmark_columns(place: Sequence[Any], bookmark: Bookmark) -> tuple[Any, ...
 
 
 def _comparable(bookmark: Bookmark) -> tuple[Any, ...]:
-    name, id_, position, time, expires, pinned, owner, form, _ = bookmark
-    return name, id_, position, time, expires, int(pinned), owner, form  # SQLite has no booleans
+    name, id_, position, time, expires, pinned, owner, manifest, _ = bookmark
+    return name, id_, position, time, expires, int(pinned), owner, manifest  # SQLite has no booleans
 
 
 def read_bookmark(place: Sequence[Any], row: Sequence[Any]) -> Bookmark:
     """A bookmark from its columns and its checksum. Damage is said, not raised: others must still be found."""
-    name, id_, position, time, expires, pinned, owner, form, check = row
-    bookmark = Bookmark(name, id_, position, time, expires, bool(pinned), owner, form)
+    name, id_, position, time, expires, pinned, owner, manifest, check = row
+    bookmark = Bookmark(name, id_, position, time, expires, bool(pinned), owner, manifest)
     try:
         intact = checksum(*place, *_comparable(bookmark)) == check
     except (TypeError, ValueError, OverflowError):

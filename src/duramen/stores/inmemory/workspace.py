@@ -235,7 +235,7 @@ def erase(space: Workspace, request: Erase) -> Erasure:
     gone = [space.blobs.pop(blob.address) for blob in list(space.blobs.values()) if blob.owner == request.ref]
     marks = [key for key, one in space.bookmarks.items() if one.owner == request.ref]
     chunks = [key for key, chunk in space.chunks.items() if chunk.owner == request.ref]
-    size += sum(len(space.bookmarks.pop(key).form or b"") for key in marks)
+    size += sum(len(space.bookmarks.pop(key).manifest or b"") for key in marks)
     size += sum(len(space.chunks.pop(key).body) for key in chunks)
     memories, vectors, indexed = space.memories.forget_owned(request.ref)
     space.subjects.pop(request.ref, None)

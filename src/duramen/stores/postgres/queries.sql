@@ -393,15 +393,15 @@ ORDER BY position DESC LIMIT 1;
 -- name: write_bookmark
 -- A bookmark from now on.
 INSERT INTO duramen.bookmarks
-    (workspace, session, name, id, position, time, expires, pinned, owner, form, checksum)
+    (workspace, session, name, id, position, time, expires, pinned, owner, manifest, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (workspace, session, name, id) DO UPDATE
 SET position = excluded.position, time = excluded.time, expires = excluded.expires, pinned = excluded.pinned,
-    owner = excluded.owner, form = excluded.form, checksum = excluded.checksum;
+    owner = excluded.owner, manifest = excluded.manifest, checksum = excluded.checksum;
 
 -- name: rewrite_bookmark
 -- A bookmark that is there, with its state put together in another way.
-UPDATE duramen.bookmarks SET time = %s, expires = %s, pinned = %s, owner = %s, form = %s, checksum = %s
+UPDATE duramen.bookmarks SET time = %s, expires = %s, pinned = %s, owner = %s, manifest = %s, checksum = %s
 WHERE workspace = %s AND session = %s AND name = %s AND id = %s AND position = %s;
 
 -- name: remove_bookmark
@@ -410,7 +410,7 @@ DELETE FROM duramen.bookmarks WHERE workspace = %s AND session = %s AND name = %
 
 -- name: read_attached
 -- What is attached to a bookmark, newest first: there are few, and no index has them in order.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
+SELECT name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen.bookmarks
 WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s
   AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
   AND (%(until)s::bigint IS NULL OR time <= %(until)s)
@@ -418,7 +418,7 @@ ORDER BY position DESC LIMIT %(limit)s;
 
 -- name: read_bookmarks
 -- Bookmarks under a name, newest first; or the one with an id.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
+SELECT name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen.bookmarks
 WHERE workspace = %(workspace)s AND session = %(session)s AND name = %(name)s AND NOT starts_with(name, '+')
   AND (%(id)s::text IS NULL OR id = %(id)s) AND (%(upto)s::bigint IS NULL OR position <= %(upto)s)
   AND (%(until)s::bigint IS NULL OR time <= %(until)s)
@@ -431,7 +431,7 @@ ORDER BY name;
 
 -- name: expired_bookmarks
 -- Bookmarks whose time has come.
-SELECT session, name, id, position, time, expires, pinned, owner, form, checksum FROM duramen.bookmarks
+SELECT session, name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen.bookmarks
 WHERE workspace = %s AND starts_with(name, %s) AND expires <= %s ORDER BY expires LIMIT %s;
 
 -- name: chunk_log_end
@@ -477,7 +477,7 @@ ORDER BY position DESC LIMIT %s;
 
 -- name: delete_bookmarks_of
 -- A subject's bookmarks.
-DELETE FROM duramen.bookmarks WHERE workspace = %s AND owner = %s RETURNING coalesce(length(form), 0);
+DELETE FROM duramen.bookmarks WHERE workspace = %s AND owner = %s RETURNING coalesce(length(manifest), 0);
 
 -- name: delete_chunks_of
 -- A subject's chunks.
@@ -485,7 +485,7 @@ DELETE FROM duramen.chunks WHERE workspace = %s AND owner = %s RETURNING length(
 
 -- name: all_bookmarks
 -- Every bookmark, for the integrity check.
-SELECT name || ' ' || id, checksum, workspace, session, name, id, position, time, expires, pinned::int, owner, form
+SELECT name || ' ' || id, checksum, workspace, session, name, id, position, time, expires, pinned::int, owner, manifest
 FROM duramen.bookmarks;
 
 -- name: all_chunks

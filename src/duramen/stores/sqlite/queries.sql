@@ -245,12 +245,12 @@ SELECT id FROM duramen_bookmarks WHERE sid = ? AND name = ? AND name NOT GLOB '+
 
 -- name: write_bookmark
 -- A bookmark from now on.
-INSERT OR REPLACE INTO duramen_bookmarks (sid, name, id, position, time, expires, pinned, owner, form, checksum)
+INSERT OR REPLACE INTO duramen_bookmarks (sid, name, id, position, time, expires, pinned, owner, manifest, checksum)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: rewrite_bookmark
 -- A bookmark that is there, with its state put together in another way.
-UPDATE duramen_bookmarks SET time = ?, expires = ?, pinned = ?, owner = ?, form = ?, checksum = ?
+UPDATE duramen_bookmarks SET time = ?, expires = ?, pinned = ?, owner = ?, manifest = ?, checksum = ?
 WHERE sid = ? AND name = ? AND id = ? AND position = ?;
 
 -- name: remove_bookmark
@@ -259,21 +259,21 @@ DELETE FROM duramen_bookmarks WHERE sid = ? AND name = ? AND id = ?;
 
 -- name: read_attached
 -- What is attached to a bookmark, newest first: there are few, and no index has them in order.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
+SELECT name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5)
 ORDER BY position DESC LIMIT ?6;
 
 -- name: read_bookmarks
 -- Bookmarks under a name, newest first.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
+SELECT name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND name NOT GLOB '+*' AND ?3 IS NULL AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5)
 ORDER BY position DESC LIMIT ?6;
 
 -- name: read_bookmark
 -- The bookmark of an id under a name.
-SELECT name, id, position, time, expires, pinned, owner, form, checksum FROM duramen_bookmarks
+SELECT name, id, position, time, expires, pinned, owner, manifest, checksum FROM duramen_bookmarks
 WHERE sid = ?1 AND name = ?2 AND id = ?3 AND position <= ifnull(?4, 9223372036854775807)
   AND (?5 IS NULL OR time <= ?5) LIMIT ?6;
 
@@ -284,7 +284,7 @@ ORDER BY name;
 
 -- name: expired_bookmarks
 -- Bookmarks whose time has come.
-SELECT l.sid, s.session, l.name, l.id, l.position, l.time, l.expires, l.pinned, l.owner, l.form, l.checksum
+SELECT l.sid, s.session, l.name, l.id, l.position, l.time, l.expires, l.pinned, l.owner, l.manifest, l.checksum
 FROM duramen_bookmarks l JOIN duramen_sessions s ON s.sid = l.sid
 WHERE l.expires <= ?1 AND l.expires IS NOT NULL AND s.workspace = ?2 AND substr(l.name, 1, length(?3)) = ?3
 ORDER BY l.expires LIMIT ?4;
@@ -332,7 +332,7 @@ WHERE sid = ? AND position BETWEEN ? AND ? AND type >= 'talk.' AND type < 'talk/
 -- name: delete_bookmarks_of
 -- A subject's bookmarks.
 DELETE FROM duramen_bookmarks WHERE owner = ? AND sid IN (SELECT sid FROM duramen_sessions WHERE workspace = ?)
-RETURNING ifnull(length(form), 0);
+RETURNING ifnull(length(manifest), 0);
 
 -- name: delete_chunks_of
 -- A subject's chunks.
@@ -341,7 +341,7 @@ RETURNING length(body);
 
 -- name: all_bookmarks
 -- Every bookmark, for the integrity check.
-SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, form FROM duramen_bookmarks;
+SELECT name || ' ' || id, checksum, sid, name, id, position, time, expires, pinned, owner, manifest FROM duramen_bookmarks;
 
 -- name: all_chunks
 -- Every chunk, likewise.

@@ -11,7 +11,7 @@ CREATE TABLE duramen.bookmarks (
     expires bigint,
     pinned boolean NOT NULL,
     owner bytea,
-    form bytea,
+    manifest bytea,
     checksum bytea NOT NULL,
     PRIMARY KEY (workspace, session, name, id)
 );

@@ -10,7 +10,7 @@ CREATE TABLE duramen_bookmarks (
     expires INTEGER,
     pinned INTEGER NOT NULL,
     owner BLOB,
-    form BLOB,
+    manifest BLOB,
     checksum BLOB NOT NULL,
     PRIMARY KEY (sid, name, id)
 ) STRICT, WITHOUT ROWID;
