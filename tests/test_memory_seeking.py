@@ -236,7 +236,7 @@ def test_what_is_near_is_sought_while_words_still_are(
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         assert waited == [True]
         assert [one.code is None for one in asked] == [True, False], "neither is asked for again"
-        assert {one.late for one in asked} == {0}, "all have a vector"
+        assert {one.unindexed_limit for one in asked} == {0}, "all have a vector"
 
 
 @pytest.mark.promise("B2")
@@ -249,7 +249,7 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
     whole = search(dm, said[3], 20)
     with opened(postgres_url, embedder=Patient(words), clock=clock) as other:
         given: Any = source(other, 20)._retriever
-        retrieve, beside, waited, numbers = given.retrieve, given.beside, list[bool](), list[set[int]]()
+        retrieve, beside, waited, numbers = given.retrieve, given.with_adjacent, list[bool](), list[set[int]]()
 
         async def seeking_near(workspace: str, wanted: Any) -> Any:
             words.set()
@@ -263,7 +263,7 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
             return await beside(workspace, generation, some)
 
         monkeypatch.setattr(given, "retrieve", seeking_near)
-        monkeypatch.setattr(given, "beside", reading)
+        monkeypatch.setattr(given, "with_adjacent", reading)
         assert search(other, said[3], 20) == whole
         assert waited == [True]
         early, later = numbers
@@ -386,13 +386,13 @@ def test_what_is_forgotten_while_it_is_searched_is_not_given(
     said = fill(dm, 60)
     first = dm.memory.recall(said[5]).hits[0].memory
     given: Any = source(dm, 20)._retriever
-    for place in ("beside", "retrieve"):
+    for place in ("with_adjacent", "retrieve"):
         one = dm.memory.recall(said[5]).hits[0].memory
         do = getattr(given, place)
 
         async def between(*asked: Any, do: Any = do, id: str = one.id) -> Any:
             found = await do(*asked)
-            with suppress(UnknownMemory):  # words and meaning are search_fields one after the other
+            with suppress(UnknownMemory):  # words and meaning are searched one after the other
                 await dm.memory._core.forget(id)
             return found
 

@@ -128,8 +128,8 @@ def test_who_is_bound_is_given_the_same_candidates(
                 drive(dm.memory._core.service._journal.store.retriever.retrieve(OURS, asked)) for dm in (free, bound)
             )
             assert here == there
-            assert here.worded
-            assert here.masks
+            assert here.by_words
+            assert here.mask_counts
         assert contents(bound.memory.recall(said[5])) == contents(free.memory.recall(said[5]))
 
 
@@ -286,13 +286,13 @@ def _retrieve(words: tuple[int, ...], together: bool) -> RetrievalQuery:
         audiences=None,
         now=2**60,
         code=None,
-        near=0,
+        vector_limit=0,
         terms=words,
-        weights=(1.0,) * len(words),
-        rare=tuple(range(len(words))),
-        together=together,
-        most=3_000,
-        best=150,
-        length=10.0,
-        size=10_000,
+        term_weights=(1.0,) * len(words),
+        lookup_terms=tuple(range(len(words))),
+        require_all=together,
+        scan_limit=3_000,
+        word_limit=150,
+        mean_length=10.0,
+        corpus_size=10_000,
     )

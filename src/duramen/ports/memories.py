@@ -1,4 +1,4 @@
-"""Memories in a store: the rows of the catalog, what a search needs beside them, and how both are asked for."""
+"""Memories in a store: the rows of the catalog, the index entries that a search needs, and the requests for both."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import NamedTuple, Protocol
 
 
 class MemoryRow(NamedTuple):
-    """A memory in the catalog: everything about it but its text, which is in its event.
+    """A memory in the catalog: everything except its text, which is in its event.
 
-    `audience` says who may see it: b"" everybody in the workspace, else one subject or one session. `id` is the hash of
-    what it says; in an audience one row of an id is current. Of a `key` so is one that has begun, and each that was said
-    ahead of its time: no two of them hold at once. A row that is `closed` is history: since that time something else is
-    known (`successor`), or nothing. `begins` and `ends` say when it holds in the world, `recorded` and `closed` when it
-    was known here. `times` counts how often it was said, `confirmed` is when last. `changed` is the audience's count of
-    changes at the last one of this row. One that was forgotten is closed and has no `id`: only that it is gone is left.
-    `number` is the store's own, and grows. One that is read and not `intact` does not match its checksum: nothing of it
-    can be relied on but its number. `recalled` is how often it was recalled and `recalled_at` when last, where
-    `MemoryStore.memories` gives it; both are of now, whatever time is asked for.
+    - `audience`: who may see it. b"" is everyone in the workspace; otherwise one subject or one session.
+    - `id`: the hash of its content. In an audience, one row of an id is current.
+    - `key`: of one key, the current rows are the one that has begun and those that begin later. No two of them hold at
+      the same time.
+    - `begins`, `ends`: when it holds in the world. `recorded`, `closed`: when it was known here.
+    - A row with `closed` is history. `successor` is the id of what replaced it, if anything did.
+    - `times`: how often it was stated. `confirmed`: when it was last stated.
+    - `changed`: the audience's change count when this row last changed.
+    - A forgotten row is closed and has an empty `id`. Nothing else of it is left.
+    - `number`: assigned by the store, ascending.
+    - `intact`: False if the row does not match its checksum. Only its number can be relied on then.
+    - `recalled`, `recalled_at`: how often and when it was last recalled, where `MemoryStore.memories` returns it. Both
+      are as of now, whatever time the query asks for.
     """
 
     audience: bytes
@@ -45,8 +49,8 @@ class MemoryRow(NamedTuple):
 
 
 class MemoryQuery(NamedTuple):
-    """Which memories to give, by their numbers: in some audiences (None: in all), of an id, a key, some kinds or numbers;
-    current ones, or those that were known at a time, or (`history`) all that are not forgotten; after a number."""
+    """Which memories to return, ordered by number. It returns current memories, or those known at a time (`at`), or with
+    `history` all that are not forgotten. `audiences` None means all; `after` is a number."""
 
     audiences: tuple[bytes, ...] | None = None
     id: str | None = None
@@ -60,8 +64,8 @@ class MemoryQuery(NamedTuple):
 
 
 class SearchFields(NamedTuple):
-    """What a store may search by itself, in the clear: the numbers of the words (32 bits each, little endian), how long
-    the text is, the vector's code (near vectors differ in few bits), and the metadata as JSON."""
+    """What a store may search by itself, unsealed: the numbers of the terms (32 bits each, little endian), the length of
+    the text, the vector's code (similar vectors differ in few bits), and the metadata as JSON."""
 
     terms: bytes
     length: int
@@ -70,8 +74,8 @@ class SearchFields(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """What a search needs of a memory: its words, packed, and its vector, if there is one yet. In an audience that is
-    sealed both are, too; only where it is not there is `search_fields`, which a store need not keep."""
+    """What a search needs of a memory: its packed term statistics, and its vector if it has one yet. Both are sealed if
+    the audience is. Only an unsealed audience has `search_fields`, which a store need not keep."""
 
     audience: bytes
     number: int
@@ -81,7 +85,7 @@ class IndexEntry(NamedTuple):
 
 
 class StoredIndexEntry(NamedTuple):
-    """An index_entry as it is kept, and whose it is: the id, the owner and the audience of its memory."""
+    """An index entry as it is stored, with the id, the owner and the audience of its memory."""
 
     number: int
     id: str
@@ -92,9 +96,9 @@ class StoredIndexEntry(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Changes of an audience packed together, to be read at once: those after one count up to another, of memories whose
-    numbers lie between a first and a last one. `owner` is whose key seals the body. What is in it is a copy: it can be
-    dropped at any time, and the changes are read one by one."""
+    """Changes of an audience packed together, to be read at once: those with a change count in (`after`, `upto`], of
+    memories numbered from `first` to `last`. The key of `owner` seals the body. A segment is a copy: it can be dropped
+    at any time, and the changes are then read one by one."""
 
     after: int
     upto: int
@@ -105,7 +109,7 @@ class Segment(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A row that changed, with its index_entry and how often and when it was last recalled."""
+    """A row that changed, with its index entry, how often it was recalled and when last."""
 
     row: MemoryRow
     words: bytes | None
@@ -115,7 +119,7 @@ class Change(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """The vectors of one embedder. Of several, the active one is searched; another is being made."""
+    """The vectors of one embedder. Searches use the active generation; any other is being built."""
 
     number: int
     identity: bytes
@@ -123,83 +127,84 @@ class Generation(NamedTuple):
 
 
 class MemoryStore(Protocol):
-    """The chunk of a store that keeps memories. Rows are written by `append`, in the transaction of their events:
+    """The memories of a store. `append` writes rows, in the transaction of their events, by these rules:
 
-    a memory that is current already is confirmed, and what said it again is history at once, with the same id as
-    `successor`; the other way round if the new one is renewing. One that was over by then holds again. One with the key
-    of another takes its place, and that of those which were to follow, unless it is said to begin earlier: then it is
-    history, which the other one ended; what begins with its event never is, as clocks differ. One that begins after its
-    event leaves what holds until then, which ends with its beginning, and takes the place of what was to begin later.
-    What was followed in this way is closed when the key is next written. Every change counts in its audience, in the order
-    of commits.
+    - A memory that is already current is confirmed. The new row is history at once, with the same id as `successor`. If
+      the new row is renewing, it is the other way round. A memory that had ended holds again.
+    - A memory with the key of a current one replaces it, and those that were to follow it. If it is stated to begin
+      earlier than the current one, it becomes history that the current one ended. A memory that begins with its event
+      never does, because clocks differ.
+    - A memory that begins after its event leaves the current one in place. That one ends when the new one begins. It
+      replaces what was to begin later. The ended one is closed when the key is next written.
+    - Every change increments the change count of its audience, in commit order.
     """
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
-        """Rows by number, ascending."""
+        """Rows in ascending order of their numbers."""
         ...
 
     async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
-        """How often each audience was changed; of all that ever were, if none are named."""
+        """The change count of each of these audiences; with None, of every audience that ever changed."""
         ...
 
     async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
-        """Rows that were changed after a count, in that order; those that are closed or forgotten too."""
+        """Rows that changed after a count, in that order, closed and forgotten ones included."""
         ...
 
     async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
-        """Current rows without an index_entry in this generation: first those that have none in an earlier one either, each
-        oldest first."""
+        """Current rows without an index entry in this generation: first those without one in an earlier generation either,
+        then the others; each group oldest first."""
         ...
 
     async def count_unindexed(self, workspace: str, generation: int) -> int:
-        """How many there are."""
+        """How many rows `unindexed` would return without a limit."""
         ...
 
     async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
-        """Store index_entries of rows that are still there, in a generation that still is; each is a change of its row."""
+        """Store index entries, for rows and a generation that still exist. Each counts as a change of its row."""
         ...
 
     async def index_entries(
         self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
     ) -> list[StoredIndexEntry]:
-        """The index_entries of the current memories of an audience, or of some of them, by number, ascending; without those that
-        are damaged. Without an audience: of these numbers, whatever audiences of the workspace they are in."""
+        """The index entries of the current memories of an audience, or of these numbers, in ascending order; damaged ones
+        are left out. Without an audience: of these numbers in any audience of the workspace."""
         ...
 
     async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
-        """The segments of an audience, by `after`; no two overlap. Without those that are damaged."""
+        """The segments of an audience, ordered by `after`. No two overlap. Damaged ones are left out."""
         ...
 
     async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
-        """The audience, `after` and `upto` of every segment, by audience and `after`."""
+        """The audience, `after` and `upto` of every segment, ordered by audience and `after`."""
         ...
 
     async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
-        """Store a segment in the place of those that overlap it. Nothing, and False, if the generation is gone, or a
-        memory between its first and last number was forgotten after the audience's count was `seen`: it may be in there.
-        Forgetting drops the segments that may hold a memory, and dropping a generation its segments, in the same
-        transaction."""
+        """Store a segment and drop those that overlap it. Stores nothing and returns False if the generation was dropped,
+        or if a memory between its first and last number was forgotten after the audience's change count was `seen`: the
+        segment may contain it. Forgetting drops the segments that may hold the memory, and dropping a generation drops
+        its segments, in the same transaction."""
         ...
 
     async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
-        """How often the memories of an audience were recalled, by number; without those that never were."""
+        """How often each memory of an audience was recalled, by number; those never recalled are left out."""
         ...
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
-        """Add to how often a row was recalled, and when last: (number, times, time). Nothing for one that is gone. No
-        change in the sense of `changes`."""
+        """Add recalls to rows, each as (number, how often, when last). Rows that no longer exist are skipped. This is not
+        a change in the sense of `changes`."""
         ...
 
     async def generations(self, workspace: str) -> list[Generation]:
-        """All generations, by number."""
+        """All generations, ordered by number."""
         ...
 
     async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
-        """Begin a generation, unless one of this identity is there: then that one. If `active` is asked for and another
-        one is active, the new one is not. The number of one that was dropped is never given again."""
+        """Add a generation, or return the existing one of this identity. With `active` it is active unless another one
+        is. The number of a dropped generation is never used again."""
         ...
 
     async def activate(self, workspace: str, generation: int) -> None:
-        """Search this generation from now on, and drop all others with their index_entries. Nothing changes if it was dropped
-        itself."""
+        """Make this the active generation and drop all others with their index entries. Does nothing if it was itself
+        dropped."""
         ...

@@ -1,4 +1,4 @@
-"""Search inside a store: what a store that can is given of each memory, how it is asked, and what it answers."""
+"""Search inside a store: how a store that can search by itself is asked, and what it answers."""
 
 from __future__ import annotations
 
@@ -9,34 +9,43 @@ from .memories import Change, SearchFields
 
 
 class RetrievalQuery(NamedTuple):
-    """Candidates that are asked for: the `near` nearest by their codes, and the `best` by their words among at most
-    `most` that have one of the `rare` terms (`together`: all of them). Every filter holds for all of them: audiences (None:
-    all), kinds, the time `now`, when they begin, and values of their metadata, each as the forms in JSON that are equal
-    to it."""
+    """A request for candidates, by vector code, by words, or by both. Every filter applies to all candidates."""
 
     generation: int
     audiences: tuple[bytes, ...] | None
+    """Filter: the audiences to search; None for all."""
     now: int
+    """Filter: the memory holds at this time."""
     code: bytes | None
-    near: int
+    """The code of the question's vector; None to skip the search by vector."""
+    vector_limit: int
+    """How many candidates to return by vector: those whose codes are nearest."""
     terms: tuple[int, ...]
-    """All that the question has; `weights` says what each counts."""
-    weights: tuple[float, ...]
-    rare: tuple[int, ...]
-    """Which of the terms are looked up, by their places."""
-    together: bool
-    most: int
-    best: int
-    length: float
+    """All terms of the question."""
+    term_weights: tuple[float, ...]
+    """What each term counts."""
+    lookup_terms: tuple[int, ...]
+    """Which terms to look up, as places in `terms`: the rare ones. Empty to skip the search by words."""
+    require_all: bool
+    """A candidate by words has all of `lookup_terms`, not only one of them."""
+    scan_limit: int
+    """How many memories to score by words at most."""
+    word_limit: int
+    """How many candidates to return by words: the best of those that were scored."""
+    mean_length: float
     """The mean length of a text."""
-    size: int
+    corpus_size: int
     """About how many memories are searched."""
     kinds: tuple[str, ...] | None = None
+    """Filter: the memory is of one of these kinds."""
     since: int | None = None
+    """Filter: it begins at or after this time."""
     until: int | None = None
+    """Filter: it begins at or before this time."""
     metadata: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    late: int = 200
-    """Of those that have no index_entry yet so many, the newest, are given as well. 0 where it is known that all have one."""
+    """Filter: values of its metadata, each as the JSON forms that equal it."""
+    unindexed_limit: int = 200
+    """How many memories without an index entry to return as well, newest first. 0 if all memories have one."""
 
 
 class Candidate(NamedTuple):
@@ -49,18 +58,18 @@ class Candidate(NamedTuple):
 
 
 class RetrievalResult(NamedTuple):
-    """What was found: the nearest, the best by words, and those that have no index_entry yet. `masks` counts the memories
-    that were looked at for their words by the terms that they have."""
+    """The candidates that were found by vector and by words, and memories without an index entry. `mask_counts` counts
+    the memories that were scored by words, by the terms that they have."""
 
-    near: list[Candidate]
-    worded: list[Candidate]
-    late: list[Candidate]
-    masks: dict[int, int]
+    by_vector: list[Candidate]
+    by_words: list[Candidate]
+    unindexed: list[Candidate]
+    mask_counts: dict[int, int]
 
 
 class SampledMemory(NamedTuple):
-    """A memory that was drawn by chance, as far as it tells how things stand: its index_entry, what it is and when it holds.
-    It is in a session only if it is an episode. `opens` is when it begins, if that is after it was said."""
+    """A randomly chosen memory: its index entry, its kind and when it holds. Only an episode has a session. `opens` is
+    when it begins, if that is after it was recorded."""
 
     audience: bytes
     number: int
@@ -76,50 +85,51 @@ class SampledMemory(NamedTuple):
 
 
 class CorpusSample(NamedTuple):
-    """How much is searched, about, and some of it, drawn by chance; and how many episodes a session has in the mean.
-    Nothing of it is more than an estimate, so those drawn may be given without being compared with their checksums."""
+    """The approximate number of memories searched, a random sample of them, and the mean number of episodes in a
+    session. All of it is an estimate, so the sample may be returned without checking its checksums."""
 
     size: int
-    drawn: list[SampledMemory]
-    talk: float
+    memories: list[SampledMemory]
+    episodes_per_session: float
 
 
 class Retriever(Protocol):
-    """The chunk of a store that searches by itself. A store without has None in its place.
+    """Searches memories inside a store. A store that cannot do so has None in its place.
 
-    It answers with current memories only, of one workspace; whoever asks must expect that some are gone a moment later.
-    What gets its index_entry while it is looked for is found as near, or as late. What is sealed is not known to it: of audiences
-    that hold such a thing it knows nothing.
+    It returns current memories of one workspace only. The caller must expect that some are deleted a moment later.
+    A memory that gets its index entry during a search is found by vector or as unindexed. The retriever cannot read
+    what is sealed: it never searches audiences that hold sealed memories.
     """
 
     async def sample_corpus(
         self, workspace: str, generation: int, audiences: Sequence[bytes] | None, least: int, most: int
     ) -> CorpusSample | None:
-        """What is searched in audiences (None: in all), with some `most` of it. None if it is not more than `least`, or
-        cannot be searched here: something is sealed, or not all of it is ready."""
+        """Estimate what is searched in audiences (None: in all), from a sample of about `most` memories. None if there
+        are not more than `least`, or they cannot be searched here: some are sealed, or not all are ready."""
         ...
 
-    async def retrieve(self, workspace: str, wanted: RetrievalQuery) -> RetrievalResult | None:
-        """Candidates: the best by words first, the near ones in any order. Without a code none are near, without rare
-        terms none have the words: so both can be asked for at the same time. None if there are too many for what is at
-        hand here."""
+    async def retrieve(self, workspace: str, query: RetrievalQuery) -> RetrievalResult | None:
+        """Candidates: those by words best first, those by vector in any order. Without a code none are found by vector,
+        without lookup terms none by words, so a caller can run both searches at the same time. None if there are too
+        many memories for the indexes that exist."""
         ...
 
-    async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
-        """These memories as far as they are current, and the episodes right before and after each that is one."""
+    async def with_adjacent(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
+        """Those of these memories that are current, and for each episode the episodes right before and after it."""
         ...
 
     async def unsearchable(self, workspace: str, generation: int, limit: int) -> list[Change]:
-        """Current memories whose index_entry cannot be searched here yet. None left: the generation is ready from now on."""
+        """Current memories whose index entry cannot be searched here yet. If none are left, the generation is ready from
+        now on."""
         ...
 
     async def make_searchable(
         self, workspace: str, generation: int, search_fields: Sequence[tuple[int, SearchFields | None]]
     ) -> None:
-        """Make index_entries of these numbers searchable, if they are still there; None says that it is sealed."""
+        """Make the index entries of these memories searchable, if they still exist; None marks one that is sealed."""
         ...
 
     async def maintain_indexes(self, workspace: str, generation: int, bits: int) -> None:
-        """Make and drop indexes as what is searched grows; codes have so many bits. May take long; stopped anywhere,
-        the next call goes on."""
+        """Create and drop indexes as the corpus grows; codes have `bits` bits. May take long. If it is interrupted, the
+        next call continues."""
         ...

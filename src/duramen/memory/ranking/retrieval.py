@@ -89,7 +89,7 @@ class Retrieval:
 
     async def beside(self, generation: int, numbers: set[int]) -> list[Change]:
         """These memories, and what stands beside them."""
-        return await self._retriever.beside(self._journal.workspace, generation, sorted(numbers))
+        return await self._retriever.with_adjacent(self._journal.workspace, generation, sorted(numbers))
 
     async def changes(self, audiences: Sequence[bytes] | None) -> int:
         """How often what is searched was changed."""
@@ -115,14 +115,12 @@ class Retrieval:
                 self._known.move_to_end(place)
                 return known[1]
         most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
-        sample_corpus = await self._retriever.sample_corpus(
-            self._journal.workspace, generation, audiences, self.exact, most
-        )
+        sample = await self._retriever.sample_corpus(self._journal.workspace, generation, audiences, self.exact, most)
         standing = None
-        if sample_corpus is not None:
+        if sample is not None:
             drawn = AudienceIndex(self._embedding.dims)
-            drawn.put_all(self._texts.drawn(sample_corpus.drawn, drawn.dims))
-            standing = CorpusStats(max(self.exact + 1, sample_corpus.size), drawn, sample_corpus.talk)
+            drawn.put_all(self._texts.drawn(sample.memories, drawn.dims))
+            standing = CorpusStats(max(self.exact + 1, sample.size), drawn, sample.episodes_per_session)
         with self._lock:
             self._known[place] = (changes, standing)
             while len(self._known) > _KEPT:
@@ -132,13 +130,13 @@ class Retrieval:
     def _chosen(self, asked: Asked, near: RetrievalResult, having: RetrievalResult) -> set[int]:
         """The best by meaning, by words and by both; and what is so new that it has no index_entry yet."""
         most = _most(asked)
-        cosines = self._cosines(asked, [*near.near, *having.worded])
+        cosines = self._cosines(asked, [*near.by_vector, *having.by_words])
         nearest = sorted(cosines, key=cosines.__getitem__, reverse=True)
-        worded = [one.number for one in having.worded]
+        worded = [one.number for one in having.by_words]
         places = set(worded)
         both = [number for number in nearest if number in places]
         chosen = {*nearest[:most], *worded[:most], *both[:most]}
-        return chosen.union(one.number for found in (near, having) for one in found.late)
+        return chosen.union(one.number for found in (near, having) for one in found.unindexed)
 
     def _cosines(self, asked: Asked, found: Sequence[Candidate]) -> dict[int, float]:
         """How near the vectors of candidates are; without those that have none."""
@@ -179,7 +177,7 @@ def _most(asked: Asked) -> int:
 
 
 def _joined(some: Sequence[Change], others: Sequence[Change]) -> list[Change]:
-    """Two answers of `Retriever.beside` as one, each memory once, in the same order."""
+    """Two answers of `Retriever.with_adjacent` as one, each memory once, in the same order."""
     found = {change.row.number: change for change in (*some, *others)}
     return sorted(found.values(), key=lambda one: (one.row.audience, one.row.session, one.row.position, one.row.number))
 
@@ -232,7 +230,7 @@ class Begun:
         """Look how things stand, then for words; and read the best of those, as long as what is near is not found."""
         await self._look()
         if self._worded is not None and self._near is None:
-            self._early = {one.number for one in self._worded.worded[: _most(self._asked)]}
+            self._early = {one.number for one in self._worded.by_words[: _most(self._asked)]}
             self._read = await self._seeking.beside(self._asked.generation, self._early)
 
     async def _look(self) -> None:
@@ -254,7 +252,7 @@ class Begun:
     async def _retrieve_near(self, size: int, vector: Vector) -> RetrievalResult | None:
         retrieve = _retrieve(self._asked, size, self._values)
         near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
-        return await self._seeking.retrieve(retrieve._replace(code=code_of(vector), near=min(near, 5_000)))
+        return await self._seeking.retrieve(retrieve._replace(code=code_of(vector), vector_limit=min(near, 5_000)))
 
     async def found(self, asked: Asked) -> Found | None:
         """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
@@ -278,27 +276,29 @@ def _retrieve(asked: Asked, size: int, values: Values) -> RetrievalQuery:
         audiences=wanted.audiences,
         now=asked.now,
         code=None,
-        near=0,
+        vector_limit=0,
         terms=(),
-        weights=(),
-        rare=(),
-        together=False,
-        most=_LOOKED_AT,
-        best=max(150, 12 * wanted.limit),
-        length=1.0,
-        size=size,
+        term_weights=(),
+        lookup_terms=(),
+        require_all=False,
+        scan_limit=_LOOKED_AT,
+        word_limit=max(150, 12 * wanted.limit),
+        mean_length=1.0,
+        corpus_size=size,
         kinds=None if wanted.kinds is None else tuple(sorted(wanted.kinds)),
         since=wanted.since,
         until=wanted.until,
         metadata=values,
-        late=_LATE if asked.waiting else 0,
+        unindexed_limit=_LATE if asked.waiting else 0,
     )
 
 
 def _for_words(retrieve: RetrievalQuery, standing: CorpusStats, terms: tuple[int, ...]) -> RetrievalQuery:
     rare, together = _rare(standing, terms)
     weights = tuple(weight(standing.share(term)) for term in terms)
-    return retrieve._replace(terms=terms, weights=weights, rare=rare, together=together, length=standing.length)
+    return retrieve._replace(
+        terms=terms, term_weights=weights, lookup_terms=rare, require_all=together, mean_length=standing.length
+    )
 
 
 def _rare(standing: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
@@ -327,9 +327,12 @@ def _rare(standing: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...],
 def _counted(found: RetrievalResult, asked: RetrievalQuery, left: float) -> dict[int, int]:
     """How many memories have each term that was looked up, by its place, where filters left this part of all; nothing
     if not all of them were looked at."""
-    if asked.together or sum(found.masks.values()) >= asked.most:
+    if asked.require_all or sum(found.mask_counts.values()) >= asked.scan_limit:
         return {}
-    having = {place: sum(count for mask, count in found.masks.items() if mask >> place & 1) for place in asked.rare}
+    having = {
+        place: sum(count for mask, count in found.mask_counts.items() if mask >> place & 1)
+        for place in asked.lookup_terms
+    }
     return {place: round(count / left) for place, count in having.items()}
 
 

@@ -56,7 +56,7 @@ class Doing(Protocol):
 
 
 class PostgresRetriever:
-    """The chunk of the store that searches by itself. `Retriever` in the ports says what it promises."""
+    """Searches memories inside PostgreSQL. `Retriever` in the ports says what it promises."""
 
     def __init__(self, do: Doing, write: Doing, tending: VectorIndex) -> None:
         self._do, self._write = do, write
@@ -80,7 +80,7 @@ class PostgresRetriever:
             if hidden or not _is_more(connection, asked, drawn, audiences, least):
                 return None
             some = list(map(SampledMemory, *(column or () for column in columns)))
-            return CorpusSample(drawn * DRAWS // DRAWN, some, _talk(connection, asked, some))
+            return CorpusSample(drawn * DRAWS // DRAWN, some, _session_length(connection, asked, some))
 
         return await self._do(work)
 
@@ -91,21 +91,23 @@ class PostgresRetriever:
             self._ready.add((workspace, generation))
         return True
 
-    async def retrieve(self, workspace: str, wanted: RetrievalQuery) -> RetrievalResult | None:
+    async def retrieve(self, workspace: str, query: RetrievalQuery) -> RetrievalResult | None:
         def work(connection: Connection) -> RetrievalResult | None:
-            schema = self._index(connection, workspace, wanted.generation) if wanted.size > SCANNED else None
-            if schema is None and wanted.size > ALL_SCANNED:
+            schema = self._index(connection, workspace, query.generation) if query.corpus_size > SCANNED else None
+            if schema is None and query.corpus_size > ALL_SCANNED:
                 return None
             words = Words(self._secret(connection, workspace), self._is_bound(connection))
-            found = _sought(connection, workspace, wanted, words, schema)
-            narrow = (
-                wanted.audiences is not None or wanted.kinds is not None or wanted.metadata or wanted.since is not None
+            found = _sought(connection, workspace, query, words, schema)
+            narrow = query.audiences is not None or query.kinds is not None or query.metadata or query.since is not None
+            few = (
+                len(found.by_vector) < query.vector_limit
+                and (narrow or query.until is not None)
+                and query.code is not None
             )
-            few = len(found.near) < wanted.near and (narrow or wanted.until is not None) and wanted.code is not None
             if schema is None or not few:
                 return found
             # Filters left too little on the way through the index: all there is, is looked at.
-            return _sought(connection, workspace, wanted, words, None)
+            return _sought(connection, workspace, query, words, None)
 
         return await self._do(work)
 
@@ -133,11 +135,13 @@ class PostgresRetriever:
             self._bound = bool(_one(connection, S.bound_rows, {})[0])
         return self._bound
 
-    async def beside(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
+    async def with_adjacent(self, workspace: str, generation: int, numbers: Sequence[int]) -> list[Change]:
         asked = {"workspace": workspace, "generation": generation, "numbers": list(numbers)}
 
         def work(connection: Connection) -> list[Change]:
-            return [read_change(generation, row) for row in connection.execute(S.read_beside, asked, binary=True)]
+            return [
+                read_change(generation, row) for row in connection.execute(S.read_with_adjacent, asked, binary=True)
+            ]
 
         return await self._do(work) if numbers else []
 
@@ -147,7 +151,7 @@ class PostgresRetriever:
         def work(connection: Connection) -> list[Change]:
             if self._is_ready(connection, workspace, generation):
                 return []
-            # Begun before this is looked at, nothing can be missed: who writes an index_entry since then writes its row, too.
+            # Begun before this is looked at, nothing can be missed: who writes an index entry since then writes its row, too.
             rows = connection.execute(S.find_unready, asked, binary=True).fetchall()
             if not rows:
                 connection.execute(S.set_searched, (workspace, generation))
@@ -198,7 +202,7 @@ def _is_more(
     return about > 2 * least + 1_000 or bool(_one(connection, _within(S.count_upto, audiences), asked)[0] > least)
 
 
-def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[SampledMemory]) -> float:
+def _session_length(connection: Connection, asked: dict[str, Any], drawn: Sequence[SampledMemory]) -> float:
     """How many episodes a session has in the mean, by the first sessions of those drawn."""
     talks = list(dict.fromkeys((one.audience, one.session) for one in drawn if one.session is not None))[:_TALKS]
     if not talks:
@@ -208,38 +212,38 @@ def _talk(connection: Connection, asked: dict[str, Any], drawn: Sequence[Sampled
 
 
 def _sought(
-    connection: Connection, workspace: str, wanted: RetrievalQuery, words: Words, schema: str | None
+    connection: Connection, workspace: str, query: RetrievalQuery, words: Words, schema: str | None
 ) -> RetrievalResult:
     """Candidates by what is asked for; with a schema the near ones by the index of the extension that is in it. Each
-    statement gives those that have no index_entry yet, too: between two of them one may have got it."""
+    statement gives those that have no index entry yet, too: between two of them one may have got it."""
     worded, masks, late = list[Candidate](), dict[int, int](), list[Candidate]()
-    if wanted.rare or wanted.code is None:
-        worded, masks, late = _by_words(connection, *_written_words(workspace, wanted, words), wanted, words.bound)
-    if wanted.code is None:
+    if query.lookup_terms or query.code is None:
+        worded, masks, late = _by_words(connection, *_written_words(workspace, query, words), query, words.bound)
+    if query.code is None:
         return RetrievalResult([], worded, late, masks)
-    near, more = _by_code(connection, *_written_near(workspace, wanted, schema), wanted, schema)
+    near, more = _by_code(connection, *_written_near(workspace, query, schema), query, schema)
     return RetrievalResult(near, worded, list(dict.fromkeys([*late, *more])), masks)
 
 
 def _by_words(
-    connection: Connection, query: str, values: dict[str, Any], wanted: RetrievalQuery, bound: bool
+    connection: Connection, sql: str, values: dict[str, Any], query: RetrievalQuery, bound: bool
 ) -> tuple[list[Candidate], dict[int, int], list[Candidate]]:
     with connection.transaction() if bound else nullcontext():
         if bound:
             asked = "{" + ",".join(map(str, values.get("keys", ()))) + "}"
-            connection.execute(S.say_words, (asked, asked if wanted.together else "{}"))
-        row: Any = execute_planned(connection, query, values).fetchone()
+            connection.execute(S.say_words, (asked, asked if query.require_all else "{}"))
+        row: Any = execute_planned(connection, sql, values).fetchone()
     audiences, numbers, vectors, masks, distinct, held, *late = (found or () for found in row)
     return _candidates(audiences, numbers, vectors, masks), dict(zip(distinct, held, strict=True)), _candidates(*late)
 
 
 def _by_code(
-    connection: Connection, query: str, values: dict[str, Any], wanted: RetrievalQuery, schema: str | None
+    connection: Connection, sql: str, values: dict[str, Any], query: RetrievalQuery, schema: str | None
 ) -> tuple[list[Candidate], list[Candidate]]:
     with connection.transaction() if schema is not None else nullcontext():
         if schema is not None:
-            connection.execute(S.tune_index, (str(min(1000, max(40, wanted.near))),))
-        row: Any = execute_planned(connection, query, values).fetchone()
+            connection.execute(S.tune_index, (str(min(1000, max(40, query.vector_limit))),))
+        row: Any = execute_planned(connection, sql, values).fetchone()
     audiences, numbers, vectors, *late = (found or () for found in row)
     return _candidates(audiences, numbers, vectors), _candidates(*late)
 
@@ -253,82 +257,82 @@ def _candidates(
     return list(map(Candidate, audiences, numbers, vectors or repeat(None), masks or repeat(0)))
 
 
-def _written_near(workspace: str, wanted: RetrievalQuery, schema: str | None) -> tuple[str, dict[str, Any]]:
+def _written_near(workspace: str, query: RetrievalQuery, schema: str | None) -> tuple[str, dict[str, Any]]:
     """The statement for what is near with its conditions, and their values."""
-    values, chunks = _conditions(workspace, wanted)
-    chunks["DISTANCE"] = _distance(wanted, schema)
-    return completed(S.retrieve_near, chunks), values
+    values, fragments = _conditions(workspace, query)
+    fragments["DISTANCE"] = _distance(query, schema)
+    return completed(S.retrieve_near, fragments), values
 
 
-def _written_words(workspace: str, wanted: RetrievalQuery, words: Words) -> tuple[str, dict[str, Any]]:
+def _written_words(workspace: str, query: RetrievalQuery, words: Words) -> tuple[str, dict[str, Any]]:
     """The same for what has the words."""
-    values, chunks = _conditions(workspace, wanted)
-    places = _places(wanted)
-    condition, more = _words(wanted, words, places)
-    if wanted.audiences is not None and places != [None]:
-        chunks["POOLS"] = S.among_audiences
-    chunks |= {
+    values, fragments = _conditions(workspace, query)
+    places = _places(query)
+    condition, more = _words(query, words, places)
+    if query.audiences is not None and places != [None]:
+        fragments["POOLS"] = S.among_audiences
+    fragments |= {
         "WORDED": "duramen.worded" if words.bound else "duramen.searchable",
         "WORDS": condition,
         "MASK": more.pop("mask"),
         "SCORE": more.pop("score"),
     }
-    return completed(S.retrieve_words, chunks), values | more
+    return completed(S.retrieve_words, fragments), values | more
 
 
-def _conditions(workspace: str, wanted: RetrievalQuery) -> tuple[dict[str, Any], dict[str, str]]:
+def _conditions(workspace: str, query: RetrievalQuery) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of a statement, and its conditions."""
-    values: dict[str, Any] = wanted._asdict() | {"workspace": workspace, "code": written_bits(wanted.code)}
-    values["audiences"] = None if wanted.audiences is None else list(wanted.audiences)
-    values["kinds"] = None if wanted.kinds is None else list(wanted.kinds)
-    values["length"] = max(1.0, wanted.length)
+    values: dict[str, Any] = query._asdict() | {"workspace": workspace, "code": written_bits(query.code)}
+    values["audiences"] = None if query.audiences is None else list(query.audiences)
+    values["kinds"] = None if query.kinds is None else list(query.kinds)
+    values["mean_length"] = max(1.0, query.mean_length)
     asked = [
-        (wanted.kinds, S.of_kinds),
-        (wanted.since, S.since),
-        (wanted.until, S.until),
+        (query.kinds, S.of_kinds),
+        (query.since, S.since),
+        (query.until, S.until),
     ]
     dated = [condition for value, condition in asked if value is not None]
     filters = [S.holds_now, *dated]
-    for at, (name, forms) in enumerate(wanted.metadata):
+    for at, (name, forms) in enumerate(query.metadata):
         values |= {f"name{at}": name, f"forms{at}": list(forms)}
         filters.append(f"s.metadata -> %(name{at})s = ANY(%(forms{at})s::jsonb[])")
-    audiences = "true" if wanted.audiences is None else S.in_audiences
-    lately = S.lately if wanted.late else S.none_lately
+    audiences = "true" if query.audiences is None else S.in_audiences
+    lately = S.lately if query.unindexed_limit else S.none_lately
     lately = completed(lately, {"POOLS": audiences, "LATE": " AND ".join(("true", *dated))})
     return values, {"POOLS": audiences, "FILTERS": " AND ".join(filters), "LATELY": lately}
 
 
-def _distance(wanted: RetrievalQuery, schema: str | None) -> str:
+def _distance(query: RetrievalQuery, schema: str | None) -> str:
     if schema is None:
         return str(S.by_scan)
-    return completed(S.by_index, {"DIMS": str(8 * len(wanted.code or b"")), "SCHEMA": schema})
+    return completed(S.by_index, {"DIMS": str(8 * len(query.code or b"")), "SCHEMA": schema})
 
 
-def _places(wanted: RetrievalQuery) -> list[bytes | None]:
+def _places(query: RetrievalQuery) -> list[bytes | None]:
     """Under whose keys words are looked up: those of some audiences, if that is enough, or (None) the workspace's."""
     if (
-        wanted.audiences is not None
-        and len(wanted.audiences) <= _FEW_POOLS
-        and (len(wanted.audiences) == 1 or not wanted.together)
+        query.audiences is not None
+        and len(query.audiences) <= _FEW_POOLS
+        and (len(query.audiences) == 1 or not query.require_all)
     ):
-        return list(wanted.audiences)
+        return list(query.audiences)
     return [None]
 
 
-def _words(wanted: RetrievalQuery, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
+def _words(query: RetrievalQuery, words: Words, places: Sequence[bytes | None]) -> tuple[str, dict[str, Any]]:
     """The condition on words, and what it needs: keys to look up, and for each term whether a row has it."""
-    if not wanted.rare or not words.secret:
+    if not query.lookup_terms or not words.secret:
         return "false", {"mask": "0", "score": "0"}
-    rare = [wanted.terms[place] for place in wanted.rare]
+    rare = [query.terms[place] for place in query.lookup_terms]
     values: dict[str, Any] = {
-        "keys": [key for place in places for key in keys(words.secret, wanted.generation, place, rare)]
+        "keys": [key for place in places for key in keys(words.secret, query.generation, place, rare)]
     }
     tests, weights = [], []
-    for at, key in enumerate(keys(words.secret, wanted.generation, None, wanted.terms)):
-        values[f"key{at}"], values[f"weight{at}"] = key, wanted.weights[at]
+    for at, key in enumerate(keys(words.secret, query.generation, None, query.terms)):
+        values[f"key{at}"], values[f"weight{at}"] = key, query.term_weights[at]
         tests.append(f"(CASE WHEN %(key{at})s = ANY(s.terms) THEN {1 << at} ELSE 0 END)")
         weights.append(f"CASE WHEN mask & {1 << at} <> 0 THEN %(weight{at})s::float8 ELSE 0 END")
     values |= {"mask": " | ".join(tests), "score": " + ".join(weights)}
     if words.bound:
         return "true", values  # the settings say it
-    return str(S.has_all_terms if wanted.together else S.has_one_term), values
+    return str(S.has_all_terms if query.require_all else S.has_one_term), values

@@ -131,7 +131,7 @@ SELECT set_config('duramen.words', %s, true), set_config('duramen.together', %s,
 WITH near AS MATERIALIZED (
     SELECT s.audience, s.number FROM duramen.searchable s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.code IS NOT NULL AND POOLS AND FILTERS
-    ORDER BY DISTANCE LIMIT %(near)s
+    ORDER BY DISTANCE LIMIT %(vector_limit)s
 ), LATELY
 SELECT array_agg(n.audience ORDER BY n.number DESC), array_agg(n.number ORDER BY n.number DESC),
        array_agg(t.vector ORDER BY n.number DESC),
@@ -146,10 +146,10 @@ FROM (SELECT audience, number FROM near ORDER BY number DESC) n JOIN duramen.ind
 WITH matched AS MATERIALIZED (
     SELECT s.audience, s.number, s.length, MASK AS mask FROM WORDED s
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND WORDS AND POOLS AND FILTERS
-    LIMIT %(most)s
+    LIMIT %(scan_limit)s
 ), worded AS MATERIALIZED (
-    SELECT audience, number, mask, (SCORE) / (1.54::float8 + 0.36::float8 * length / %(length)s) AS score
-    FROM matched ORDER BY score DESC, number DESC LIMIT %(best)s
+    SELECT audience, number, mask, (SCORE) / (1.54::float8 + 0.36::float8 * length / %(mean_length)s) AS score
+    FROM matched ORDER BY score DESC, number DESC LIMIT %(word_limit)s
 ), masks AS MATERIALIZED (
     SELECT mask, count(*) AS held FROM matched GROUP BY mask
 ), LATELY
@@ -168,7 +168,7 @@ late AS MATERIALIZED (
       AND NOT EXISTS (
         SELECT 1 FROM duramen.index_entries t WHERE t.workspace = s.workspace AND t.audience = s.audience AND t.number = s.number
           AND t.generation = %(generation)s)
-    ORDER BY s.indexed DESC, s.number DESC LIMIT %(late)s);
+    ORDER BY s.indexed DESC, s.number DESC LIMIT %(unindexed_limit)s);
 
 -- name: none_lately
 -- None, where all have one: to plan the search for them takes longer than most of what an audience is searched by.
@@ -215,7 +215,7 @@ bit_count(s.code # %(code)s::bit varying);
 -- The same by the index of the extension, whose operators are in SCHEMA.
 (s.code::bit(DIMS)) OPERATOR(SCHEMA.<~>) %(code)s::bit(DIMS);
 
--- name: read_beside
+-- name: read_with_adjacent
 -- Some memories that are current, and the episodes right before and after each, with what is searched.
 WITH wanted AS MATERIALIZED (
     SELECT audience, number FROM duramen.memories
