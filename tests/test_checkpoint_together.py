@@ -325,7 +325,7 @@ def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> Non
         async with await duramen.aopen(address) as dm:
             cp = Checkpoints(dm._journal)
             lane = cp._weaver._lane("s")
-            assert await lane.turn.take()
+            assert await lane.turn.acquire()
             save = cp.save("s", "main", fields_of(0), {"n": 0}, id="c0")
             fields = {"w": texts(["write 1 " * 30])}
             tasks = [asyncio.create_task(save)]
@@ -333,7 +333,7 @@ def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> Non
             tasks.append(asyncio.create_task(cp.attach("s", "main", "c0", {"n": 1}, type="writes", fields=fields)))
             await asyncio.sleep(0.01)
             assert len(lane._waiting) == 2
-            lane.turn.give_back()
+            lane.turn.release()
             while lane._waiting:
                 await asyncio.sleep(0)
             leader = next(task for task in tasks if task.get_coro().cr_await is not None)  # type: ignore[union-attr]

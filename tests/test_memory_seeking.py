@@ -22,7 +22,7 @@ from duramen.memory.ranking import retrieval as seeking
 from duramen.memory.ranking.rank import Question, Weights
 from duramen.memory.ranking.retrieval import Retrieval
 from duramen.memory.ranking.selection import Asked, Wanted
-from duramen.runtime import drive, meanwhile
+from duramen.runtime import drive, run_alongside
 from duramen.stores.postgres import retrieval as inside
 from duramen.stores.postgres import vector_index as tending
 from duramen.testing.clock import FakeClock
@@ -323,7 +323,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
 
     async def watching(*both: Any) -> Any:
         at_once.append(1)
-        return await meanwhile(*both)
+        return await run_alongside(*both)
 
     monkeypatch.setattr("duramen.memory.index.workspace_embedder.meanwhile", watching)
     taken = 0

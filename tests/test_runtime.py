@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duramen.runtime import drive, meanwhile
+from duramen.runtime import drive, run_alongside
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -34,7 +34,7 @@ def test_work_is_done_while_something_else_is(run: Run) -> None:
         met.set()
         return "too"
 
-    assert run(meanwhile(work, other())) == ("done", "too")
+    assert run(run_alongside(work, other())) == ("done", "too")
 
 
 def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:
@@ -52,7 +52,7 @@ def test_what_either_raises_is_raised_when_both_have_ended(run: Run) -> None:
         raise KeyError("the other")
 
     with pytest.raises(ValueError, match="the work"):
-        run(meanwhile(failing, other()))
+        run(run_alongside(failing, other()))
     with pytest.raises(KeyError, match="the other"):
-        run(meanwhile(lambda: ended.append("work"), failing_other()))
+        run(run_alongside(lambda: ended.append("work"), failing_other()))
     assert sorted(ended) == ["other", "other", "work", "work"]

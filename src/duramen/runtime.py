@@ -1,8 +1,8 @@
-"""How one core serves two faces: blocking work runs in place, or on threads beside an event loop.
+"""How one core serves the sync and the async API.
 
-The core is written as coroutines. `Blocking` never suspends, so `drive` can step a coroutine by hand;
-`Looping` moves blocking work to a few threads and suspends until it is done. Under `drive` it works in place too: plain
-code that runs beside an event loop, such as a step, reaches the same store.
+The core is written as coroutines. `Blocking` does blocking work in place and never suspends, so `drive` can step a
+coroutine by hand. `Looping` moves blocking work to a few threads and suspends until it is done. Under `drive` it works
+in place too: plain code that an event loop started, such as a step, reaches the same store.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _thread = _Thread()
 
 
 def is_driven() -> bool:
-    """Whether this thread steps a coroutine by hand, which must not suspend."""
+    """Whether `drive` steps a coroutine in this thread: that coroutine must not suspend."""
     return _thread.driving > 0
 
 
-def who() -> int:
-    """The thread that waits for what is done here: this one, or the one that it works for."""
+def waiting_thread() -> int:
+    """The thread that waits for the work done here: this one, or the one that this one works for."""
     return _thread.acting_for or threading.get_ident()
 
 
 @contextmanager
-def on_a_loop() -> Iterator[None]:
-    """Inside, an event loop runs in this thread although it is driven: what runs there may suspend again."""
+def suspension_allowed() -> Iterator[None]:
+    """Inside, coroutines may suspend although this thread is driven, because an event loop runs in it."""
     before, _thread.driving = _thread.driving, 0
     try:
         yield
@@ -50,29 +50,29 @@ def on_a_loop() -> Iterator[None]:
         _thread.driving = before
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """Do blocking work that is no store's: in place under `drive`, else on a thread while the event loop goes on."""
+async def run_blocking(work: Callable[[], T]) -> T:
+    """Do blocking work outside a store: in place under `drive`, else on a thread while the event loop continues."""
     return work() if is_driven() else await asyncio.to_thread(work)
 
 
-async def meanwhile(work: Callable[[], T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
-    """Do blocking work, and something else of ours until it is done; what both give. Raises what either raises, when
-    both have ended. Under `drive` the work is done in place, as it may be the user's and need this very thread, and a
-    thread beside it does the other."""
+async def run_alongside(work: Callable[[], T], other: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Do blocking work and run a coroutine of ours at the same time. Returns both results. Raises what either raises,
+    after both have ended. Under `drive` the work stays in this thread, because it may be the user's code and need it;
+    the coroutine runs on another thread."""
     if is_driven():
-        with ThreadPoolExecutor(1, thread_name_prefix="duramen-meanwhile") as threads:
+        with ThreadPoolExecutor(1, thread_name_prefix="duramen-alongside") as threads:
             try:
-                done = threads.submit(copy_context().run, _act_for, who(), other)
+                done = threads.submit(copy_context().run, _act_for, waiting_thread(), other)
             except RuntimeError:  # no new threads: the interpreter is about to end
-                beside = await other
-                return work(), beside
+                first = await other
+                return work(), first
             result = work()
             return result, done.result()
-    result, beside = await asyncio.gather(asyncio.to_thread(work), other, return_exceptions=True)
-    for one in (beside, result):
+    result, answer = await asyncio.gather(asyncio.to_thread(work), other, return_exceptions=True)
+    for one in (answer, result):
         if isinstance(one, BaseException):
             raise one
-    return cast("T", result), cast("U", beside)
+    return cast("T", result), cast("U", answer)
 
 
 def _act_for(thread: int, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -81,7 +81,7 @@ def _act_for(thread: int, coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def pause(seconds: float) -> None:
-    """Let some time pass."""
+    """Sleep: block under `drive`, else suspend."""
     if is_driven():
         time.sleep(seconds)
     else:
@@ -89,30 +89,30 @@ async def pause(seconds: float) -> None:
 
 
 class Lock:
-    """One at a time, threads and coroutines alike, for work that would otherwise be done in vain. It is a courtesy, not
-    a lock: whoever waited too long goes on without."""
+    """A lock for threads and coroutines that saves duplicate work. It is advisory: a caller that waited too long
+    continues without it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    async def take(self, longest: float = 1.0) -> bool:
-        """Wait for the turn; whether it came."""
+    async def acquire(self, timeout: float = 1.0) -> bool:
+        """Wait for the lock. False if `timeout` seconds passed first."""
         if is_driven():
-            return self._lock.acquire(timeout=longest)
-        until = time.monotonic() + longest
+            return self._lock.acquire(timeout=timeout)
+        until = time.monotonic() + timeout
         while not self._lock.acquire(blocking=False):
             if time.monotonic() > until:
                 return False
             await asyncio.sleep(0.0002)
         return True
 
-    def give_back(self) -> None:
-        """The next one, please. Only after `take` said yes."""
+    def release(self) -> None:
+        """Let the next caller in. Call it only after `acquire` returned True."""
         self._lock.release()
 
 
 class Notifier:
-    """Counts rings and wakes whoever waits for the next one. Ring it from any thread."""
+    """Counts notices and wakes those that wait for the next one. Notify from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,9 +122,9 @@ class Notifier:
         self.notices = 0
 
     def notify(self) -> None:
-        """Wake all who wait."""
-        # Without the lock, two that ring at once may count as one: what both did can be seen before the count moves.
-        # Whoever waits says so before looking at the count, so one of the two sees the other.
+        """Wake all that wait."""
+        # Without the lock, two notices at once may count as one. That is fine: what both announce is visible before
+        # the count moves. A waiter registers before it reads the count, so one of the two sees the other.
         self.notices += 1
         if self._sleepers or self._waiting:
             self._wake()
@@ -134,7 +134,7 @@ class Notifier:
             waiting, self._waiting = self._waiting, []
             self._condition.notify_all()
         for loop, future in waiting:
-            with suppress(RuntimeError):  # the loop was closed: nobody there waits any more
+            with suppress(RuntimeError):  # the loop was closed: nothing waits there any more
                 loop.call_soon_threadsafe(_settle, future)
 
     def wait_blocking(self, seen: int, timeout: float) -> bool:
@@ -172,16 +172,16 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 class Runtime(Protocol):
-    """What a store needs in order to serve either face."""
+    """What a store needs in order to serve either API."""
 
     looping: bool
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do blocking work: in place, or on a thread while the loop goes on."""
+        """Do blocking work: in place, or on a thread while the loop continues."""
         ...
 
     async def wait(self, notifier: Notifier, seen: int, timeout: float) -> bool:
-        """Wait for the notifier to ring past `seen`."""
+        """Wait until the notifier's count differs from `seen`; False if `timeout` seconds passed first."""
         ...
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class Blocking:
 
 
 class Looping:
-    """Blocking work happens on a few threads, so that the event loop goes on."""
+    """Blocking work happens on a few threads, so that the event loop continues."""
 
     looping = True
 
@@ -237,10 +237,10 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     finally:
         _thread.driving -= 1
     coroutine.close()
-    raise SuspendedInSync("a store suspended in the blocking face", hint="report this: it is a bug in the store")
+    raise SuspendedInSync("A sync call tried to await. This is a bug in the store.", hint="report it to its authors")
 
 
-def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
+def drive_iterator(stream: AsyncIterator[T]) -> Iterator[T]:
     """Iterate over an asynchronous iterator that never suspends."""
     try:
         while True:
@@ -251,7 +251,7 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
-            with suppress(RuntimeError):  # it hangs where it suspended, and that is what is being raised
+            with suppress(RuntimeError):  # it suspended and cannot be closed; SuspendedInSync is on its way already
                 drive(close())
 
 

@@ -53,14 +53,14 @@ class Weaver:
                 await self._encode_ahead(passenger)
                 await lane.linger(passenger)
             while not passenger.arrived:
-                mine = await lane.turn.take()
+                mine = await lane.turn.acquire()
                 try:
                     taken = lane.take(passenger)
                     if taken:
                         await self._carry(taken)
                 finally:
                     if mine:
-                        lane.turn.give_back()
+                        lane.turn.release()
                 if not taken:  # somebody else has it in hand
                     await passenger.wait(1.0)
         finally:

@@ -1,4 +1,4 @@
-"""One test, both faces: stepped by hand on the blocking runtime, and on an event loop."""
+"""One test for both APIs: stepped by hand on the blocking runtime, and on an event loop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def _caught(work: Awaitable[Any]) -> Any:
         return error
 
 
-def both_faces(body: Body) -> Callable[..., None]:
+def both_apis(body: Body) -> Callable[..., None]:
     """Run a coroutine test stepped by hand or on an event loop, as the `looping` fixture says."""
 
     @wraps(body)

@@ -8,7 +8,7 @@ import pytest
 
 from ..api._async.duramen import AsyncDuramen
 from ..ports import Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Store, Stored, StoredIndexEntry
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
 
 
@@ -19,7 +19,7 @@ class IndexContract:
 
     # -- changes
 
-    @both_faces
+    @both_apis
     async def test_changes_are_told_in_the_order_of_their_counts(self, open: Opener) -> None:
         handle = await open()
         store = keeper(handle)
@@ -40,7 +40,7 @@ class IndexContract:
         assert await store.audience_changes(handle.workspace, [b"p", b"nowhere"]) == {b"p": 3}
         assert await store.audience_changes(handle.workspace, []) == {}
 
-    @both_faces
+    @both_apis
     async def test_what_does_nothing_counts_as_no_change(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("a"))
@@ -56,7 +56,7 @@ class IndexContract:
 
     # -- index_entries
 
-    @both_faces
+    @both_apis
     async def test_a_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -84,7 +84,7 @@ class IndexContract:
         await store.put_index_entries(workspace, made.number, [])
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_no_index_entry_is_kept_of_what_is_gone(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -99,7 +99,7 @@ class IndexContract:
         assert await index_entries(handle, made.number + 1) == [("", None, None), ("b", None, None)]
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_index_entries_are_read_by_audience_and_number(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -133,7 +133,7 @@ class IndexContract:
 
     # -- generations
 
-    @both_faces
+    @both_apis
     async def test_one_generation_is_searched_while_another_is_made(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -166,7 +166,7 @@ class IndexContract:
         assert await unindexed(handle, new.number) == []
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_a_generation_that_was_dropped_does_not_come_back(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -186,7 +186,7 @@ class IndexContract:
         assert await unindexed(handle, one.number) == []
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_of_those_who_begin_a_generation_together_one_does(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -202,7 +202,7 @@ class IndexContract:
 
     # -- recalls
 
-    @both_faces
+    @both_apis
     async def test_recalls_are_counted_and_are_no_change(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -220,7 +220,7 @@ class IndexContract:
         assert (await handle.verify()).ok
 
     @pytest.mark.promise("J5")
-    @both_faces
+    @both_apis
     async def test_whoever_writes_at_the_same_time_loses_nothing(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ports import Beside, Segment
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
 from .index_contract import IndexContract, enter, keeper, known, memory
 
@@ -11,7 +11,7 @@ from .index_contract import IndexContract, enter, keeper, known, memory
 class SegmentContract(IndexContract):
     """The part of the contract that is about changes packed together."""
 
-    @both_faces
+    @both_apis
     async def test_segments_are_read_as_they_were_put(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -32,7 +32,7 @@ class SegmentContract(IndexContract):
         assert not await store.put_segment(workspace, b"", made.number + 1, one, 9)
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_a_segment_takes_the_place_of_those_that_it_overlaps(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -44,7 +44,7 @@ class SegmentContract(IndexContract):
         assert await store.put_segment(workspace, b"", made.number, wide, 9)
         assert await store.segments(workspace, b"", made.number) == [Segment(0, 5, 1, 1, None, b"old"), wide]
 
-    @both_faces
+    @both_apis
     async def test_forgetting_drops_the_segments_that_may_hold_a_memory(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -67,7 +67,7 @@ class SegmentContract(IndexContract):
         assert await store.put_segment(workspace, b"", made.number, first, 5)
         assert await store.put_segment(workspace, b"", made.number, last._replace(body=b"again"), 3)
 
-    @both_faces
+    @both_apis
     async def test_a_generation_takes_its_segments_with_it(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace
@@ -83,7 +83,7 @@ class SegmentContract(IndexContract):
         assert not await store.put_segment(workspace, b"", old.number, segment, 1)
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_recalls_are_read_by_audience(self, open: Opener) -> None:
         handle = await open()
         store, workspace = keeper(handle), handle.workspace

@@ -103,14 +103,14 @@ class AsyncTalk:
         """Go on from another session, if that was asked for and did not happen yet."""
         if self._continues is None:
             return
-        mine = await self._beginning.take(_PATIENCE)
+        mine = await self._beginning.acquire(_PATIENCE)
         try:
             if self._continues is not None:
                 await self._go_on_from(self._continues)
                 self._continues = None
         finally:
             if mine:
-                self._beginning.give_back()
+                self._beginning.release()
 
     async def _go_on_from(self, old: str) -> None:
         begun = await self._services.builder.handoffs.begun(self.id)

@@ -19,7 +19,7 @@ from ...journal.sealing import KeySource
 from ...journal.verification import Verification
 from ...memory.knowledge.policies import KindPolicy
 from ...ports import Embedder, Head, LeaseRow, Model, Outlet, SessionRow
-from ...runtime import Lock, Looping, Runtime, aside
+from ...runtime import Lock, Looping, Runtime, run_blocking
 from ..settings import Address, Settings, check_settings, embedder_loader, open_journal, open_store
 from .conversation import AppendOptions, AsyncTalk, Leftovers, WindowChanges
 from .files import AsyncFiles
@@ -168,7 +168,7 @@ class AsyncDuramen(AsyncRuns):
     async def close(self) -> None:
         """Give everything back. Closing twice does nothing."""
         self._close_runs()
-        await aside(self.memory.close)
+        await run_blocking(self.memory.close)
         await self._journal.store.close()
 
     async def __aenter__(self) -> Self:

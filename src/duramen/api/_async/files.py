@@ -40,12 +40,12 @@ class AsyncFiles:
         the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
         Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
         somebody deleted them. `progress` is told what is done ("Reading", "Writing"), how much, and of how much."""
-        taken = await self._turn.take(60.0)
+        taken = await self._turn.acquire(60.0)
         try:
             return await self._syncing.sync(progress, deletions)
         finally:
             if taken:
-                self._turn.give_back()
+                self._turn.release()
 
     async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
         """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;

@@ -14,7 +14,7 @@ from ...journal.journal import Journal
 from ...journal.owners import NOBODY
 from ...models import load as load_model
 from ...ports import Model
-from ...runtime import aside, is_driven
+from ...runtime import is_driven, run_blocking
 
 if TYPE_CHECKING:
     from ...context.window.context import Context
@@ -100,7 +100,7 @@ class AsyncTurns:
         asked: Event = await self.say("user", user_input, subject=subject, **_keyed(key, "user"))
         if id is not None and asked.position <= head and self._differs(asked, user_input):
             raise TurnTaken(self.id, id)
-        told = "" if files is None else await aside(files.instructions)
+        told = "" if files is None else await run_blocking(files.instructions)
         parts = (await self._memory.persona(), told, system, recalled.text)
         context = await self.context(system="\n\n".join(part for part in parts if part))
         trace.append(TurnStep("build", f"{context.tokens} of {context.budget} tokens"))
@@ -169,13 +169,13 @@ async def _reply(model: Answering, context: Context, max_tokens: int) -> str:
     reply = getattr(model, "reply", None)
     if reply is not None:
         form = context.anthropic() if getattr(model, "form", "openai") == "anthropic" else context.openai()
-        return str(await aside(lambda: reply(form, max_tokens=max_tokens)))
+        return str(await run_blocking(lambda: reply(form, max_tokens=max_tokens)))
     if hasattr(model, "complete"):
         said = context.plain()
         head = "\n\n".join(one["content"] for one in said if one["role"] == "system")  # summaries and hand-off, too
         transcript = "\n\n".join(f"{one['role']}: {one['content']}" for one in said if one["role"] != "system")
         ask = model.complete
-        return str(await aside(lambda: ask(transcript, system=head, max_tokens=max_tokens)))
+        return str(await run_blocking(lambda: ask(transcript, system=head, max_tokens=max_tokens)))
     if not callable(model):
         raise InvalidInput(f"{model!r} is no model", hint="give a function, a model, or a name such as openai:NAME@URL")
     answer: Any = model(context)

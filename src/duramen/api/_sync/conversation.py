@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...context.services import fetch_tool
 from ...journal.events import Event
-from ...runtime import drive, drive_each
+from ...runtime import drive, drive_iterator
 from .._async.conversation import AppendOptions, AsyncProgress, AsyncTalk, CheckpointParts, WindowChanges
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Talk:
 
     def checkpoints(self, *, limit: int | None = None) -> Iterator[Checkpoint]:
         """The checkpoints without their values, newest first."""
-        return drive_each(self._core.checkpoints(limit=limit))
+        return drive_iterator(self._core.checkpoints(limit=limit))
 
     def pin(self, id: str, pinned: bool = True) -> None:
         """Keep a checkpoint whatever the policy says, or no longer."""

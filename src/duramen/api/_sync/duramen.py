@@ -12,7 +12,7 @@ from ...journal.journal import ErasureReport
 from ...journal.sealing import KeySource
 from ...journal.verification import Verification
 from ...ports import Head, Outlet, SessionRow
-from ...runtime import Blocking, drive, drive_each
+from ...runtime import Blocking, drive, drive_iterator
 from .._async.conversation import AppendOptions, WindowChanges
 from .._async.duramen import AsyncDuramen, AsyncLease, AsyncSession, AsyncSessionView, ReadOptions, open_face
 from ..settings import Address, Settings
@@ -61,7 +61,7 @@ class Duramen(Runs):
 
     def sessions(self) -> Iterator[SessionRow]:
         """All sessions of the workspace, by id."""
-        return drive_each(self._core.sessions())
+        return drive_iterator(self._core.sessions())
 
     def workspaces(self) -> list[str]:
         """Every workspace in the store that this handle may see: on PostgreSQL its own, unless its role sees all."""
@@ -121,7 +121,7 @@ class Session(Talk, Recall):
 
     def pages(self, **options: Unpack[ReadOptions]) -> Iterator[list[Event]]:
         """Events in pages, verified and decoded; the end is where the session ends now."""
-        return drive_each(self._core.pages(**options))
+        return drive_iterator(self._core.pages(**options))
 
     def events(self, **options: Unpack[ReadOptions]) -> Iterator[Event]:
         """Events one by one, verified and decoded; `JournalDamaged` at the first bad one."""
@@ -132,7 +132,7 @@ class Session(Talk, Recall):
         self, after: int = 0, *, types: str | Iterable[str] | None = None, timeout: float | None = None
     ) -> Iterator[Event]:
         """Events after a position as they come, from any process: no gap, no repeat."""
-        return drive_each(self._core.follow(after, types=types, timeout=timeout))
+        return drive_iterator(self._core.follow(after, types=types, timeout=timeout))
 
     def head(self) -> Head:
         """The last position (0: nothing yet) and its hash."""
@@ -169,7 +169,7 @@ class SessionView:
 
     def events(self, **options: Unpack[ReadOptions]) -> Iterator[Event]:
         """The events that there were."""
-        return drive_each(self._core.events(**options))
+        return drive_iterator(self._core.events(**options))
 
     def context(self, *, system: str = "", **changes: Unpack[WindowChanges]) -> Context:
         """What the model saw then."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from ...runtime import drive, drive_each
+from ...runtime import drive, drive_iterator
 from .._async.files import AsyncFiles
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Files:
     def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> Iterator[FilesSynced]:
         """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;
         gives what was done, when anything was, or when other files are left alone than before."""
-        return drive_each(self._core.watch(seconds, timeout=timeout))
+        return drive_iterator(self._core.watch(seconds, timeout=timeout))
 
     def instructions(self) -> str:
         """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""

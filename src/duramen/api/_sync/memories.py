@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 from ...journal.events import Event
 from ...memory.catalog.memory_event import MemoryDetails
 from ...ports import Model
-from ...runtime import drive, drive_each
+from ...runtime import drive, drive_iterator
 from .._async.memories import ALL, AsyncMemories, AsyncMemoriesThen, RecallOptions, Scope
 from .procedures import Procedures
 from .proposals import Proposals
@@ -106,7 +106,7 @@ class Memories:
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> Iterator[Memory]:
         """What is remembered, in the order in which it was."""
-        return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))
+        return drive_iterator(self._core.list(kinds=kinds, limit=limit, **whose))
 
     def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
         """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
@@ -195,7 +195,7 @@ class Memories:
     def reindex(self) -> Iterator[tuple[int, int]]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left; stopped anywhere, the next call goes on."""
-        return drive_each(self._core.reindex())
+        return drive_iterator(self._core.reindex())
 
     def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
@@ -216,4 +216,4 @@ class MemoriesThen:
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
     ) -> Iterator[Memory]:
         """What was known then."""
-        return drive_each(self._core.list(kinds=kinds, limit=limit, **whose))
+        return drive_iterator(self._core.list(kinds=kinds, limit=limit, **whose))

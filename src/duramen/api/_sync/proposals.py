@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from ...memory.catalog.memory_event import MemoryDetails
-from ...runtime import drive, drive_each
+from ...runtime import drive, drive_iterator
 from .._async.proposals import AsyncProposals
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Proposals:
     def list(self, state: str = "pending", *, subject: str | None = None, everyone: bool = True) -> Iterator[Proposal]:
         """Proposals that are "pending", "accepted" or "dismissed", newest first: everyone's, or those about a subject
         and about nobody."""
-        return drive_each(self._core.list(state, subject=subject, everyone=everyone))
+        return drive_iterator(self._core.list(state, subject=subject, everyone=everyone))
 
     def accept(
         self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None

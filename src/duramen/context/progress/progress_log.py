@@ -15,7 +15,7 @@ from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ...file_lock import alone_in_folder
 from ...journal.journal import Journal
 from ...ports import Bookmark, BookmarkQuery
-from ...runtime import aside
+from ...runtime import run_blocking
 from . import git_commit as commits
 from .parser import parse
 from .progress_file import read_file, render, write_file
@@ -117,10 +117,12 @@ class ProgressLog:
         progress is refused and left alone."""
         async with alone_in_folder(path):
             edited, notes, progress = await self._read_edits(session, path, git)
-            await aside(lambda: write_file(path, render(progress)))
+            await run_blocking(lambda: write_file(path, render(progress)))
             await self._remember(session, path, progress)
         words = message or ("Edited by hand" if edited else "Progress")
-        committed = await aside(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
+        committed = (
+            await run_blocking(lambda: commits.commit(path, self.clean(words)[:200], init=True)) if git else None
+        )
         return Synced(progress, edited, tuple(notes), committed)
 
     async def _read_edits(self, session: str, path: str, git: bool) -> tuple[bool, list[str], Progress]:
@@ -128,7 +130,7 @@ class ProgressLog:
         edited = False
         notes: list[str] = []
         while True:
-            text = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            text = await run_blocking(lambda: read_file(path) if os.path.exists(path) else None)
             origin = _OURS if text is None else await self._origin(session, path, text)
             if text is not None and origin == _EDITED:
                 notes += await self._take_over(session, path, text)
@@ -136,8 +138,8 @@ class ProgressLog:
             elif origin == _RESTORED:
                 notes.append("git put an earlier text back, which was not taken for an edit")
             progress = await self.read(session)
-            fresh = text is None and await aside(partial(commits.initialise, path, progress, commit=git))
-            again = await aside(lambda: read_file(path) if os.path.exists(path) else None)
+            fresh = text is None and await run_blocking(partial(commits.initialise, path, progress, commit=git))
+            again = await run_blocking(lambda: read_file(path) if os.path.exists(path) else None)
             if fresh or again == text:
                 return edited, notes, progress  # else somebody saved the file meanwhile: that is to be read too
 
@@ -152,7 +154,7 @@ class ProgressLog:
             return _OURS
         if place[0] != base.session:
             return _OURS  # of a session before, or after
-        return _RESTORED if await aside(lambda: commits.committed_text(path)) == text else _EDITED
+        return _RESTORED if await run_blocking(lambda: commits.committed_text(path)) == text else _EDITED
 
     async def _place(self, session: str, text: str) -> tuple[str, int] | None:
         """The session and position of the newest record that reads like this."""
@@ -176,7 +178,7 @@ class ProgressLog:
 
     async def _take_over(self, session: str, path: str, text: str) -> list[str]:
         """Journal what people changed. What does not go together with the journal is kept as words in the context."""
-        parsed = await aside(lambda: parse(text, path))
+        parsed = await run_blocking(lambda: parse(text, path))
         wanted = self._settled(parsed.progress)
         base = await self._base(session, path)
         edits = changes(Progress() if base is None else self._record(base), wanted)

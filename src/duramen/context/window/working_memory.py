@@ -20,7 +20,7 @@ from ...errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ...journal.events import Draft, Event
 from ...journal.journal import Journal
 from ...ports import TALK, Beside, Bookmark, BookmarkQuery, TokenCounter
-from ...runtime import Lock, aside
+from ...runtime import Lock, run_blocking
 from ..compaction.compaction import (
     Piece,
     Summary,
@@ -186,7 +186,7 @@ class WorkingMemory:
         """Compact, unless a neighbour in this process does it meanwhile: a model is not asked twice for the same."""
         with self._lock:
             turn = self._turns.setdefault(session, Lock())
-        mine = await turn.take(_PATIENCE)
+        mine = await turn.acquire(_PATIENCE)
         try:
             position = (await self._journal.reader.head(session)).position
             talk = await self._read(session, position, oldest_first=True)
@@ -194,7 +194,7 @@ class WorkingMemory:
                 await self._compact(session, talk, window, counting, entries)
         finally:
             if mine:
-                turn.give_back()
+                turn.release()
 
     async def _compact(
         self, session: str, talk: Conversation, window: Window, counting: Counting, entries: Entries
@@ -249,7 +249,7 @@ class WorkingMemory:
         if window.model is None:
             return extract(piece, limit, counter)
         model = models.load(window.model) if isinstance(window.model, str) else window.model
-        return await aside(lambda: ask(model, piece, limit, counter))
+        return await run_blocking(lambda: ask(model, piece, limit, counter))
 
     async def _note(self, session: str, talk: Conversation, doomed: Sequence[Unit], blocks: Sequence[Summary]) -> None:
         """Journal up to where the conversation lies in summaries now."""

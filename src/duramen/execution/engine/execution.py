@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, RunError, StepsChanged, UnknownTask
 from ...ports import LeaseRow, RunChange, RunRow
-from ...runtime import Runtime, is_driven, on_a_loop
+from ...runtime import Runtime, is_driven, suspension_allowed
 from ..steps.definitions import Kind, Task, same_code
 from ..steps.faults import from_data, to_data
 from ..steps.step_runner import compensate
@@ -207,7 +207,7 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
         return await task.function(*args, **kwargs)
 
     if is_driven():
-        with on_a_loop():
+        with suspension_allowed():
             return asyncio.run(supervise(run, on_loop))
     return await supervise(run, on_loop)
 

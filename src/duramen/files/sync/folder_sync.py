@@ -10,7 +10,7 @@ from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
 from ...journal.journal import Journal
 from ...memory.knowledge.proposals import SOUL, ProposalState, Wanted
 from ...memory.memory_service import MemoryService
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
 from ..folder.watcher import Lookout
@@ -47,7 +47,7 @@ class Syncing:
     async def sync(self, shown: Shown | None = None, deletions: bool = False) -> FilesSynced:
         """Take in what people changed, write what the store knows. Many files that are missing at once were deleted
         if somebody says so."""
-        await aside(self.folder.expect_there)
+        await run_blocking(self.folder.expect_there)
         async with alone_in(self.folder.root):
             try:
                 done = await self._sync(shown or _quietly, deletions)
@@ -60,10 +60,10 @@ class Syncing:
 
     async def _sync(self, shown: Shown, deletions: bool) -> FilesSynced:
         if not self._swept:
-            await aside(self.folder.sweep)
+            await run_blocking(self.folder.sweep)
             self._swept = True
-        manifest = await aside(self._kept.load)
-        walked = await aside(lambda: self._lookout.look(manifest.files))
+        manifest = await run_blocking(self._kept.load)
+        walked = await run_blocking(lambda: self._lookout.look(manifest.files))
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
         inlet = Inlet(self._journal, self._service, self.folder, shown)
         await inlet.take_in(walked, manifest, wiped, deletions)
@@ -84,15 +84,15 @@ class Syncing:
                 paths, (*removed, *inlet.missing), outlet.told, changes, Knowing(self._journal, self._service)
             )
             if manifest.commits:
-                await aside(lambda: self._kept.save(manifest))
+                await run_blocking(lambda: self._kept.save(manifest))
                 reach("files.uncommitted")
             made = await commit(self.folder.root, manifest, left)
-        await aside(lambda: self._kept.save(manifest))
+        await run_blocking(lambda: self._kept.save(manifest))
         return FilesSynced(written, removed, taken, tuple(inlet.conflicts), tuple(left), tuple(made))
 
     async def _runtime(self) -> list[str]:
         texts = await runtime_files(self._journal, self._service, self.folder.own)
-        return list((await aside(lambda: self.folder.write_all(texts))).changed)
+        return list((await run_blocking(lambda: self.folder.write_all(texts))).changed)
 
     async def _persona(self, manifest: Manifest, walked: Walked, left: list[Left]) -> tuple[list[str], list[Taken]]:
         """The persona. One that cannot be read or written stops nothing else."""
@@ -108,7 +108,7 @@ class Syncing:
         """The persona: written when it changed; an edit by hand is proposed, and stands until somebody decides."""
         text = await self._service.persona.text()
         stored = f"{text}\n" if text and not text.endswith("\n") else text
-        found = await aside(lambda: self.folder.read(_SOUL)) if _SOUL in walked.files else None
+        found = await run_blocking(lambda: self.folder.read(_SOUL)) if _SOUL in walked.files else None
         if found is not None and found.strip() and found.strip() != text.strip() and _hash(found) != manifest.soul:
             wanted = Wanted(found.rstrip("\n"), SOUL, {}, "SOUL.md was edited", "edited by hand")
             proposal = await self._service.proposals.make(wanted, None, HUMAN)
@@ -120,7 +120,7 @@ class Syncing:
             return ([_SOUL] if accepted else []), []
         try:
             seen = walked.files.get(_SOUL)
-            wrote = await aside(lambda: self.folder.write(_SOUL, stored, seen=seen))
+            wrote = await run_blocking(lambda: self.folder.write(_SOUL, stored, seen=seen))
         except FileChanged:
             return [], []
         manifest.soul = _hash(stored)

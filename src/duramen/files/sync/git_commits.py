@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from ...errors import DuramenError
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..folder import git
 from .known_memories import Knowing
 from .memory_mapping import Known
@@ -69,7 +69,7 @@ async def commit(root: str, manifest: Manifest, left: list[Left]) -> list[str]:
     while manifest.commits:
         due = manifest.commits[0]
         try:
-            done = await aside(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
+            done = await run_blocking(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
         except (DuramenError, OSError) as error:
             left.append(Left(due.paths[0], f"not committed, the next sync tries again: {error}"))
             break

@@ -25,7 +25,7 @@ from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_row, remembered
 from ...memory.catalog.records import Memory
 from ...memory.memory_service import MemoryService
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..formats import Note, format_named
 from ..formats.note import Role
 from ..formats.note_folder import export_folder, import_folder
@@ -72,7 +72,7 @@ class Exchange:
         self, root: str, format: str, subject: str | None, actor: str | None, shown: Shown | None
     ) -> MemoriesImported:
         """Remember what stands in a folder, or in a file. Doing it again changes nothing."""
-        read = await aside(lambda: import_folder(format_named(format), root))
+        read = await run_blocking(lambda: import_folder(format_named(format), root))
         saying = Saying(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
         known, left = 0, [Left(one.path, one.reason, one.line) for one in read.problems]
@@ -138,7 +138,7 @@ class Exchange:
         notes += [note async for note in self._kept(format, whose)]
         notes.sort(key=lambda note: (note.origin, note.metadata.get("order", 0)) if note.origin else ("\U0010ffff", 0))
         told = partial(show, "Writing")
-        return MemoriesExported(count, await aside(lambda: export_folder(chosen, notes, root, told)))
+        return MemoriesExported(count, await run_blocking(lambda: export_folder(chosen, notes, root, told)))
 
     async def _kept(self, format: str, whose: Callable[[str | None], bool]) -> AsyncGenerator[Note, None]:
         found: dict[tuple[str, int], Note] = {}

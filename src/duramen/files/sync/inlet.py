@@ -12,7 +12,7 @@ import msgspec
 from ...errors import FileChanged, FileError, FileMalformed, InvalidInput
 from ...journal.journal import Journal
 from ...memory.memory_service import MemoryService
-from ...runtime import aside, pause
+from ...runtime import pause, run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import LEAVES, Signature, Walked
 from ..formats.memory_file import Leaf, parse
@@ -76,7 +76,7 @@ class Inlet:
 
     async def _one(self, path: str, signature: Signature, manifest: Manifest, walked: Walked) -> None:
         try:
-            text = await aside(lambda: self._folder.read(path))
+            text = await run_blocking(lambda: self._folder.read(path))
             leaf = None if text is None else parse(text, path)
             if leaf is not None:
                 await self._judge(path, leaf, signature, manifest, walked)
@@ -133,7 +133,7 @@ class Inlet:
         if filed is None or not filed.owner or await self._knowing.has_owner(filed.owner):
             return False
         with suppress(FileChanged):
-            if await aside(lambda: self._folder.remove(path, seen=signature)):
+            if await run_blocking(lambda: self._folder.remove(path, seen=signature)):
                 self.removed.append(path)
         return True
 
@@ -197,7 +197,7 @@ class Inlet:
         if any(getattr(leaf, name) != getattr(stored, name) for name in told):
             self.numbers.add(known.row.number)
         elif path in manifest.files:
-            beside = await aside(lambda: self._folder.beside(path))
+            beside = await run_blocking(lambda: self._folder.beside(path))
             manifest.put(path, msgspec.structs.replace(manifest.files[path], seen=seen(signature), beside=beside))
 
     async def _added(self, path: str, leaf: Leaf, signature: Signature) -> None:
@@ -216,7 +216,7 @@ class Inlet:
         self.numbers |= {one.row.number for one in known}
         if known and path_of(known[0], self._journal.workspace) != path:
             with suppress(FileChanged):
-                await aside(lambda: self._folder.remove(path, seen=signature))
+                await run_blocking(lambda: self._folder.remove(path, seen=signature))
 
     async def _clashed(self, path: str, leaf: Leaf, old: Known, signature: Signature, manifest: Manifest) -> None:
         """Somebody edited what was replaced meanwhile: what they wrote becomes a memory beside the newer one."""
@@ -240,7 +240,7 @@ class Inlet:
         gone: list[str] = []
         for path in paths:
             try:
-                found = await aside(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
+                found = await run_blocking(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
             except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
                 self.left.append(Left(path, error.message))
                 continue
@@ -251,7 +251,7 @@ class Inlet:
             return
         for path in gone:
             filed = manifest.files[path]
-            beside = await aside(lambda path=path: self._folder.beside(path))  # type: ignore[misc]
+            beside = await run_blocking(lambda path=path: self._folder.beside(path))  # type: ignore[misc]
             if beside and filed.beside and beside != filed.beside:
                 self.numbers.add(filed.number)  # in this folder it never was: another one is in its place
             else:

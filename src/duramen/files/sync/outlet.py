@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...errors import FileChanged, InvalidInput
 from ...journal.journal import Journal
 from ...memory.memory_service import MemoryService
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
 from ..formats.index_file import Entry, line, linked
@@ -62,7 +62,7 @@ class Outlet:
         for known in await self._knowing.numbered((forced | set(manifest.owed)) - live.keys() - gone):
             live[known.row.number] = known
         manifest.owed = []
-        await aside(lambda: self._write(manifest, walked, live, gone, days, scopes))
+        await run_blocking(lambda: self._write(manifest, walked, live, gone, days, scopes))
 
     async def _read(
         self,

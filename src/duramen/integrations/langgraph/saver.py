@@ -19,7 +19,7 @@ from ...api._async.duramen import AsyncDuramen
 from ...api._sync.duramen import Duramen
 from ...checkpoints.checkpoints import Checkpoints
 from ...errors import InvalidInput
-from ...runtime import drive, drive_each
+from ...runtime import drive, drive_iterator
 from .channels import Memory
 from .handle import Reach
 from .serializer import Values
@@ -120,7 +120,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Checkpoints of a namespace, a thread or all threads (None), newest first; `filter` looks at metadata."""
-        return drive_each(self._threads.tuples(config, filter, before, limit))
+        return drive_iterator(self._threads.tuples(config, filter, before, limit))
 
     def alist(
         self,

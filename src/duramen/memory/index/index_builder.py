@@ -15,7 +15,7 @@ from ...crash_points import reach
 from ...errors import DuramenError, EmbedderFailed
 from ...journal.journal import Journal
 from ...ports import MemoryRow
-from ...runtime import meanwhile
+from ...runtime import run_alongside
 from ..catalog.texts import Texts
 from .index_entry import READ_UPTO, PackedVector, TermStats, pack_vectors, said
 from .workspace_embedder import Embedding
@@ -69,7 +69,7 @@ class IndexBuilder:
             # After the first it is known how large a batch may be.
             began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
             beside = self._beside(generation, before, batch, goes_on)
-            batch.vectors, after = await meanwhile(partial(self._vectors, batch.texts), beside)
+            batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), beside)
             reach("memory.embedded")
             self._learn(batch, time.monotonic() - began)
             if before.rows:

@@ -89,12 +89,12 @@ class IndexWorker:
         generation = await self._embedding.generation()
         if not generation:
             return 0
-        taken = await self._turn.take(_BATCH_TAKES)
+        taken = await self._turn.acquire(_BATCH_TAKES)
         try:
             return await self._tracing.some(generation, self._ending.is_set)
         finally:
             if taken:
-                self._turn.give_back()
+                self._turn.release()
 
     async def make_searchable(self) -> int:
         """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
@@ -165,12 +165,12 @@ class IndexWorker:
     async def pack(self) -> None:
         """Pack what came to rest, now."""
         generation = await self._embedding.generation()
-        if not generation or not await self._packing.take(_BATCH_TAKES):
+        if not generation or not await self._packing.acquire(_BATCH_TAKES):
             return
         try:
             await self._segmenting.once(generation)
         finally:
-            self._packing.give_back()
+            self._packing.release()
 
     async def waiting(self, generation: int | None = None) -> int:
         """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""

@@ -11,7 +11,7 @@ import msgspec
 
 from ...errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ...ports import Embedder, EmbedderIdentity, Store
-from ...runtime import aside, meanwhile
+from ...runtime import run_alongside, run_blocking
 from ..ranking.selection import HeadStart
 from .index_entry import Vector
 
@@ -68,7 +68,7 @@ class Embedding:
     async def generation(self) -> int:
         """The generation of vectors that this embedder makes and searches; 0 if there is none. Raises
         `EmbedderMismatch` if another one made those that are searched."""
-        embedder = await aside(self.embedder)
+        embedder = await run_blocking(self.embedder)
         if embedder is None:
             return 0
         identity = _pack(embedder.identity)
@@ -85,7 +85,7 @@ class Embedding:
 
     async def next_generation(self) -> int:
         """The generation of this embedder, begun now if there is none, whichever is searched. 0 without embedder."""
-        embedder = await aside(self.embedder)
+        embedder = await run_blocking(self.embedder)
         if embedder is None:
             return 0
         made = await self._store.add_generation(self._workspace, _pack(embedder.identity), active=True)
@@ -104,11 +104,11 @@ class Embedding:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
         takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
         and what `ahead` raises."""
-        embedder = await aside(self.embedder)
+        embedder = await run_blocking(self.embedder)
         if embedder is None:
             return None
         if ahead is None or not self._room.acquire(blocking=False):
-            return await aside(lambda: embedder.embed([text])[0])
+            return await run_blocking(lambda: embedder.embed([text])[0])
 
         def work() -> Vector:
             vector: Vector = embedder.embed([text])[0]
@@ -116,7 +116,7 @@ class Embedding:
             return vector
 
         try:
-            vector, _ = await meanwhile(work, ahead.meanwhile())
+            vector, _ = await run_alongside(work, ahead.meanwhile())
             return vector
         finally:
             self._room.release()

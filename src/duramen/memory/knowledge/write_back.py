@@ -112,12 +112,12 @@ class WriteBack:
 
     async def once(self) -> int | None:
         """Do one page of the feed; how many turns it held. None if there is none, or if somebody else is at it."""
-        taken = await self._one_at_a_time.take(_PATIENCE)
+        taken = await self._one_at_a_time.acquire(_PATIENCE)
         try:
             return await self._once()
         finally:
             if taken:
-                self._one_at_a_time.give_back()
+                self._one_at_a_time.release()
 
     async def _once(self) -> int | None:
         store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now
@@ -189,13 +189,13 @@ class WriteBack:
         None of it is done if somebody else is at it."""
         if self._rereading is None:
             return 0
-        taken = await self._one_at_a_time.take(_PATIENCE)
+        taken = await self._one_at_a_time.acquire(_PATIENCE)
         try:
             # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
             return await self._reread(session, position) if taken else 0
         finally:
             if taken:
-                self._one_at_a_time.give_back()
+                self._one_at_a_time.release()
 
     async def _reread(self, session: str, position: int) -> int:
         assert self._rereading is not None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..index.audience_index import AudienceIndex
 from ..index.columns import codes_of
 from ..index.index_cache import IndexCache
@@ -76,7 +76,7 @@ class Candidates:
             if name is not None:
                 await self._holding.code(name, audience, asked.generation)
             await self._sample(name, audience, asked.generation)
-        first = await aside(lambda: self._first(asked, audiences))
+        first = await run_blocking(lambda: self._first(asked, audiences))
         if first is None:
             return Selection((), (), None)
         return await self._second(asked, held, first)

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import EmbedderFailed, EmbedderMismatch
 from ...journal.journal import Journal
 from ...ports import MemoryQuery, MemoryRow
-from ...runtime import aside
+from ...runtime import run_blocking
 from ..catalog.records import Hit, Memory, Recalled
 from ..catalog.texts import Texts
 from ..index.index_cache import IndexCache
@@ -134,7 +134,7 @@ class Search:
             selection = await self._candidates(asked) or Selection(
                 await self.holding.exact(wanted.audiences, generation)
             )
-        return await aside(lambda: self._rank(asked, selection))
+        return await run_blocking(lambda: self._rank(asked, selection))
 
     async def _candidates(self, asked: Asked) -> Selection | None:
         """What the first source gives that can tell; None if everything is ranked."""

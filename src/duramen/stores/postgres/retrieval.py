@@ -23,7 +23,7 @@ from ...ports import (
     SampledMemory,
     SearchFields,
 )
-from ...runtime import aside
+from ...runtime import run_blocking
 from . import searchable
 from .connection import Connection, execute_planned
 from .memories import M, locked_rows, read_change, read_generations
@@ -179,7 +179,7 @@ class PostgresRetriever:
 
     async def maintain_indexes(self, workspace: str, generation: int, bits: int) -> None:
         generations = [one.number for one in await self._generations(workspace)]
-        await aside(lambda: self._tending.maintain_indexes(workspace, generations, generation, bits))
+        await run_blocking(lambda: self._tending.maintain_indexes(workspace, generations, generation, bits))
         self._indexed.pop((workspace, generation), None)
 
     async def _generations(self, workspace: str) -> list[Generation]:

@@ -35,7 +35,7 @@ from ...ports import (
     Stored,
     SubjectRow,
 )
-from ...runtime import Notifier, Runtime, is_driven, who
+from ...runtime import Notifier, Runtime, is_driven, waiting_thread
 from ..common.fork_guard import forked, inherited, refuse_inherited, unwatch, watch
 from ..common.group_commit import GroupCommit
 from ..common.row_checksum import checksum
@@ -120,7 +120,7 @@ class SqliteStore(Finding, Remembering, Packing):
     def _check_writable(self) -> None:
         """A thread inside a transaction of its own would wait for itself."""
         self._check()
-        if self._writing.held_by is not None and self._writing.held_by == who():
+        if self._writing.held_by is not None and self._writing.held_by == waiting_thread():
             raise InvalidInput(
                 "this step has a transaction open; nothing else can be written until it ends",
                 hint="write through the connection that duramen.transaction() gave, or in another step",
