@@ -148,13 +148,13 @@ def test_sessions_lists_what_is_there(folder: Path) -> None:
     )
     assert table.code == 0
     titles, evil, *_, trip, fork = table.out.splitlines()
-    assert titles.split() == ["session", "events", "first", "(UTC)", "last", "(UTC)", "fork", "of", "standing"]
+    assert titles.split() == ["session", "events", "first", "(UTC)", "last", "(UTC)", "fork", "of", "status"]
     assert evil.startswith("evil [red]hi[/red] \\u001b[2J")
     assert trip.split() == ["trip", "5", "2026-03-01", "14:22:05", "2026-03-01", "14:22:05", "crashed"]
     assert fork.split()[0::6] == ["trip-b", "trip#3"]
     assert [row["session"] for row in some.lines] == [f"evil {NASTY}", "trip"]
     assert some.lines[1]["first"] == "2026-03-01T14:22:05.000000Z"
-    assert [(row["session"], row["events"], row["standing"]) for row in other.lines] == [("elsewhere", 1, "finished")]
+    assert [(row["session"], row["events"], row["status"]) for row in other.lines] == [("elsewhere", 1, "finished")]
     assert (nobody.code, nobody.out) == (0, "")
     assert "default, other" in nobody.err
 
@@ -273,7 +273,7 @@ def test_verify_names_the_first_bad_event(tmp_path: Path) -> None:
     assert bad.out.splitlines()[-1] == "First bad event: b#4"
     assert found.lines[0]["first_bad_event"] == {"session": "b", "position": 4}
     assert [(one["session"], one["position"]) for one in found.lines[0]["problems"]] == [("b", 4)]
-    assert [row["standing"] for row in sessions.lines] == ["idle", "damaged"]
+    assert [row["status"] for row in sessions.lines] == ["idle", "damaged"]
     assert (shown.code, "damaged at position 4" in shown.err) == (2, True)
     assert (export.code, (tmp_path / "out.jsonl").exists()) == (2, False)
 
@@ -339,8 +339,8 @@ def test_tail_follows_other_processes_until_interrupted(tmp_path: Path) -> None:
             assert (hello[:2], hello[3:]) == (["two", "1"], ["hello", "agent", '{"new":', "true}"])
             for process in (alone, all_of_them):
                 process.send_signal(signal.SIGINT)
-                _, complaint = process.communicate(timeout=10)
-                assert (process.returncode, complaint) == (0, "")
+                _, errors = process.communicate(timeout=10)
+                assert (process.returncode, errors) == (0, "")
     later, nonsense = run_each(
         ["tail", "one", "--after", 12, "--timeout", 0, "--json"], ["tail", "--after", 1], cwd=tmp_path
     )

@@ -212,9 +212,9 @@ def test_search_shows_what_each_score_is_made_of(home: Path) -> None:
 
 
 @pytest.mark.promise("K1")
-def test_somebody_checked_a_memory(home: Path) -> None:
+def test_a_memory_is_confirmed(home: Path) -> None:
     (before,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
-    assert "Confirmed: " in run("memory", "verify", before["id"][:8], cwd=home).out
+    assert "Confirmed: " in run("memory", "confirm", before["id"][:8], cwd=home).out
     (after,) = run("memory", "list", "--kind", "fact", "--json", cwd=home).lines
     assert after["confirmed"] > before["confirmed"]
 

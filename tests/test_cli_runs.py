@@ -186,7 +186,7 @@ def test_the_help_says_which_commands_write_and_loads_nothing(tmp_path: Path) ->
     alone, group, bare = run_each([], ["run", "--help"], ["run"], cwd=tmp_path)
     flat = " ".join(alone.out.split())
     writing = (
-        "worker, signal, reindex, sync, import, memory add, edit, forget and verify, proposals accept and dismiss, "
+        "worker, signal, reindex, sync, import, memory add, edit, forget and confirm, proposals accept and dismiss, "
         "run resume, cancel, fork, settle and answer"
     )
     assert f"These write to a store: {writing}." in flat
@@ -269,8 +269,8 @@ def test_watching_shows_changes_until_interrupted(waiting: Path) -> None:
         assert "queued" in _until(tables.stdout, "mail-1")
         for process in (lines, tables):
             process.send_signal(signal.SIGINT)
-            _, complaint = process.communicate(timeout=10)
-            assert (process.returncode, complaint) == (0, "")
+            _, errors = process.communicate(timeout=10)
+            assert (process.returncode, errors) == (0, "")
 
 
 def test_watching_redraws_a_terminal_and_ends_in_time(parked: Path) -> None:
@@ -364,8 +364,8 @@ def test_looking_at_runs_changes_nothing(parked: Path) -> None:
 def test_doubt_is_shown_and_settled_by_a_person(doubtful: Path) -> None:
     before = run("run", "show", KILLED, cwd=doubtful)
     assert "in doubt    charge#1: it may have happened" in before.out
-    assert "whoever executed it ended inside it" in before.out
-    assert "by its declaration: a person has to tell" in before.out
+    assert "the process that executed it ended inside it" in before.out
+    assert "by its declaration: a person has to decide" in before.out
     settled, after = run_each(
         ["run", "settle", KILLED, "done", "--value", '"paid by hand"', "--step", "charge"],
         ["run", "show", KILLED, "--json"],
@@ -623,16 +623,16 @@ def test_what_cannot_be_imported_is_said(parked: Path, place: str, says: str, hi
 def test_a_worker_does_what_is_due(waiting: Path) -> None:
     ran = run("worker", "trips", "--until-idle", cwd=waiting)
     assert ran.code == 0
-    assert "Serving tasks trip, mail, nap, broken, child, family (version 2), slow, count; queues limited" in ran.err
+    assert "Working on tasks trip, mail, nap, broken, child, family (version 2), slow, count; queues limited" in ran.err
     assert shown(waiting, "count-1")["result"] == 3
 
 
 def test_a_worker_serves_only_what_it_is_told(waiting: Path) -> None:
     one = run("worker", "trips:count", "trips:mail", "--until-idle", cwd=waiting)
-    assert (one.code, "Serving tasks count, mail.\n" in one.err) == (0, True)
+    assert (one.code, "Working on tasks count, mail.\n" in one.err) == (0, True)
     assert shown(waiting, "count-1")["status"] == "queued"  # nobody serves its queue
     listed = run("worker", "trips:LISTED", "--until-idle", "--concurrency", "2", cwd=waiting)
-    assert "Serving tasks mail, count; queues limited.\nStopped after 1 execution." in listed.err
+    assert "Working on tasks mail, count; queues limited.\nStopped after 1 execution." in listed.err
     assert shown(waiting, "count-1")["status"] == "done"
     assert run("worker", cwd=waiting).code == 2
     assert run("worker", "trips", "-c", "0", cwd=waiting).code == 2
@@ -677,7 +677,7 @@ def test_a_worker_tells_of_failures_and_serves_schedules(waiting: Path) -> None:
     subprocess.run([sys.executable, "-c", start], cwd=waiting, check=True)
     with running("worker", "trips:TICKING", "trips:broken", cwd=waiting) as process:
         assert process.stderr is not None
-        assert "schedules often" in _until(process.stderr, "Serving")
+        assert "schedules often" in _until(process.stderr, "Working on")
         assert "bad \\u001b[2J" in _until(process.stderr, "broken-2")
         with duramen.open(waiting / "duramen.db") as dm:
             for _ in _patiently():

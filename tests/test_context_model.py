@@ -13,7 +13,7 @@ from programs.talking import Recorder, Words, take_turn
 import duramen
 from duramen import Draft, Duramen, Event, Session
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.models import provider as asking
+from duramen.models import provider
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model
@@ -248,7 +248,7 @@ def test_a_model_that_cannot_be_named_is_refused(dm: Duramen) -> None:
 
 @pytest.fixture
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(provider, "_PAUSE_SECONDS", 0.01)
 
 
 @pytest.mark.promise("W7")

@@ -21,7 +21,7 @@ from duramen.embedders import (
     load_embedder,
 )
 from duramen.errors import EmbedderFailed, InvalidInput, WeightsUnavailable
-from duramen.models import provider as asking
+from duramen.models import provider
 from duramen.models.openai import openai_client
 from duramen.ports import EmbedderIdentity
 
@@ -33,7 +33,7 @@ def _alone_and_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("OPENAI_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(asking, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(provider, "_PAUSE_SECONDS", 0.01)
 
 
 def lengths(texts: list[str]) -> list[list[float]]:

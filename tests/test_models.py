@@ -36,7 +36,7 @@ from programs.modelserver import (
 
 from duramen import models
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.models import provider as asking
+from duramen.models import provider
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model
@@ -52,7 +52,7 @@ def _alone_and_in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         if name.startswith(("ANTHROPIC_", "OPENAI_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))  # the SDK looks for keys there, too
-    monkeypatch.setattr(asking, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(provider, "_PAUSE_SECONDS", 0.01)
 
 
 # -- a model that really answers
@@ -91,17 +91,17 @@ def test_a_prompt_that_is_too_long_for_a_real_model_says_so(real: Model) -> None
 
 
 def test_models_are_found_by_name(local_model: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = models.load(f" openai:{local_model.name}@{local_model.openai_url}\n")
-    two = models.load(f"anthropic:{local_model.name}@{local_model.anthropic_url}")
+    one = models.load_model(f" openai:{local_model.name}@{local_model.openai_url}\n")
+    two = models.load_model(f"anthropic:{local_model.name}@{local_model.anthropic_url}")
     assert one.complete(STORY, max_tokens=4)
     assert two.complete(STORY, max_tokens=4)
     assert (one.name, two.name) == ("openai:smollm2", "anthropic:smollm2")
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    haiku, mini = models.load("anthropic:claude-haiku-4-5"), models.load("openai:gpt-5-mini", timeout=1)
+    haiku, mini = models.load_model("anthropic:claude-haiku-4-5"), models.load_model("openai:gpt-5-mini", timeout=1)
     assert (haiku.name, mini.name) == ("anthropic:claude-haiku-4-5", "openai:gpt-5-mini")
     assert repr(haiku) == "AnthropicModel('claude-haiku-4-5', name='anthropic:claude-haiku-4-5')"
-    assert repr(models.load("openai:ft:llama3@8b")) == "OpenAIModel('ft:llama3@8b', name='openai:ft:llama3@8b')"
+    assert repr(models.load_model("openai:ft:llama3@8b")) == "OpenAIModel('ft:llama3@8b', name='openai:ft:llama3@8b')"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_models_are_found_by_name(local_model: LocalModel, monkeypatch: pytest.M
 def test_a_text_that_names_no_model_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)  # it is not for want of a key
     with pytest.raises(InvalidInput) as refused:
-        models.load(text)
+        models.load_model(text)
     assert refused.value.hint
     assert "hidden" not in str(refused.value)
 
@@ -372,7 +372,7 @@ def test_credentials_on_disk_that_cannot_be_used_are_named(monkeypatch: pytest.M
 def test_a_missing_sdk_is_named(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, protocol, None)
     with pytest.raises(InvalidInput, match=f"package {protocol} ") as refused:
-        models.load(f"{protocol}:x")
+        models.load_model(f"{protocol}:x")
     assert refused.value.hint == f"pip install 'duramen[{protocol}]'"
 
 

@@ -148,8 +148,8 @@ def test_models_are_given_the_form_that_they_want() -> None:
     class Speaking:
         name = "speaking"
 
-        def __init__(self, form: str) -> None:
-            self.form = form
+        def __init__(self, protocol: str) -> None:
+            self.protocol = protocol
             self.given: dict[str, Any] = {}
 
         def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:

@@ -1,1 +1,1 @@
-"""The command line: look into a journal, go on with its runs, and tell them what they wait for."""
+"""The command line. Start reading at `app.py`: it declares the commands, which import what they run."""

@@ -1,4 +1,4 @@
-"""The commands and their options. What they do lies beside, imported when a command runs: `--help` is quick."""
+"""The commands and their options. A command imports its code when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import __version__
 from .files.commands import import_, sync
 from .memory.commands import memory, proposals
 from .memory.model_commands import model
-from .options import Json, Limit, OneRun, OneSession, OrAll, Store, Tasks, Timeout, Workspace
+from .options import Json, Limit, OptionalSession, RunArgument, SessionArgument, Store, Tasks, Timeout, Workspace
 from .runs.commands import run
 
 app = typer.Typer(
@@ -31,8 +31,8 @@ app.command("import")(import_)
 app.add_typer(model, name="model")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"duramen {__version__}")
         raise typer.Exit
 
@@ -40,15 +40,17 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def duramen(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
 ) -> None:
-    """Look into the journal of an AI agent: what it did, when, who asked, what it remembers, and whether anybody
-    tampered with it.
+    """Inspect the journal of an AI agent: what it did, when, who asked, what it remembers, and whether the history
+    was changed.
 
-    These write to a store: worker, signal, reindex, sync, import, memory add, edit, forget and verify, proposals accept
+    These write to a store: worker, signal, reindex, sync, import, memory add, edit, forget and confirm, proposals accept
     and dismiss, run resume, cancel, fork, settle and answer.
 
-    All others open it without the right to write. No command creates a store; `model` opens none.
+    All others open it readonly. No command creates a store; `model` opens none.
 
     Keys come from the environment only: DURAMEN_KEY (sealed payloads), DURAMEN_FILE_KEY (encrypted SQLite file).
     """
@@ -63,17 +65,17 @@ def sessions(
     limit: Limit = None,
     json: Json = False,
 ) -> None:
-    """List the sessions: how many events, since when, forked from what, and how each stands."""
+    """List the sessions: number of events, first and last activity, fork, status."""
     from .journal.sessions import list_sessions
-    from .open_store import opened
+    from .open_store import open_readonly
 
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         list_sessions(dm, limit, json)
 
 
 @app.command()
 def show(
-    session: OneSession,
+    session: SessionArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     start: Annotated[int, typer.Option(min=1, help="The first position.")] = 1,
@@ -84,19 +86,19 @@ def show(
     full: Annotated[bool, typer.Option("--full", "-f", help="The whole data of each event, and its hash.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the events of a session: the audit trail. Times are UTC; "cause" is the event that led to this one."""
+    """Show the events of a session: the audit annotated. Times are UTC; "cause" is the event that led to this one."""
     from ..api._async.duramen import ReadOptions
-    from .journal.timeline import show as show_events
-    from .open_store import existing, opened
+    from .journal.timeline import show_events
+    from .open_store import existing_session, open_readonly
 
     options = ReadOptions(start=start, stop=stop, types=type or None, backwards=backwards, limit=limit)
-    with opened(store, workspace) as dm:
-        show_events(existing(dm, session), options, as_json=json, full=full)
+    with open_readonly(store, workspace) as dm:
+        show_events(existing_session(dm, session), options, as_json=json, full=full)
 
 
 @app.command()
 def tail(
-    session: OrAll = None,
+    session: OptionalSession = None,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     after: Annotated[int | None, typer.Option(min=0, help="Begin after this position.")] = None,
@@ -108,17 +110,17 @@ def tail(
     if session is None and after is not None:
         raise typer.BadParameter("positions count in one session: name it", param_hint="--after")
     try:
-        from .journal.tail import printer, tail_session, tail_workspace
-        from .open_store import existing, opened
+        from .journal.tail import event_printer, tail_session, tail_workspace
+        from .open_store import existing_session, open_readonly
 
-        with opened(store, workspace) as dm:
+        with open_readonly(store, workspace) as dm:
             if session is None:
-                tail_workspace(dm, lines, timeout, printer(several=True, as_json=json))
+                tail_workspace(dm, lines, timeout, event_printer(several=True, as_json=json))
             else:
-                found = existing(dm, session)
-                tail_session(found, after, lines, timeout, printer(several=False, as_json=json))
+                found = existing_session(dm, session)
+                tail_session(found, after, lines, timeout, event_printer(several=False, as_json=json))
     except KeyboardInterrupt:
-        raise typer.Exit from None  # the way to end it, so no failure
+        raise typer.Exit from None  # the usual way to end it, not a failure
 
 
 @app.command()
@@ -130,32 +132,33 @@ def reindex(
         typer.Option(metavar="NAME", help='"minilm", "openai:NAME@URL", …; else DURAMEN_EMBEDDER, else minilm.'),
     ] = None,
 ) -> None:
-    """Make the vectors of all memories anew, with this or another embedder. Writes to the store.
+    """Compute the vectors of all memories again, with this or another embedder. Writes to the store.
 
-    The old ones are searched until the new ones are complete. Ctrl-C or a kill loses nothing: the next call goes on.
+    Searches use the old vectors until the new ones are complete. Ctrl-C or a kill loses nothing: the next call
+    continues.
     """
-    from .memory.reindex import reindex as make_anew
+    from .memory.reindex import reindex_memories
 
-    make_anew(store, workspace, embedder)
+    reindex_memories(store, workspace, embedder)
 
 
 @app.command()
 def verify(
-    session: OrAll = None,
+    session: OptionalSession = None,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     json: Json = False,
 ) -> None:
     """Check every event against the hash chain, every blob, and the database. Exit code 1 if there is damage."""
-    from .journal.verify import verify as find_damage
+    from .journal.verify import verify_store
 
-    if not find_damage(store, workspace, session, json):
+    if not verify_store(store, workspace, session, json):
         raise typer.Exit(1)
 
 
 @app.command()
 def export(
-    session: OrAll = None,
+    session: OptionalSession = None,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="A file; - is standard output.")] = "-",
@@ -163,25 +166,24 @@ def export(
     format: Annotated[
         str, typer.Option("--format", "-f", help="events; or memories as claude, openclaw, basic-memory, jsonl.")
     ] = "events",
-    subject: Annotated[str | None, typer.Option(help="With memories: about this person and about nobody.")] = None,
+    subject: Annotated[str | None, typer.Option(help="With memories: about this person and about no person.")] = None,
 ) -> None:
     """Write events as JSON Lines, unsealed; a file appears whole or not at all. With --format, memories to a folder."""
-    from .journal.export import check_target
-    from .journal.export import export as export_events
-    from .open_store import opened
+    from .journal.export import check_target, export_events
+    from .open_store import open_readonly
 
     if format != "events":
         if session is not None:
             raise typer.BadParameter("memories are the workspace's", param_hint="SESSION")
         from .files.sync import export_files
 
-        with opened(store, workspace) as dm:
+        with open_readonly(store, workspace) as dm:
             export_files(dm, format, output, subject)
         return
     if subject is not None:
         raise typer.BadParameter("only memories are chosen by person", param_hint="--subject")
     target = check_target(output, store, force)
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         export_events(dm, session, target, force)
 
 
@@ -194,19 +196,19 @@ def runs(
     queue: Annotated[str | None, typer.Option(help="Only runs in this queue.")] = None,
     parent: Annotated[str | None, typer.Option(metavar="RUN", help="Only children of this run.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many.")] = 100,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on showing how they stand. Ctrl-C ends it.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show changes until Ctrl-C.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
     json: Json = False,
 ) -> None:
-    """List the runs, newest first: how each stands and what it waits for."""
+    """List the runs, newest first: the status of each and what it waits for."""
     if timeout is not None and not watch:
         raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
     try:
-        from .open_store import opened
-        from .runs.list_runs import filters, list_runs, watch_runs
+        from .open_store import open_readonly
+        from .runs.list_runs import list_runs, run_filter, watch_runs
 
-        wanted = filters(status, task, queue, parent, limit)
-        with opened(store, workspace) as dm:
+        wanted = run_filter(status, task, queue, parent, limit)
+        with open_readonly(store, workspace) as dm:
             if watch:
                 watch_runs(dm, wanted, timeout, json)
             else:
@@ -214,25 +216,25 @@ def runs(
     except KeyboardInterrupt:
         if not watch:
             raise
-        raise typer.Exit from None  # the way to end it, so no failure
+        raise typer.Exit from None  # the usual way to end it, not a failure
 
 
 @app.command()
 def signal(
-    run: OneRun,
+    run: RunArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name that the run receives it by.")],
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    data: Annotated[str | None, typer.Option(metavar="JSON", help="What the run shall get.")] = None,
-    key: Annotated[str | None, typer.Option(help="Sent again under the same key, it counts once.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="JSON", help="The payload of the signal.")] = None,
+    key: Annotated[str | None, typer.Option(help="A signal that is sent again under the same key counts once.")] = None,
 ) -> None:
-    """Send a signal to an open run; it is kept until the run receives it. Writes."""
-    from .runs.actions import json_given, writable
-    from .runs.actions import signal as send
+    """Send a signal to an open run. It is kept until the run receives it. Writes."""
+    from .open_store import open_writable
+    from .runs.actions import parse_json, send_signal
 
-    payload = json_given(data, "--data")
-    with writable(store, workspace) as dm:
-        send(dm, run, name, payload, key)
+    payload = parse_json(data, "--data")
+    with open_writable(store, workspace) as dm:
+        send_signal(dm, run, name, payload, key)
 
 
 @app.command()
@@ -245,45 +247,45 @@ def worker(
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Runs at the same time.")] = 8,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is due any more.")] = False,
 ) -> None:
-    """Take up runs of these tasks as they come due, until Ctrl-C or SIGTERM. Writes.
+    """Execute runs of these tasks as they come due, until Ctrl-C or SIGTERM. Writes.
 
-    A list may also hold queues and schedules, which are served too; a module stands for all that it holds of them. The
-    current directory can be imported from.
+    A list may also hold queues and schedules. A module stands for all tasks, queues and schedules in it. Modules in the
+    current directory can be imported.
     """
-    from .runs.actions import writable
-    from .runs.task_lookup import find
-    from .runs.worker import serve
+    from .open_store import open_writable
+    from .runs.task_lookup import load_declarations
+    from .runs.worker import work
 
-    found = find(tasks)
-    with writable(store, workspace, keep_unknown=False) as dm:
-        serve(dm, found, concurrency, until_idle)
+    declarations = load_declarations(tasks)
+    with open_writable(store, workspace, keep_unknown=False) as dm:
+        work(dm, declarations, concurrency, until_idle)
 
 
 @app.command()
 def replay(
-    run: OneRun,
+    run: RunArgument,
     tasks: Tasks,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
-    at: Annotated[int | None, typer.Option(min=1, help="With what was journaled up to this position.")] = None,
+    at: Annotated[int | None, typer.Option(min=1, help="Use the events up to this position.")] = None,
 ) -> None:
-    """Call a run's task again with all outcomes from the journal and print its result as JSON: nothing acts.
+    """Call a run's task again with all outcomes from the journal and print its result as JSON. No step is executed.
 
     Exit code 1 if the run failed, 3 if the journal ends before the task does.
     """
-    from .runs.execute import replay as call_again
+    from .runs.execute import replay_run
 
-    call_again(store, workspace, run, tasks, at)
+    replay_run(store, workspace, run, tasks, at)
 
 
 def main() -> None:
-    """Run a command. Whatever goes wrong is a message and an exit code, never a traceback."""
-    sys.setrecursionlimit(5000)  # data as deep as the journal takes it must also be shown
+    """Run a command. A failure gives a message and an exit code, no traceback."""
+    sys.setrecursionlimit(5000)  # data as deep as the journal accepts must also be shown
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a narrow locale must not stop the show
+            stream.reconfigure(errors="backslashreplace")  # a narrow locale must not stop the output
     try:
         try:
             app(prog_name="duramen")
@@ -291,25 +293,25 @@ def main() -> None:
             _flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except Exception as error:  # the last frame: nothing above it could do better
+    except Exception as error:  # the outermost frame: nothing above it handles errors
         if os.environ.get("DURAMEN_DEBUG"):
             raise
-        from .error_output import FAILED, complain_about
+        from .error_output import FAILED, print_exception
 
-        complain_about(error)
+        print_exception(error)
         raise SystemExit(FAILED) from None
 
 
 def _flush() -> None:
-    """Write what is buffered while a failure can still be told."""
+    """Flush standard output while an error can still be reported."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        from .screen import leave_quietly, silence
+        from .console import discard_stdout, exit_on_closed_pipe
 
         if isinstance(error, BrokenPipeError):
-            leave_quietly()
-        silence()
+            exit_on_closed_pipe()
+        discard_stdout()
         raise
 
 

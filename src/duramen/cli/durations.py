@@ -1,4 +1,4 @@
-"""Times and durations as people read them."""
+"""Times and durations as text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-def iso(when: dt.datetime | None) -> str | None:
-    """A time as everywhere in our JSON."""
+def iso_datetime(when: dt.datetime | None) -> str | None:
+    """A time in the format of our JSON."""
     return None if when is None else iso_time((when - _EPOCH) // _MICROSECOND)
 
 
-def to_second(when: dt.datetime) -> str:
+def utc_second(when: dt.datetime) -> str:
     """A time in UTC, to the second."""
     return f"{when:%Y-%m-%d %H:%M:%S}"
 
 
-def span(micros: int) -> str:
+def format_duration(micros: int) -> str:
     """A duration in one or two units."""
     if micros < 1000:
         return f"{micros} µs" if micros >= 0 else "0 µs"
@@ -38,6 +38,6 @@ def span(micros: int) -> str:
     return f"{hours} h {minutes:02} m" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def between(start: dt.datetime, end: dt.datetime) -> str:
-    """How long it was from one time to another."""
-    return span((end - start) // _MICROSECOND)
+def format_elapsed(start: dt.datetime, end: dt.datetime) -> str:
+    """The duration from one time to another."""
+    return format_duration((end - start) // _MICROSECOND)

@@ -1,4 +1,4 @@
-"""Errors as the user of a command sees them: what happened, and on a line of its own what to do."""
+"""Errors on standard error: what happened, and on the next line what to do."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from ..errors import (
     UnknownSession,
     WrongKey,
 )
-from .screen import Screen
+from .console import PlainConsole
 from .terminal_text import visible
 
 FAILED = 2
-"""The exit code when a command could not do what it was asked."""
+"""The exit code when a command failed."""
 
-_KEY = "DURAMEN_KEY in the environment"
-_HERE: dict[type[DuramenError], str] = {
-    KeyMissing: _KEY,
-    WrongKey: _KEY,
+_KEY_HINT = "DURAMEN_KEY in the environment"
+_CLI_HINTS: dict[type[DuramenError], str] = {
+    KeyMissing: _KEY_HINT,
+    WrongKey: _KEY_HINT,
     NotAStore: "--store, and for an encrypted file DURAMEN_FILE_KEY in the environment",
     StoreUnavailable: "--store, or DURAMEN_STORE in the environment",
     UnknownSession: "--workspace chooses another workspace",
     UnknownMemory: "duramen memory list",
     UnknownProposal: "duramen proposals list",
 }
-"""The library's hints speak to a program; this is where the same is said on the command line."""
+"""The options that correspond to the hints of the library, which are written for programs."""
 
 
-def complain(message: str, hint: str = "") -> None:
-    """Say on standard error what went wrong."""
-    screen = Screen(stderr=True)
-    screen.say(("Error: ", "bold red"), (_one_line(message), "red"))
+def print_error(message: str, hint: str = "") -> None:
+    """Print an error, and a hint what to do."""
+    console = PlainConsole(stderr=True)
+    console.print_line(("Error: ", "bold red"), (_one_line(message), "red"))
     if hint:
-        screen.say(("Hint: ", "bold"), _one_line(hint))
+        console.print_line(("Hint: ", "bold"), _one_line(hint))
 
 
-def complain_about(error: Exception) -> None:
-    """Say what an exception means; never a traceback."""
+def print_exception(error: Exception) -> None:
+    """Print what an exception means, without a traceback."""
     if isinstance(error, DuramenError):
-        here = _HERE.get(type(error))
-        complain(error.message, f"{error.hint} (here: {here})" if here else error.hint)
+        hint = _CLI_HINTS.get(type(error))
+        print_error(error.message, f"{error.hint} (here: {hint})" if hint else error.hint)
     elif isinstance(error, OSError):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
-        complain(f"{where}{error.strerror or error}")
+        print_error(f"{where}{error.strerror or error}")
     else:
-        complain(
+        print_error(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug in duramen: please report it, with DURAMEN_DEBUG=1 set for the details",
         )

@@ -1,8 +1,8 @@
-"""The journal as JSON: one form for `--json` and `export`.
+"""The JSON format of `--json` and `export`.
 
-Plain data is itself. What JSON cannot say is an object with a telling key: `{"$bytes": base64}`, or
-`{"$type": name, "value": …}`; registered classes carry their `version` too. A mapping that has such a key of its
-own, or keys other than text, is written as `{"$type": "dict", "value": [[key, value], …]}`, so nothing is ambiguous.
+Plain data stays as it is. Other values become an object with a marker key: `{"$bytes": base64}`, or
+`{"$type": name, "value": …}`; registered classes also carry their `version`. A mapping that itself has a marker key,
+or keys other than text, becomes `{"$type": "dict", "value": [[key, value], …]}`, so that no value is ambiguous.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ..journal.events import Event
 from .terminal_text import visible
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_TELLING = frozenset(["$type", "$bytes"])
+_MARKERS = frozenset(["$type", "$bytes"])
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """JSON that is safe to show: control and format characters inside texts are written as escapes."""
+    """JSON that is safe to print: control and format characters inside texts are escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     return "\n".join(map(visible, text.split("\n"))) if indent is not None else visible(text)
 
 
 def event_fields(session: str, event: Event) -> dict[str, Any]:
-    """An event as a JSON object that stands by itself. `origin` is the session that recorded it: another one
-    than `session` where a fork shares its parent's events."""
+    """An event as a self-contained JSON object. `origin` is the session that recorded it: for an event that a fork
+    shares with its parent, not `session`."""
     return {
         "session": session,
         "origin": event.session,
@@ -46,7 +46,7 @@ def event_fields(session: str, event: Event) -> dict[str, Any]:
         "cause": event.cause,
         "key": event.key,
         "subject": event.subject,
-        "data": plain(event.data),
+        "data": json_value(event.data),
         "hash": event.hash.hex(),
         "erased": event.erased,
     }
@@ -56,27 +56,27 @@ def iso_time(micros: int) -> str:
     """Microseconds since 1970 as an ISO date and time in UTC."""
     try:
         at = _EPOCH + dt.timedelta(microseconds=micros)
-    except OverflowError:  # a clock that was set to nonsense must not hide the event
+    except OverflowError:  # an event from a clock with a wrong date must still be shown
         return f"{micros} microseconds"
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def plain(value: Any) -> Any:
-    """A journaled value as data that JSON can say."""
+def json_value(value: Any) -> Any:
+    """A journaled value as data that JSON can represent."""
     kind = type(value)
     if value is None or kind is str or kind is bool:
         return value
     if kind is dict:
         return _mapping(value)
     if kind is list:
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if kind is int:
         return value if value.bit_length() <= 64 else _typed("int", hex(value))
     if kind is float:
         return value if math.isfinite(value) else _typed("float", repr(value))
     if kind is bytes:
         return {"$bytes": base64.b64encode(value).decode()}
-    return _special(value, kind)
+    return _other(value, kind)
 
 
 def _typed(name: str, value: Any, **more: Any) -> dict[str, Any]:
@@ -84,25 +84,25 @@ def _typed(name: str, value: Any, **more: Any) -> dict[str, Any]:
 
 
 def _mapping(value: dict[Any, Any]) -> dict[str, Any]:
-    if all(type(key) is str for key in value) and value.keys().isdisjoint(_TELLING):
-        return {key: plain(item) for key, item in value.items()}
-    return _typed("dict", [[plain(key), plain(item)] for key, item in value.items()])
+    if all(type(key) is str for key in value) and value.keys().isdisjoint(_MARKERS):
+        return {key: json_value(item) for key, item in value.items()}
+    return _typed("dict", [[json_value(key), json_value(item)] for key, item in value.items()])
 
 
-def _special(value: Any, kind: type) -> dict[str, Any]:
-    form = _FORMS.get(kind)
-    if form is not None:
-        return form(value)
+def _other(value: Any, kind: type) -> dict[str, Any]:
+    encode = _ENCODERS.get(kind)
+    if encode is not None:
+        return encode(value)
     if isinstance(value, Unregistered):
-        return _typed(value.name, plain(value.fields), version=value.version)
+        return _typed(value.name, json_value(value.fields), version=value.version)
     if isinstance(value, PurePath):
         return _typed("Path" if isinstance(value, Path) else "PurePath", str(value))
     raise UnknownType(kind.__qualname__, hint="the journal gave a value that has no JSON form: report this")
 
 
 def _sorted(name: str) -> Callable[[Any], dict[str, Any]]:
-    """A set in an order that does not change from one process to the next."""
-    return lambda items: _typed(name, sorted((plain(item) for item in items), key=json.dumps))
+    """Encodes a set in an order that is the same in every process."""
+    return lambda items: _typed(name, sorted((json_value(item) for item in items), key=json.dumps))
 
 
 def _datetime(value: dt.datetime) -> dict[str, Any]:
@@ -116,8 +116,8 @@ def _timedelta(span: dt.timedelta) -> dict[str, Any]:
     return _typed("timedelta", parts)
 
 
-_FORMS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    tuple: lambda items: _typed("tuple", [plain(item) for item in items]),
+_ENCODERS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    tuple: lambda items: _typed("tuple", [json_value(item) for item in items]),
     set: _sorted("set"),
     frozenset: _sorted("frozenset"),
     dt.datetime: _datetime,
@@ -126,5 +126,5 @@ _FORMS: dict[type, Callable[[Any], dict[str, Any]]] = {
     dt.timedelta: _timedelta,
     Decimal: lambda value: _typed("Decimal", str(value)),
     uuid.UUID: lambda value: _typed("UUID", str(value)),
-    complex: lambda value: _typed("complex", [plain(value.real), plain(value.imag)]),
+    complex: lambda value: _typed("complex", [json_value(value.real), json_value(value.imag)]),
 }

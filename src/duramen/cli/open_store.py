@@ -1,30 +1,45 @@
-"""From the options of a command to an open store that it cannot change."""
+"""Opens the store that the options of a command name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..api._sync.duramen import Duramen, Session
 from ..api._sync.duramen import open as open_store
-from ..errors import UnknownSession
+from ..api.settings import Settings
+from ..errors import StoreReadOnly, UnknownSession
 
 
 @contextmanager
-def opened(store: str, workspace: str) -> Iterator[Duramen]:
-    """The workspace, readonly. Values of the agent's own classes are shown by their fields."""
+def open_readonly(store: str, workspace: str) -> Iterator[Duramen]:
+    """The workspace, without the right to write. Values of unregistered classes are shown by their fields."""
     with open_store(store, workspace=workspace, readonly=True, keep_unknown=True) as dm:
         yield dm
 
 
-def existing(dm: Duramen, session: str) -> Session:
-    """A session that is there; raises `UnknownSession`."""
+@contextmanager
+def open_writable(
+    store: str, workspace: str, *, keep_unknown: bool = True, embedder: str | None = None
+) -> Iterator[Duramen]:
+    """The workspace, with the right to write. Opens the store readonly first, so that no missing store is created."""
+    with suppress(StoreReadOnly), open_readonly(store, workspace):  # an outdated store exists, and is migrated below
+        pass
+    settings = Settings(workspace=workspace, keep_unknown=keep_unknown)
+    if embedder is not None:
+        settings["embedder"] = embedder
+    with open_store(store, **settings) as dm:
+        yield dm
+
+
+def existing_session(dm: Duramen, session: str) -> Session:
+    """The session. Raises `UnknownSession` if there is none."""
     found = dm.session(session)
-    if found.head().position == 0 and not listed(dm, session):
+    if found.head().position == 0 and not session_listed(dm, session):
         raise UnknownSession(session)
     return found
 
 
-def listed(dm: Duramen, session: str) -> bool:
-    """Whether the catalog knows a session that may have no events: a fork at 0."""
+def session_listed(dm: Duramen, session: str) -> bool:
+    """Whether the catalog lists the session. It may have no events: a fork at 0."""
     return any(row.session == session for row in dm.sessions())

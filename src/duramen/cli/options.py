@@ -15,11 +15,13 @@ Workspace = Annotated[
     typer.Option("--workspace", "-w", envvar="DURAMEN_WORKSPACE", help="The tenant whose sessions and runs to use."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on each line.")]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many.")]
-Timeout = Annotated[float | None, typer.Option(min=0, help="End after so many seconds without an event.")]
-OneSession = Annotated[str, typer.Argument(metavar="SESSION", help="The id of a session.")]
-OrAll = Annotated[str | None, typer.Argument(metavar="SESSION", help="The id of a session; all, if not given.")]
-OneRun = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Show at most this many.")]
+Timeout = Annotated[float | None, typer.Option(min=0, help="End after this many seconds without an event.")]
+SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="The id of a session.")]
+OptionalSession = Annotated[
+    str | None, typer.Argument(metavar="SESSION", help="The id of a session; all sessions if not given.")
+]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run.")]
 Tasks = Annotated[
     list[str],
     typer.Option(

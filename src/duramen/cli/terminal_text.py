@@ -1,6 +1,6 @@
-"""Untrusted text on a terminal: what would move the cursor, hide or reorder text is shown as an escape.
+"""Escapes untrusted text for a terminal: characters that would move the cursor, hide or reorder text.
 
-Agents journal what the world sent them. Nothing of it may command the reader's terminal, or look like something else.
+Agents journal text from outside. It must not control the terminal of the reader, nor look like other text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _UNSAFE = frozenset(["Cc", "Cf", "Cs", "Zl", "Zp"])
 
 
 class _Escapes(dict[int, str]):
-    """A translation table that fills itself. The escapes are JSON's, so that JSON stays JSON."""
+    """A translation table that is filled on demand. It uses the escapes of JSON, so that JSON stays valid."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)

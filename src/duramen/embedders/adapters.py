@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import EmbedderFailed, InvalidInput
 from ..models.openai import openai_client, openai_sdk
-from ..models.provider import Provider, sendable
+from ..models.provider import Provider, encodable
 from ..ports import EmbedderIdentity, Vectors
 
 if TYPE_CHECKING:
@@ -117,9 +117,9 @@ class OpenAIEmbedder(CallableEmbedder):
 
     def _ask(self, texts: list[str]) -> list[list[float]]:
         # Servers refuse a text without a character.
-        wanted = [sendable(text) or " " for text in texts]
+        wanted = [encodable(text) or " " for text in texts]
         create = self._client.embeddings.with_streaming_response.create
-        answer = self._provider.ask(
+        answer = self._provider.request(
             lambda timeout: create(model=self._model, input=wanted, encoding_format="float", timeout=timeout), _Answer
         )
         # They may answer out of order; each row says which text it belongs to.

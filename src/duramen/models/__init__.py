@@ -1,5 +1,5 @@
-"""Language models behind the `Model` port."""
+"""Language models behind the `Model` port. Start reading at `provider.py`, which sends every request."""
 
-from .by_name import load
+from .load import load_model
 
-__all__ = ["load"]
+__all__ = ["load_model"]

@@ -1,4 +1,4 @@
-"""Claude, and whatever else speaks Anthropic's messages, behind the `Model` port. Needs the extra `anthropic`."""
+"""Claude and other servers with Anthropic's Messages API, behind the `Model` port. Needs the extra `anthropic`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InvalidInput
-from .provider import CUT_OFF, NO_TEXT, REFUSED, Provider, check_address, check_key, check_limit, sendable
+from .provider import CUT_OFF, NO_TEXT, REFUSED, Provider, check_base_url, check_key, check_max_tokens, encodable
 
 if TYPE_CHECKING:
     import anthropic
@@ -24,9 +24,9 @@ _KEY_HINT = "set ANTHROPIC_API_KEY, or give api_key="
 class AnthropicModel:
     """A model reached through the `anthropic` SDK.
 
-    The key is `api_key`, or what the SDK finds by itself (`ANTHROPIC_API_KEY`); a server of your own at `base_url`
-    needs none. `client` brings the SDK's client instead, for instance one for Bedrock or Vertex. `timeout` is in
-    seconds and holds for the whole answer, the second try included. `extra` goes into each request as it is.
+    The key is `api_key`, or what the SDK finds itself (`ANTHROPIC_API_KEY`). Your own server at `base_url` needs none.
+    `client` replaces the client of the SDK, for instance with one for Bedrock or Vertex. `timeout` is in seconds and
+    covers the whole answer, including a retry. `extra` is added to each request.
     """
 
     def __init__(
@@ -42,25 +42,25 @@ class AnthropicModel:
     ) -> None:
         sdk = _sdk()
         self.name = name or f"anthropic:{model}"
-        self.form = "anthropic"
+        self.protocol = "anthropic"
         self._model = model
         self._extra = dict(extra or {})
         self._client: Any = (client or _client(sdk, base_url, api_key)).with_options(max_retries=0)
         self._provider = Provider(self.name, sdk, self._client, timeout)
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-        """The answer's text. Raises `ModelFailed` if there is none."""
-        said: dict[str, Any] = {"messages": [{"role": "user", "content": sendable(prompt)}]}
+        """The text of the answer. Raises `ModelFailed` if there is none."""
+        conversation: dict[str, Any] = {"messages": [{"role": "user", "content": encodable(prompt)}]}
         if system:
-            said["system"] = sendable(system)
-        return self.reply(said, max_tokens=max_tokens)
+            conversation["system"] = encodable(system)
+        return self.reply(conversation, max_tokens=max_tokens)
 
-    def reply(self, said: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
+    def reply(self, conversation: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
         """The text that answers a conversation, given as `context.anthropic()` gives it. Raises `ModelFailed`."""
-        check_limit(max_tokens)
-        request = {"model": self._model, **said, "max_tokens": max_tokens, "extra_body": self._extra}
+        check_max_tokens(max_tokens)
+        request = {"model": self._model, **conversation, "max_tokens": max_tokens, "extra_body": self._extra}
         create = self._client.messages.with_streaming_response.create
-        answer = self._provider.ask(lambda timeout: create(**request, timeout=timeout), _Message)
+        answer = self._provider.request(lambda timeout: create(**request, timeout=timeout), _Message)
         if answer.stop_reason == "refusal":
             raise self._provider.failed(REFUSED)
         text = "".join(block.text or "" for block in answer.content if block.type == "text")
@@ -91,7 +91,7 @@ def _sdk() -> ModuleType:
 
 
 def _client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
-    check_address(base_url)
+    check_base_url(base_url)
     if base_url is not None and not (api_key or any(map(os.environ.get, _KEYS))):
         api_key = "no-key-needed"
     try:

@@ -1,5 +1,4 @@
-"""OpenAI's models, and those of every server that speaks its chat completions, behind the `Model` port. Needs the extra
-`openai`."""
+"""OpenAI's models and other servers with its chat completions API, behind the `Model` port. Needs the extra `openai`."""
 
 from __future__ import annotations
 
@@ -11,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..errors import InvalidInput
-from .provider import CUT_OFF, NO_TEXT, REFUSED, Provider, check_address, check_key, check_limit, sendable
+from .provider import CUT_OFF, NO_TEXT, REFUSED, Provider, check_base_url, check_key, check_max_tokens, encodable
 
 if TYPE_CHECKING:
     import openai
 
 __all__ = ["OpenAIModel"]
 
-_NEWER_API = ("openai.com", "azure.com")
+_NEW_API_HOSTS = ("openai.com", "azure.com")
 
 
 class OpenAIModel:
     """A model reached through the `openai` SDK.
 
-    The key is `api_key`, or `OPENAI_API_KEY`; a server of your own at `base_url` needs none. `client` brings the SDK's
-    client instead, for instance one for Azure. `timeout` is in seconds and holds for the whole answer, the second try
-    included. `extra` goes into each request as it is: models that reason before they answer want
-    `{"reasoning_effort": "minimal"}`, or their thoughts take all the tokens.
+    The key is `api_key`, or `OPENAI_API_KEY`. Your own server at `base_url` needs none. `client` replaces the client of
+    the SDK, for instance with one for Azure. `timeout` is in seconds and covers the whole answer, including a retry.
+    `extra` is added to each request: reasoning models need `{"reasoning_effort": "minimal"}`, or reasoning uses all the
+    tokens.
     """
 
     def __init__(
@@ -43,27 +42,27 @@ class OpenAIModel:
     ) -> None:
         sdk = openai_sdk()
         self.name = name or f"openai:{model}"
-        self.form = "openai"
+        self.protocol = "openai"
         self._model = model
         self._extra = dict(extra or {})
         self._client: Any = (client or openai_client(sdk, base_url, api_key)).with_options(max_retries=0)
         self._provider = Provider(self.name, sdk, self._client, timeout)
         # OpenAI's newer models refuse the old name of the limit; most other servers know only that one.
-        newer = self._client.base_url.host.endswith(_NEWER_API)
+        newer = self._client.base_url.host.endswith(_NEW_API_HOSTS)
         self._limit = "max_completion_tokens" if newer else "max_tokens"
 
     def complete(self, prompt: str, *, system: str = "", max_tokens: int = 512) -> str:
-        """The answer's text. Raises `ModelFailed` if there is none."""
-        messages = [{"role": "system", "content": sendable(system)}] if system else []
-        messages.append({"role": "user", "content": sendable(prompt)})
+        """The text of the answer. Raises `ModelFailed` if there is none."""
+        messages = [{"role": "system", "content": encodable(system)}] if system else []
+        messages.append({"role": "user", "content": encodable(prompt)})
         return self.reply({"messages": messages}, max_tokens=max_tokens)
 
-    def reply(self, said: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
+    def reply(self, conversation: Mapping[str, Any], *, max_tokens: int = 1024) -> str:
         """The text that answers a conversation, given as `context.openai()` gives it. Raises `ModelFailed`."""
-        check_limit(max_tokens)
-        request: dict[str, Any] = {"model": self._model, **said, self._limit: max_tokens}
+        check_max_tokens(max_tokens)
+        request: dict[str, Any] = {"model": self._model, **conversation, self._limit: max_tokens}
         create = self._client.chat.completions.with_streaming_response.create
-        answer = self._provider.ask(
+        answer = self._provider.request(
             lambda timeout: create(**request, extra_body=self._extra, timeout=timeout), _Completion
         )
         if not answer.choices:
@@ -104,8 +103,8 @@ def openai_sdk() -> ModuleType:
 
 
 def openai_client(sdk: ModuleType, base_url: str | None, api_key: str | None) -> Any:
-    """The SDK's client for OpenAI, or for the server at `base_url`. Raises `InvalidInput` for want of a key."""
-    check_address(base_url)
+    """The SDK's client for OpenAI, or for the server at `base_url`. Raises `InvalidInput` if there is no key."""
+    check_base_url(base_url)
     if base_url is not None and not (api_key or os.environ.get("OPENAI_API_KEY")):
         api_key = "no-key-needed"
     try:

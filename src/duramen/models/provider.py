@@ -1,7 +1,7 @@
-"""One question to a provider through its SDK: one deadline, one second try, a short reason when nothing comes.
+"""Requests to a provider through its SDK: one deadline, at most one retry, a short reason on failure.
 
-The SDKs of Anthropic and OpenAI name their errors alike, so one translation serves both. Their own retries stay off:
-they sleep for as long as a server's Retry-After asks, and whoever waits for the answer would rather do without.
+The SDKs of Anthropic and OpenAI use the same names for their errors, so one translation serves both. The retries of the
+SDKs are off: they sleep as long as the Retry-After header of the server asks, which may exceed the deadline.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ _PAUSE_SECONDS = 0.25
 _LONGEST_ANSWER = 4 * 1024 * 1024
 _LONGEST_REASON = 160
 _SHORTEST_SECRET = 8
-_PASSING = frozenset([408, 409, 425, 429])
+_TEMPORARY = frozenset([408, 409, 425, 429])
 _REDACTOR = Redactor()
 
-Form = TypeVar("Form")
+T = TypeVar("T")
 
 
-class Reply(Protocol):
-    """An answer whose body is still under way."""
+class Response(Protocol):
+    """A response whose body is streamed."""
 
     def iter_bytes(self) -> Iterator[bytes]: ...
 
 
-Send = Callable[[Any], AbstractContextManager[Reply]]
-"""Sends the question, to be answered within the `Timeout` it is given."""
+Send = Callable[[Any], AbstractContextManager[Response]]
+"""Sends the request with the given `Timeout` of the SDK."""
 
 
-class Trouble(NamedTuple):
-    """Why there is no answer, and what to do about it."""
+class Failure(NamedTuple):
+    """Why there is no answer, and what to do."""
 
     reason: str
     hint: str
     pause: float | None = None
-    """Seconds after which a second try may help; None where it would not."""
+    """Seconds after which a retry may help; None if it would not."""
 
 
-REFUSED = Trouble("refused", "another model may answer, or rephrase the prompt")
-NO_TEXT = Trouble("no text in the answer", "another model may answer")
-CUT_OFF = Trouble(
+REFUSED = Failure("refused", "another model may answer, or rephrase the prompt")
+NO_TEXT = Failure("no text in the answer", "another model may answer")
+CUT_OFF = Failure(
     "cut off before any text", "give it more max_tokens; let a model that reasons do less of it, through extra="
 )
 
 
 class Provider:
-    """A server behind an SDK: the SDK's module and the client that reaches the server.
+    """A server behind an SDK: the module of the SDK and its client.
 
-    `ask` gives up after `timeout` seconds; only a server that begins to answer and then falls silent can make it twice
-    that. Neither its errors nor their causes hold the client's key, even if the server repeats it.
+    `request` fails after `timeout` seconds. A server that begins to answer and then stalls can double that. Neither the
+    errors nor their causes contain the key of the client, even if the server repeats it.
     """
 
     def __init__(
@@ -85,67 +85,67 @@ class Provider:
         # httpx2 now, httpx in older releases: what goes wrong while the body arrives is raised by it, not by the SDK.
         self._http = sys.modules[type(client.base_url).__module__.partition(".")[0]]
 
-    def ask(self, send: Send, form: type[Form]) -> Form:
-        """The server's answer, read as `form`. Raises the provider's `failure`."""
+    def request(self, send: Send, body_type: type[T]) -> T:
+        """The answer of the server, decoded as `body_type`. Raises the provider's `failure`."""
         deadline = time.monotonic() + self._timeout
         body = self._attempt(send, deadline)
-        # A second try needs time to be answered in, or it only makes the wait longer.
-        if isinstance(body, Trouble) and body.pause is not None and body.pause < (deadline - time.monotonic()) / 2:
+        # A retry without time for an answer would only prolong the wait.
+        if isinstance(body, Failure) and body.pause is not None and body.pause < (deadline - time.monotonic()) / 2:
             time.sleep(body.pause)
             body = self._attempt(send, deadline)
-        answer = body if isinstance(body, Trouble) else _read_as(body, form)
-        if isinstance(answer, Trouble):
+        answer = body if isinstance(body, Failure) else _decode(body, body_type)
+        if isinstance(answer, Failure):
             raise self.failed(answer)
         return answer
 
-    def failed(self, trouble: Trouble) -> ModelFailed | EmbedderFailed:
-        """The error that says so."""
-        return self._failure(self._name, trouble.reason, hint=trouble.hint)
+    def failed(self, failure: Failure) -> ModelFailed | EmbedderFailed:
+        """The error to raise for a failure."""
+        return self._failure(self._name, failure.reason, hint=failure.hint)
 
-    def _attempt(self, send: Send, deadline: float) -> bytes | Trouble:
+    def _attempt(self, send: Send, deadline: float) -> bytes | Failure:
         seconds = max(deadline - time.monotonic(), 0.001)
         try:
-            with send(self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))) as reply:
-                return self._body(reply, deadline)
-        except (_root_of(self._sdk), self._http.HTTPError) as error:
-            # Told, not raised: the SDK's errors repeat what the server said, which may be the key.
+            with send(self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))) as response:
+                return self._body(response, deadline)
+        except (_base_error(self._sdk), self._http.HTTPError) as error:
+            # Returned, not raised: the SDK's errors repeat the text of the server, which may contain the key.
             return self._translate(error)
 
-    def _body(self, reply: Reply, deadline: float) -> bytes | Trouble:
-        """What the server sent. A server that keeps the line alive byte by byte is held to the deadline as well."""
+    def _body(self, response: Response, deadline: float) -> bytes | Failure:
+        """The body of the response. The deadline also holds for a server that sends byte by byte."""
         body = bytearray()
-        for chunk in reply.iter_bytes():
+        for chunk in response.iter_bytes():
             body += chunk
             if time.monotonic() > deadline:
-                return self._late()
+                return self._timed_out()
             if len(body) > self._longest_answer:
-                return Trouble(
+                return Failure(
                     f"more than {self._longest_answer >> 20} MiB of answer", "check what listens at base_url"
                 )
         return bytes(body)
 
-    def _translate(self, error: Exception) -> Trouble:
+    def _translate(self, error: Exception) -> Failure:
         cause = error.__cause__ or error
         if isinstance(cause, self._http.ConnectTimeout):
             within = min(self._timeout, _CONNECT_SECONDS)
-            return Trouble(f"no connection within {within:g} s", "check base_url and the network")
+            return Failure(f"no connection within {within:g} s", "check base_url and the network")
         if isinstance(error, (self._sdk.APITimeoutError, self._http.TimeoutException)):
-            return self._late()
+            return self._timed_out()
         if isinstance(error, self._sdk.APIStatusError):
             status = error.status_code
-            reason = f"status {status}: {self._tell(_said_in(error.body)) or _phrase(status)}"
-            return Trouble(reason, _status_hint(status), _pause_after(status, error.response.headers))
+            reason = f"status {status}: {self._safe_text(_error_message(error.body)) or _status_phrase(status)}"
+            return Failure(reason, _status_hint(status), _pause_after(status, error.response.headers))
         if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
             hint = "check that a server listens at base_url, and the network"
-            return Trouble(f"connection failed: {self._tell(cause) or type(cause).__name__}", hint, _PAUSE_SECONDS)
-        return Trouble(self._tell(error), "check the client's credentials")
+            return Failure(f"connection failed: {self._safe_text(cause) or type(cause).__name__}", hint, _PAUSE_SECONDS)
+        return Failure(self._safe_text(error), "check the client's credentials")
 
-    def _late(self) -> Trouble:
-        return Trouble(f"timeout after {self._timeout:g} s", "raise timeout=, or take a quicker model")
+    def _timed_out(self) -> Failure:
+        return Failure(f"timeout after {self._timeout:g} s", "raise timeout=, or take a quicker model")
 
-    def _tell(self, what: object) -> str:
-        """What somebody else said: short, on one line, without keys."""
-        text = "".join(character if character.isprintable() else " " for character in str(what))
+    def _safe_text(self, message: object) -> str:
+        """A message from outside: short, on one line, without keys."""
+        text = "".join(character if character.isprintable() else " " for character in str(message))
         for attribute in ("api_key", "auth_token"):
             secret = getattr(self._client, attribute, None)
             if isinstance(secret, str) and len(secret) >= _SHORTEST_SECRET:
@@ -154,7 +154,7 @@ class Provider:
         return text if len(text) <= _LONGEST_REASON else text[:_LONGEST_REASON] + "…"
 
 
-def check_address(base_url: str | None) -> None:
+def check_base_url(base_url: str | None) -> None:
     """Raise `InvalidInput` unless it is None or the address of a server, without a password in it."""
     if base_url is None:
         return
@@ -180,41 +180,41 @@ def check_key(key: object) -> None:
         )
 
 
-def check_limit(max_tokens: int) -> None:
+def check_max_tokens(max_tokens: int) -> None:
     """Raise `InvalidInput` unless an answer may have at least one token."""
     if max_tokens < 1:
         raise InvalidInput(f"an answer of at most {max_tokens} tokens", hint="give max_tokens=1 or more")
 
 
-def sendable(text: str) -> str:
-    """The text with lone surrogates, which no request can carry, as question marks."""
+def encodable(text: str) -> str:
+    """The text with lone surrogates, which no request can carry, replaced by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
-def _root_of(sdk: ModuleType) -> type[Exception]:
+def _base_error(sdk: ModuleType) -> type[Exception]:
     """The class that all errors of the SDK derive from: the parent of `APIError`."""
     root: type[Exception] = sdk.APIError.__base__
     return root
 
 
-def _read_as(body: bytes, form: type[Form]) -> Form | Trouble:
+def _decode(body: bytes, body_type: type[T]) -> T | Failure:
     try:
-        return msgspec.json.decode(body, type=form)
+        return msgspec.json.decode(body, type=body_type)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        told = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        return Trouble(f"malformed answer: {told}", "check what listens at base_url")
+        cause = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        return Failure(f"malformed answer: {cause}", "check what listens at base_url")
 
 
-def _said_in(body: object) -> str:
+def _error_message(body: object) -> str:
     match body:
         case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)}:
             return text
-        case str(text) if not text.lstrip().startswith("<"):  # a proxy's page of HTML says less than the status
+        case str(text) if not text.lstrip().startswith("<"):  # the HTML page of a proxy says less than the status
             return text
     return ""
 
 
-def _phrase(status: int) -> str:
+def _status_phrase(status: int) -> str:
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:
@@ -226,14 +226,14 @@ def _status_hint(status: int) -> str:
         return "check the API key and what it may use"
     if status == 404:
         return "check the model's name and base_url"
-    if status in _PASSING or status >= 500:
+    if status in _TEMPORARY or status >= 500:
         return "the server is busy or broken: try again later, or take another model"
     return "check the model's name and the length of the prompt"
 
 
 def _pause_after(status: int, headers: Any) -> float | None:
-    """How long the server wants us to wait, if another try can help at all."""
-    if status not in _PASSING and status < 500:
+    """Seconds to wait before a retry, as the server asks; None if a retry cannot help."""
+    if status not in _TEMPORARY and status < 500:
         return None
     try:
         asked = float(headers.get("retry-after", ""))

@@ -13,7 +13,7 @@ from ...errors import InvalidInput
 from ...journal.events import Event, check_name, micros
 from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
-from ...models import load as load_model
+from ...models import load_model
 from ...ports import Embedder, MemoryQuery, Model
 from .procedures import AsyncProcedures
 from .proposals import AsyncProposals

@@ -12,7 +12,7 @@ from ...errors import InvalidInput, TurnTaken
 from ...journal.events import Draft, Event, check_name
 from ...journal.journal import Journal
 from ...journal.owners import NOBODY
-from ...models import load as load_model
+from ...models import load_model
 from ...ports import Model
 from ...runtime import is_driven, run_blocking
 
@@ -168,7 +168,7 @@ async def _reply(model: Answering, context: Context, max_tokens: int) -> str:
         model = load_model(model)
     reply = getattr(model, "reply", None)
     if reply is not None:
-        form = context.anthropic() if getattr(model, "form", "openai") == "anthropic" else context.openai()
+        form = context.anthropic() if getattr(model, "protocol", "openai") == "anthropic" else context.openai()
         return str(await run_blocking(lambda: reply(form, max_tokens=max_tokens)))
     if hasattr(model, "complete"):
         said = context.plain()

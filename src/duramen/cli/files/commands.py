@@ -31,11 +31,11 @@ def sync(
         raise typer.BadParameter("only --watch goes on for a time", param_hint="--timeout")
     if deletions and watch:
         raise typer.BadParameter("it is said once, without --watch", param_hint="--deletions")
-    from ..runs.actions import writable
+    from ..open_store import open_writable
     from .sync import sync_once, watch_folder
 
     try:
-        with writable(store, workspace) as dm:
+        with open_writable(store, workspace) as dm:
             if watch:
                 watch_folder(dm, folder, git, timeout, json)
             elif not sync_once(dm, folder, git, deletions, json):
@@ -58,9 +58,9 @@ def import_(
 
     Doing it again changes nothing. Exit code 1 if something was left out; each is named with line and reason.
     """
-    from ..runs.actions import writable
+    from ..open_store import open_writable
     from .sync import import_files
 
-    with writable(store, workspace) as dm:
+    with open_writable(store, workspace) as dm:
         if not import_files(dm, path, format, subject, json):
             raise typer.Exit(1)

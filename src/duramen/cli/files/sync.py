@@ -13,8 +13,8 @@ from ...api._sync.duramen import Duramen
 from ...errors import InvalidInput
 from ...files.sync.inlet import Shown
 from ...files.sync.report import FilesSynced, Left, Taken
-from ..runs.actions import actor
-from ..screen import Screen, expect_json, print_json
+from ..actor import cli_actor
+from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
 
 _SHOWN = 20
@@ -25,7 +25,9 @@ _SHOWN = 20
 def shown() -> Iterator[Shown]:
     """A bar for each kind of work, on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Screen(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+    with Progress(
+        *columns, console=PlainConsole(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
         bars: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int) -> None:
@@ -49,30 +51,32 @@ def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_
     """Sync as files or memories change, and say each time what was done."""
     with dm.files(folder, git=git) as files:
         if not as_json:
-            Screen(stderr=True).say(f"Watching {visible(files.root)}. Ctrl-C stops.")
+            PlainConsole(stderr=True).print_line(f"Watching {visible(files.root)}. Ctrl-C stops.")
         for done in files.watch(timeout=timeout):
             _tell(done, as_json)
 
 
 def _tell(done: FilesSynced, as_json: bool) -> None:
     if as_json:
-        expect_json()
-        print_json(_fields(done), now=True)
+        use_utf8_stdout()
+        print_json(_fields(done), flush=True)
         return
-    screen = Screen()
+    console = PlainConsole()
     for one in done.taken:
-        screen.say(f"{one.what:<10}", (visible(one.path), "cyan"), _what(one))
+        console.print_line(f"{one.what:<10}", (visible(one.path), "cyan"), _what(one))
     for one in done.conflicts:
-        screen.say(("conflict  ", "yellow"), (visible(one.path), "cyan"), ": it changed on both sides, both are kept")
+        console.print_line(
+            ("conflict  ", "yellow"), (visible(one.path), "cyan"), ": it changed on both sides, both are kept"
+        )
     for verb, paths in (("wrote", done.written), ("removed", done.removed)):
         for path in paths[:_SHOWN] if len(paths) <= _SHOWN else ():
-            screen.say(f"{verb:<10}", visible(path))
+            console.print_line(f"{verb:<10}", visible(path))
         if len(paths) > _SHOWN:
-            screen.say(f"{verb:<10}{len(paths):,} files")
+            console.print_line(f"{verb:<10}{len(paths):,} files")
     if done.commits:
-        screen.say(f"committed {len(done.commits)} time(s), the last as {done.commits[-1][:10]}")
+        console.print_line(f"committed {len(done.commits)} time(s), the last as {done.commits[-1][:10]}")
     if not done.changed:
-        screen.say("Files and memories agree.")
+        console.print_line("Files and memories agree.")
     tell_left(done.left)
 
 
@@ -82,10 +86,12 @@ def _what(one: Taken) -> str:
 
 def tell_left(left: Sequence[Left]) -> None:
     """Say on standard error what was left alone, and why."""
-    screen = Screen(stderr=True)
+    console = PlainConsole(stderr=True)
     for one in left:
         line = "" if one.line is None else f", line {one.line}"
-        screen.say(("left alone  ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}")
+        console.print_line(
+            ("left alone  ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}"
+        )
 
 
 def _fields(done: FilesSynced) -> dict[str, Any]:
@@ -111,12 +117,14 @@ def left_fields(left: Sequence[Left]) -> list[dict[str, Any]]:
 def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
     """Import, and say what was done. False if something was left out."""
     with shown() as show:
-        done = dm.memory.import_from(path, format, subject=subject, actor=actor(), progress=show)
+        done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), progress=show)
     if as_json:
-        expect_json()
+        use_utf8_stdout()
         print_json({"added": list(done.added), "known": done.known, "left": left_fields(done.left)})
     else:
-        Screen().say(f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.left):,} left out.")
+        PlainConsole().print_line(
+            f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.left):,} left out."
+        )
         tell_left(done.left)
     return not done.left
 
@@ -127,6 +135,6 @@ def export_files(dm: Duramen, format: str, output: str, subject: str | None) -> 
         raise InvalidInput("memories are exported to a folder", hint="name it with --output")
     with shown() as show:
         done = dm.memory.export_to(output, format, subject=subject, everyone=subject is None, progress=show)
-    Screen().say(
+    PlainConsole().print_line(
         f"{done.memories:,} memories, {len(done.written):,} files new or changed in ", (visible(output), "cyan")
     )

@@ -1,4 +1,4 @@
-"""`duramen export`: events as JSON Lines, to a file whole or not at all, or to standard output."""
+"""`duramen export`: events as JSON Lines, to standard output or atomically to a file."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...api._sync.duramen import Duramen
 from ...errors import DuramenError
+from ..console import PlainConsole, exit_on_closed_pipe, use_utf8_stdout
 from ..json_format import event_fields, json_text
-from ..open_store import existing
-from ..screen import Screen, expect_json, leave_quietly
+from ..open_store import existing_session
 
-Write = Callable[[str], object]
+WriteText = Callable[[str], object]
 
 
-class Stretch(NamedTuple):
-    """A session up to where it stood when the export began."""
+class ExportRange(NamedTuple):
+    """A session up to its last event when the export began."""
 
     session: str
     head: int
 
 
-def stretches(dm: Duramen, session: str | None) -> list[Stretch]:
-    """What there is to export: one session, or the whole workspace."""
+def export_ranges(dm: Duramen, session: str | None) -> list[ExportRange]:
+    """The events to export: those of one session, or of the whole workspace."""
     if session is not None:
-        return [Stretch(session, existing(dm, session).head().position)]
-    return [Stretch(row.session, row.head) for row in dm.sessions()]
+        return [ExportRange(session, existing_session(dm, session).head().position)]
+    return [ExportRange(row.session, row.head) for row in dm.sessions()]
 
 
-def export(dm: Duramen, session: str | None, target: Path | None, force: bool) -> None:
-    """Write every event as one line, each session in order."""
-    wanted = stretches(dm, session)
-    expect_json()
-    # A bar on the terminal that also gets the lines would tear them.
+def export_events(dm: Duramen, session: str | None, target: Path | None, force: bool) -> None:
+    """Write each event on one line, the sessions one after the other."""
+    ranges = export_ranges(dm, session)
+    use_utf8_stdout()
+    # A progress bar on the terminal that also gets the lines would break them.
     shown = sys.stderr.isatty() and (target is not None or not sys.stdout.isatty())
-    with _progress(shown) as progress, _writing(target, force) as write:
-        task = progress.add_task("Exporting", total=sum(one.head for one in wanted))
-        for one in wanted:
+    with _progress(shown) as progress, _open_target(target, force) as write:
+        task = progress.add_task("Exporting", total=sum(one.head for one in ranges))
+        for one in ranges:
             for page in dm.session(one.session).pages(stop=one.head):
                 for event in page:
                     write(json_text(event_fields(one.session, event)) + "\n")
@@ -52,45 +52,45 @@ def export(dm: Duramen, session: str | None, target: Path | None, force: bool) -
 
 def _progress(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Screen(stderr=True), transient=True, disable=not shown)
+    return Progress(*columns, console=PlainConsole(stderr=True), transient=True, disable=not shown)
 
 
 @contextmanager
-def _writing(target: Path | None, force: bool) -> Iterator[Write]:
+def _open_target(target: Path | None, force: bool) -> Iterator[WriteText]:
     if target is None:
         try:
             yield sys.stdout.write
             sys.stdout.flush()
         except BrokenPipeError:
-            leave_quietly()
+            exit_on_closed_pipe()
     else:
-        with _atomic(target, force) as write:
+        with _atomic_file(target, force) as write:
             yield write
 
 
 @contextmanager
-def _atomic(target: Path, force: bool) -> Iterator[Write]:
-    """Write beside the target and move it there at the end: a crash leaves the old file, or none, never half of one.
-    Readable by its owner only: an export is not sealed."""
+def _atomic_file(target: Path, force: bool) -> Iterator[WriteText]:
+    """Write a temporary file and move it to the target at the end: a crash never leaves a partial file.
+    Only its owner can read the file: an export is not sealed."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     try:
         with open(handle, "w", encoding="utf-8", newline="\n") as file:
             yield file.write
             file.flush()
             os.fsync(file.fileno())
-        _move(name, target, force)
+        _publish(name, target, force)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(name)
     _sync_folder(target.parent)
 
 
-def _move(name: str, target: Path, force: bool) -> None:
+def _publish(name: str, target: Path, force: bool) -> None:
     if force:
         os.replace(name, target)
         return
     try:
-        os.link(name, target)  # unlike a rename, this fails if somebody made the file meanwhile
+        os.link(name, target)  # unlike a rename, this fails if the file exists by now
     except FileExistsError:
         raise _exists(target) from None
     except OSError:  # a file system without hard links
@@ -98,7 +98,7 @@ def _move(name: str, target: Path, force: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name durable too."""
+    """Make the directory entry durable."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -108,11 +108,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_target(output: str, store: str, force: bool) -> Path | None:
-    """Where to write; None is standard output. Refuses what is there, unless forced, and the store always."""
+    """The file to write; None is standard output. Refuses an existing file without `force`, and always the store."""
     if output == "-":
         return None
     target = Path(os.path.realpath(output))
-    if any(_same(target, part) for part in _files_of(store)):
+    if any(_same_file(target, part) for part in _store_files(store)):
         raise DuramenError(f"{output} belongs to the store itself", hint="export to another file")
     if target.exists():
         if not target.is_file():
@@ -128,14 +128,14 @@ def _exists(target: Path) -> DuramenError:
     return DuramenError(f"{target} exists already", hint="choose another name, or replace it with --force")
 
 
-def _files_of(store: str) -> Iterator[str]:
+def _store_files(store: str) -> Iterator[str]:
     path = store.rpartition("://")[2]
     for base in (path, path.removeprefix("/")):  # sqlite:///agent.db is relative, file:///agent.db is not
         for suffix in ("", "-wal", "-shm", "-lock"):
             yield base + suffix
 
 
-def _same(target: Path, other: str) -> bool:
+def _same_file(target: Path, other: str) -> bool:
     try:
         return target.samefile(other)
     except OSError:

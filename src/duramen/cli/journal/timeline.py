@@ -1,4 +1,4 @@
-"""Events as people read them: `duramen show`, and the lines of `duramen tail`."""
+"""`duramen show`, and the table of events that `duramen tail` also prints."""
 
 from __future__ import annotations
 
@@ -9,102 +9,103 @@ from typing import NamedTuple
 from ...api._async.duramen import ReadOptions
 from ...api._sync.duramen import Session
 from ...journal.events import Event
-from ..json_format import event_fields, iso_time, json_text, plain
-from ..screen import Cell, Column, Screen, Sheet, cell, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..json_format import event_fields, iso_time, json_text, json_value
+from ..table import Cell, Column, Table, cell
 from ..terminal_text import visible
 
 ERASED = "(erased)"
-"""Stands for the data of an event whose subject was erased; no JSON begins like this."""
+"""Shown instead of the data of an event whose subject was erased. No JSON begins like this."""
 _COLUMNS = (
-    Column("#", least=4, most=12, right=True),
-    Column("time", least=12, most=12),
-    Column("type", least=12, most=24, style="cyan"),
-    Column("actor", least=5, most=20, style="green"),
-    Column("cause", least=5, most=16),
-    Column("key", least=5, most=20),
-    Column("subject", least=7, most=20),
-    Column("data", least=16, rest=True),
+    Column("#", min_width=4, max_width=12, align_right=True),
+    Column("time", min_width=12, max_width=12),
+    Column("type", min_width=12, max_width=24, style="cyan"),
+    Column("actor", min_width=5, max_width=20, style="green"),
+    Column("cause", min_width=5, max_width=16),
+    Column("key", min_width=5, max_width=20),
+    Column("subject", min_width=7, max_width=20),
+    Column("data", min_width=16, fill=True),
 )
-_OF_SEVERAL = (Column("session", least=12, most=24), *_COLUMNS[:5], _COLUMNS[-1])
+_COLUMNS_WITH_SESSION = (Column("session", min_width=12, max_width=24), *_COLUMNS[:5], _COLUMNS[-1])
 
 
-class Seen(NamedTuple):
-    """An event, and the session it was read from: a fork shows its parent's events as its own."""
+class SessionEvent(NamedTuple):
+    """An event and the session it was read from. A fork also reads the events of its parent."""
 
     session: str
     event: Event
 
 
-def show(session: Session, options: ReadOptions, *, as_json: bool, full: bool) -> None:
-    """Print events of a session: who did what, when, and which event caused it."""
+def show_events(session: Session, options: ReadOptions, *, as_json: bool, full: bool) -> None:
+    """Print events of a session: time, type, actor, cause, data."""
     pages = session.pages(**options)
     if as_json:
-        expect_json()
+        use_utf8_stdout()
         for event in chain.from_iterable(pages):
             print_json(event_fields(session.id, event))
         return
-    screen = Screen()
-    timeline = Timeline(screen)
+    console = PlainConsole()
+    timeline = Timeline(console)
     any_event = False
     for page in pages:
         any_event = True
         if full:
             for event in page:
-                _print_whole(screen, event)
+                _print_full(console, event)
         else:
-            timeline.add([Seen(session.id, event) for event in page])
+            timeline.add([SessionEvent(session.id, event) for event in page])
     if not any_event:
-        Screen(stderr=True).say("No events match.")
+        PlainConsole(stderr=True).print_line("No events match.")
 
 
 class Timeline:
-    """Events line by line under one head, a line of its own for each new day. `several`: of many sessions, whose
-    ids take the room of key and subject."""
+    """A table of events with an extra line for each new day. With `several` sessions, their ids replace key and
+    subject."""
 
-    def __init__(self, screen: Screen, *, several: bool = False) -> None:
-        self._screen = screen
+    def __init__(self, console: PlainConsole, *, several: bool = False) -> None:
+        self._console = console
         self._several = several
-        self._sheet = Sheet(screen, _OF_SEVERAL if several else _COLUMNS)
+        self._table = Table(console, _COLUMNS_WITH_SESSION if several else _COLUMNS)
         self._begun = False
         self._day = ""
 
-    def add(self, seen: Sequence[Seen]) -> None:
-        """Print events; the first of them decide the widths."""
+    def add(self, events: Sequence[SessionEvent]) -> None:
+        """Print events. The first ones set the widths of the columns."""
         if not self._begun:
-            self._sheet.begin(self._rows(seen))
+            self._table.begin(self._rows(events))
             self._begun = True
-        for day, events in groupby(seen, key=lambda one: iso_time(one.event.time)[:10]):
+        for day, of_day in groupby(events, key=lambda one: iso_time(one.event.time)[:10]):
             if day != self._day:
                 self._day = day
-                self._screen.say((f"{day} UTC", "bold blue"))
-            self._sheet.add(self._rows(events))
+                self._console.print_line((f"{day} UTC", "bold blue"))
+            self._table.add(self._rows(of_day))
 
-    def _rows(self, seen: Iterable[Seen]) -> list[list[Cell]]:
-        room = self._sheet.rest_width() if self._begun else 0
-        return [self._row(session, event, room) for session, event in seen]
+    def _rows(self, events: Iterable[SessionEvent]) -> list[list[Cell]]:
+        room = self._table.fill_width() if self._begun else 0
+        return [self._row(session, event, room) for session, event in events]
 
     def _row(self, session: str, event: Event, room: int) -> list[Cell]:
-        told = [event.position, iso_time(event.time)[11:23], event.type, event.actor, event.cause]
-        told = [session, *told] if self._several else [*told, event.key, event.subject]
-        return [*map(cell, told), _preview(event, room)]
+        values = [event.position, iso_time(event.time)[11:23], event.type, event.actor, event.cause]
+        values = [session, *values] if self._several else [*values, event.key, event.subject]
+        return [*map(cell, values), _preview(event, room)]
 
 
 def _preview(event: Event, room: int) -> Cell:
-    """The beginning of the data; cut here already, as the whole may be many megabytes."""
+    """The beginning of the data, which may be many megabytes long."""
     if event.erased:
         return Cell(ERASED, style="red")
-    return Cell("" if event.data is None else json_text(plain(event.data))[: 4 * room + 4])
+    return Cell("" if event.data is None else json_text(json_value(event.data))[: 4 * room + 4])
 
 
-def _print_whole(screen: Screen, event: Event) -> None:
-    screen.say((f"#{event.position}", "bold"), f"  {iso_time(event.time)}  ", (visible(event.type), "cyan"))
+def _print_full(console: PlainConsole, event: Event) -> None:
+    console.print_line((f"#{event.position}", "bold"), f"  {iso_time(event.time)}  ", (visible(event.type), "cyan"))
     for name in ("actor", "cause", "key", "subject"):
         value = getattr(event, name)
         if value is not None:
-            screen.say(f"    {name:<8}{visible(str(value))}")
-    screen.say(f"    hash    {event.hash.hex()}")
+            console.print_line(f"    {name:<8}{visible(str(value))}")
+    console.print_line(f"    hash    {event.hash.hex()}")
     if event.erased:
-        screen.say("    ", (ERASED, "red"))
+        console.print_line("    ", (ERASED, "red"))
     elif event.data is not None:
-        screen.say("    " + json_text(plain(event.data), indent=2).replace("\n", "\n    "))
-    screen.print()
+        console.print_line("    " + json_text(json_value(event.data), indent=2).replace("\n", "\n    "))
+    console.print()

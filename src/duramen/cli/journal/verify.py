@@ -1,4 +1,4 @@
-"""`duramen verify`: is the history what it was when it was written?"""
+"""`duramen verify`: checks that no event, blob or row was changed."""
 
 from __future__ import annotations
 
@@ -7,78 +7,78 @@ from typing import Any
 from ...api._sync.duramen import Duramen
 from ...errors import JournalDamaged, StoreDamaged, UnknownSession
 from ...journal.verification import Problem, Verification
-from ..open_store import listed, opened
-from ..screen import Screen, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..open_store import open_readonly, session_listed
 from ..terminal_text import visible
 
 
-def verify(store: str, workspace: str, session: str | None, as_json: bool) -> bool:
-    """Walk one session, or everything; print what was walked and every problem. True if there is none."""
-    with Screen(stderr=True).status("Walking the chains…"):
-        found = _walk(store, workspace, session)
+def verify_store(store: str, workspace: str, session: str | None, as_json: bool) -> bool:
+    """Verify one session, or the whole store, and print every problem. True if there is none."""
+    with PlainConsole(stderr=True).status("Walking the chains…"):
+        result = _verification(store, workspace, session)
     if as_json:
-        expect_json()
-        print_json(_fields(found))
+        use_utf8_stdout()
+        print_json(_fields(result))
     else:
-        _print(found)
-    return found.ok
+        _print(result)
+    return result.ok
 
 
-def _walk(store: str, workspace: str, session: str | None) -> Verification:
-    """What the library found. Damage that keeps the store from opening, or a list from being read, is found too."""
+def _verification(store: str, workspace: str, session: str | None) -> Verification:
+    """The verification by the library. Damage that prevents opening the store or reading a list is a problem, too."""
     try:
-        with opened(store, workspace) as dm:
-            return dm.verify() if session is None else _walk_session(dm, session)
+        with open_readonly(store, workspace) as dm:
+            return dm.verify() if session is None else _session_verification(dm, session)
     except JournalDamaged as error:
         return Verification(0, 0, 0, [Problem(error.session, error.position, error.reason)])
     except StoreDamaged as error:
         return Verification(0, 0, 0, [Problem("", 0, error.message)])
 
 
-def _walk_session(dm: Duramen, session: str) -> Verification:
-    found = dm.session(session).verify()
-    if found.ok and not found.events and not listed(dm, session):
+def _session_verification(dm: Duramen, session: str) -> Verification:
+    result = dm.session(session).verify()
+    if result.ok and not result.events and not session_listed(dm, session):
         raise UnknownSession(session)
-    return found
+    return result
 
 
-def first_bad_event(found: Verification) -> Problem | None:
-    """The first problem that is an event; others are rows beside the events."""
-    return next((problem for problem in found.problems if problem.position), None)
+def first_bad_event(result: Verification) -> Problem | None:
+    """The first problem that is an event. Others are rows of other tables."""
+    return next((problem for problem in result.problems if problem.position), None)
 
 
-def _fields(found: Verification) -> dict[str, Any]:
-    first = first_bad_event(found)
+def _fields(result: Verification) -> dict[str, Any]:
+    first = first_bad_event(result)
     return {
-        "ok": found.ok,
-        "sessions": found.sessions,
-        "events": found.events,
-        "blobs": found.blobs,
+        "ok": result.ok,
+        "sessions": result.sessions,
+        "events": result.events,
+        "blobs": result.blobs,
         "first_bad_event": None if first is None else {"session": first.session, "position": first.position},
-        "problems": [problem._asdict() for problem in found.problems],
-        "remarks": list(found.remarks),
+        "problems": [problem._asdict() for problem in result.problems],
+        "remarks": list(result.remarks),
     }
 
 
-def _print(found: Verification) -> None:
-    screen = Screen()
-    walked = (_count(found.sessions, "session"), _count(found.events, "event"), _count(found.blobs, "blob"))
-    screen.say("Walked " + ", ".join(walked) + ".")
-    for remark in found.remarks:
-        screen.say(("Note: ", "bold yellow"), visible(remark), ".")
-    if found.ok:
-        screen.say(("OK: ", "bold green"), "every event matches its hash, and the database is sound.")
+def _print(result: Verification) -> None:
+    console = PlainConsole()
+    counts = (_count(result.sessions, "session"), _count(result.events, "event"), _count(result.blobs, "blob"))
+    console.print_line("Walked " + ", ".join(counts) + ".")
+    for remark in result.remarks:
+        console.print_line(("Note: ", "bold yellow"), visible(remark), ".")
+    if result.ok:
+        console.print_line(("OK: ", "bold green"), "every event matches its hash, and the database is sound.")
         return
-    screen.say(("DAMAGED: ", "bold red"), _count(len(found.problems), "problem") + ".")
-    for problem in found.problems:
-        screen.say("  ", (_place(problem), "cyan"), ": ", visible(problem.reason))
-    first = first_bad_event(found)
+    console.print_line(("DAMAGED: ", "bold red"), _count(len(result.problems), "problem") + ".")
+    for problem in result.problems:
+        console.print_line("  ", (_place(problem), "cyan"), ": ", visible(problem.reason))
+    first = first_bad_event(result)
     if first is not None:
-        screen.say("First bad event: ", (_place(first), "bold red"))
+        console.print_line("First bad event: ", (_place(first), "bold red"))
 
 
 def _place(problem: Problem) -> str:
-    """Where a problem is: an event, a session, or the store as a whole."""
+    """Where a problem is: an event, a session, or the store."""
     if not problem.session:
         return "store"
     return f"{visible(problem.session)}#{problem.position}" if problem.position else visible(problem.session)

@@ -1,1 +1,1 @@
-"""Commands about memories, proposals and the embedding model."""
+"""Commands about memories, proposals and the embedding model. Start reading at `commands.py`."""

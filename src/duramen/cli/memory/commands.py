@@ -1,4 +1,4 @@
-"""`duramen memory …` and `duramen proposals …`: what is remembered, and what waits for a person to decide."""
+"""`duramen memory …` and `duramen proposals …`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ import typer
 
 from ..options import Json, Limit, Store, Workspace
 
-memory = typer.Typer(
-    no_args_is_help=True, help="Look at what is remembered, search it, add to it, change it, forget it."
-)
-proposals = typer.Typer(no_args_is_help=True, help="Look at what may be saved about people, and decide.")
+memory = typer.Typer(no_args_is_help=True, help="List, show, search, add, change or forget memories.")
+proposals = typer.Typer(no_args_is_help=True, help="List and decide proposals: what may be saved about people.")
 
-OneMemory = Annotated[str, typer.Argument(metavar="MEMORY", help="Its id, or enough of its beginning.")]
-OneProposal = Annotated[str, typer.Argument(metavar="PROPOSAL", help="Its id, or enough of its beginning.")]
+MemoryArgument = Annotated[str, typer.Argument(metavar="MEMORY", help="Its id, or enough of its beginning.")]
+ProposalArgument = Annotated[str, typer.Argument(metavar="PROPOSAL", help="Its id, or enough of its beginning.")]
 Kinds = Annotated[list[str] | None, typer.Option("--kind", "-k", help="Only such memories. Repeatable.")]
-Subject = Annotated[str | None, typer.Option(help="What is about this person, and about nobody; else everybody.")]
-About = Annotated[str | None, typer.Option("--subject", help="The person whom it is about.")]
+Subject = Annotated[str | None, typer.Option(help="Only memories about this person, and about no person. Default: all.")]
+NewSubject = Annotated[str | None, typer.Option("--subject", help="The person whom it is about.")]
 
 
 @memory.command("list")
@@ -30,20 +28,22 @@ def list_(
     json: Json = False,
 ) -> None:
     """List what is remembered, in the order in which it was."""
-    from ..open_store import opened
+    from ..open_store import open_readonly
     from .list_memories import list_memories
 
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         list_memories(dm, kind, subject, limit, json)
 
 
 @memory.command()
-def show(memory: OneMemory, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False) -> None:
+def show(
+    memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False
+) -> None:
     """Show a memory: what it says, where it came from, how fresh it is."""
-    from ..open_store import opened
+    from ..open_store import open_readonly
     from .show_memory import show_memory
 
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         show_memory(dm, memory, json)
 
 
@@ -54,15 +54,15 @@ def search(
     workspace: Workspace = "default",
     kind: Kinds = None,
     subject: Subject = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", "-e", help="What each score is made of.")] = False,
     json: Json = False,
 ) -> None:
     """Search what is remembered, best first, by words and, with the model installed, by meaning."""
-    from ..open_store import opened
+    from ..open_store import open_readonly
     from .list_memories import search_memories
 
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         search_memories(dm, query, kind, subject, limit, explain=explain, as_json=json)
 
 
@@ -74,7 +74,7 @@ def add(
     kind: Annotated[
         str, typer.Option("--kind", "-k", help="fact, preference, identity, blocker, reference, …")
     ] = "fact",
-    subject: About = None,
+    subject: NewSubject = None,
     title: Annotated[str | None, typer.Option(help="A short heading.")] = None,
     key: Annotated[
         str | None, typer.Option(help="What it is about: a newer one with the same key replaces it.")
@@ -83,61 +83,61 @@ def add(
     json: Json = False,
 ) -> None:
     """Remember something. Writes."""
-    from ..runs.actions import writable
+    from ..open_store import open_writable
     from .edit import add_memory
 
-    with writable(store, workspace) as dm:
+    with open_writable(store, workspace) as dm:
         add_memory(dm, text, kind, subject, title, key, tag or [], json)
 
 
 @memory.command()
-def edit(memory: OneMemory, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
+def edit(memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
     """Change a memory in your editor (VISUAL or EDITOR), in the form of its file. Writes.
 
     What is said about people (preference, identity) counts as proposed and accepted by you.
     """
-    from ..runs.actions import writable
+    from ..open_store import open_writable
     from .edit import edit_memory
 
-    with writable(store, workspace) as dm:
+    with open_writable(store, workspace) as dm:
         edit_memory(dm, memory)
 
 
 @memory.command()
 def forget(
-    memory: OneMemory,
+    memory: MemoryArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove a memory with every text that said it; it cannot be brought back. Writes."""
-    from ..runs.actions import writable
+    from ..open_store import open_writable
     from .edit import forget_memory
 
-    with writable(store, workspace) as dm:
+    with open_writable(store, workspace) as dm:
         forget_memory(dm, memory, yes)
 
 
 @memory.command()
 def history(
-    memory: OneMemory, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False
+    memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default", json: Json = False
 ) -> None:
     """Show every version of a memory: when it was said, by whom, and what replaced it."""
-    from ..open_store import opened
+    from ..open_store import open_readonly
     from .show_memory import show_history
 
-    with opened(store, workspace) as dm:
+    with open_readonly(store, workspace) as dm:
         show_history(dm, memory, json)
 
 
 @memory.command()
-def verify(memory: OneMemory, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
-    """Say that you checked a memory and that it holds: it is as fresh as on its first day. Writes."""
-    from ..runs.actions import writable
-    from .edit import verify_memory
+def confirm(memory: MemoryArgument, store: Store = "duramen.db", workspace: Workspace = "default") -> None:
+    """Confirm that a memory is still true: it counts as fresh again. Writes."""
+    from ..open_store import open_writable
+    from .edit import confirm_memory
 
-    with writable(store, workspace) as dm:
-        verify_memory(dm, memory)
+    with open_writable(store, workspace) as dm:
+        confirm_memory(dm, memory)
 
 
 @proposals.command("list")
@@ -149,39 +149,39 @@ def list_proposals(
     json: Json = False,
 ) -> None:
     """List proposals, newest first: what may be saved, why, and what it rests on."""
-    from ..open_store import opened
-    from .proposals import list_all
+    from ..open_store import open_readonly
+    from .proposals import list_proposals as print_proposals
 
-    with opened(store, workspace) as dm:
-        list_all(dm, state, subject, json)
+    with open_readonly(store, workspace) as dm:
+        print_proposals(dm, state, subject, json)
 
 
 @proposals.command()
 def accept(
-    proposal: OneProposal,
+    proposal: ProposalArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     content: Annotated[str | None, typer.Option(help="Save it in these words instead.")] = None,
     title: Annotated[str | None, typer.Option(help="A short heading.")] = None,
 ) -> None:
     """Save what was proposed. Writes."""
-    from ..runs.actions import writable
-    from .proposals import accept as save
+    from ..open_store import open_writable
+    from .proposals import accept_proposal
 
-    with writable(store, workspace) as dm:
-        save(dm, proposal, content, title)
+    with open_writable(store, workspace) as dm:
+        accept_proposal(dm, proposal, content, title)
 
 
 @proposals.command()
 def dismiss(
-    proposal: OneProposal,
+    proposal: ProposalArgument,
     store: Store = "duramen.db",
     workspace: Workspace = "default",
     note: Annotated[str | None, typer.Option(help="Why; it is journaled.")] = None,
 ) -> None:
     """Do not save what was proposed; it does not come back. Writes."""
-    from ..runs.actions import writable
-    from .proposals import dismiss as drop
+    from ..open_store import open_writable
+    from .proposals import dismiss_proposal
 
-    with writable(store, workspace) as dm:
-        drop(dm, proposal, note)
+    with open_writable(store, workspace) as dm:
+        dismiss_proposal(dm, proposal, note)

@@ -1,4 +1,4 @@
-"""`duramen memory add`, `edit` and `forget`. Each leaves an event that says who gave the command."""
+"""`duramen memory add`, `edit`, `forget` and `confirm`. Each appends an event whose actor is the user of the command."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import typer
 
 from ...api._sync.duramen import Duramen
 from ...errors import DuramenError, FileMalformed, InvalidInput
-from ..runs.actions import actor
-from ..screen import Screen, expect_json, print_json
+from ..actor import cli_actor
+from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
-from .list_memories import SHORT, fields, says
-from .show_memory import found
+from .list_memories import SHORT_ID, memory_fields, memory_line
+from .show_memory import find_memory
 
-_DECIDED_BY_PEOPLE = ("preference", "identity")
+_PROPOSED_KINDS = ("preference", "identity")
 
 
 def add_memory(
@@ -31,37 +31,44 @@ def add_memory(
     tags: list[str],
     as_json: bool,
 ) -> None:
-    """Remember something; what is said about people is proposed and accepted by whoever says it here."""
+    """Remember something. A memory about a person is proposed, and accepted by the user of the command."""
     text = sys.stdin.read() if text == "-" else text
     metadata = {"tags": tags} if tags else None
     known = None
-    if kind in _DECIDED_BY_PEOPLE:
+    if kind in _PROPOSED_KINDS:
         done = dm.memory.proposals.make(
-            *(text,), kind=kind, subject=subject, actor=actor(), accepted=True, title=title, key=key, metadata=metadata
+            *(text,),
+            kind=kind,
+            subject=subject,
+            actor=cli_actor(),
+            accepted=True,
+            title=title,
+            key=key,
+            metadata=metadata,
         )
         known = None if done is None or done.memory is None else dm.memory.get(done.memory)
     memory = known or dm.memory.remember(
-        text, kind=kind, subject=subject, actor=actor(), title=title, key=key, metadata=metadata
+        text, kind=kind, subject=subject, actor=cli_actor(), title=title, key=key, metadata=metadata
     )
     if as_json:
-        expect_json()
-        print_json(fields(memory))
+        use_utf8_stdout()
+        print_json(memory_fields(memory))
     else:
-        Screen().say("Remembered as ", (visible(memory.id), "cyan"), ".")
+        PlainConsole().print_line("Remembered as ", (visible(memory.id), "cyan"), ".")
 
 
 def edit_memory(dm: Duramen, id: str) -> None:
-    """Let somebody change a memory in their editor. What cannot be read stays in the file that they edited."""
-    memory = found(dm, id)
+    """Change a memory in the user's editor. A text that cannot be read stays in the edited file."""
+    memory = find_memory(dm, id)
     before = dm.memory.leaf(memory.id)
     handle, path = tempfile.mkstemp(prefix="duramen-", suffix=".md")
     with open(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(before)
-    _edit(path)
+    _run_editor(path)
     with open(path, encoding="utf-8", newline="") as file:
         after = file.read()
     try:
-        changed = None if after == before else dm.memory.edit(memory.id, after, actor=actor())
+        changed = None if after == before else dm.memory.edit(memory.id, after, actor=cli_actor())
     except FileMalformed as error:
         raise InvalidInput(f"line {error.line}: {error.reason}", hint=f"nothing is lost: it is in {path}") from None
     except DuramenError as error:
@@ -69,36 +76,38 @@ def edit_memory(dm: Duramen, id: str) -> None:
         raise
     os.unlink(path)
     if changed is None or changed == memory:
-        Screen().say("Nothing changed.")
+        PlainConsole().print_line("Nothing changed.")
     else:
-        Screen().say("Changed: ", (visible(changed.id), "cyan"), f"  {visible(says(changed))}")
+        PlainConsole().print_line("Changed: ", (visible(changed.id), "cyan"), f"  {visible(memory_line(changed))}")
 
 
-def _edit(path: str) -> None:
-    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+def _run_editor(path: str) -> None:
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     try:
-        code = subprocess.run([*shlex.split(chosen), path]).returncode
+        code = subprocess.run([*shlex.split(editor), path]).returncode
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidInput(f"{chosen} cannot be started: {why}", hint="set EDITOR to your editor") from None
+        raise InvalidInput(f"{editor} cannot be started: {why}", hint="set EDITOR to your editor") from None
     if code:
-        raise InvalidInput(f"{chosen} ended with {code}: nothing is changed", hint=f"what you wrote is in {path}")
+        raise InvalidInput(f"{editor} ended with {code}: nothing is changed", hint=f"what you wrote is in {path}")
 
 
 def forget_memory(dm: Duramen, id: str, yes: bool) -> None:
-    """Remove a memory, after a question."""
-    memory = found(dm, id)
+    """Remove a memory, after a confirmation."""
+    memory = find_memory(dm, id)
     if not yes:
         if not sys.stdin.isatty():
             raise InvalidInput("forgetting cannot be undone", hint="say --yes if nobody is there to be asked")
-        Screen(stderr=True).say(visible(says(memory))[:300])
+        PlainConsole(stderr=True).print_line(visible(memory_line(memory))[:300])
         typer.confirm("Forget this for good?", abort=True, err=True)
-    done = dm.memory.forget(memory.id, actor=actor())
-    gone = f"{done.rows} versions, {done.payloads} texts, {done.words} entries of words, {done.vectors} vectors"
-    Screen().say("Forgotten: ", (visible(memory.id[:SHORT]), "cyan"), f" ({gone}).")
+    done = dm.memory.forget(memory.id, actor=cli_actor())
+    removed = f"{done.rows} versions, {done.payloads} texts, {done.words} entries of words, {done.vectors} vectors"
+    PlainConsole().print_line("Forgotten: ", (visible(memory.id[:SHORT_ID]), "cyan"), f" ({removed}).")
 
 
-def verify_memory(dm: Duramen, id: str) -> None:
-    """Somebody has checked a memory, and it holds."""
-    memory = dm.memory.confirm(found(dm, id).id, actor=actor())
-    Screen().say("Confirmed: ", (visible(memory.id[:SHORT]), "cyan"), f"  {visible(says(memory))}")
+def confirm_memory(dm: Duramen, id: str) -> None:
+    """Record that a memory is still true."""
+    memory = dm.memory.confirm(find_memory(dm, id).id, actor=cli_actor())
+    PlainConsole().print_line(
+        "Confirmed: ", (visible(memory.id[:SHORT_ID]), "cyan"), f"  {visible(memory_line(memory))}"
+    )

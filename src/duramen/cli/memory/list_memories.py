@@ -1,4 +1,4 @@
-"""`duramen memory list` and `search`: memories, one on a line."""
+"""`duramen memory list` and `search`."""
 
 from __future__ import annotations
 
@@ -8,42 +8,45 @@ from typing import Any
 
 from ...api._sync.duramen import Duramen
 from ...memory.catalog.records import Hit, Memory
-from ..durations import iso
-from ..json_format import plain
-from ..screen import Cell, Column, Screen, Sheet, cell, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..durations import iso_datetime
+from ..json_format import json_value
+from ..table import Cell, Column, Table, cell
 from ..terminal_text import visible
 
-SHORT = 10
-"""Letters of an id that are shown: enough to tell memories apart, and commands take as many."""
+SHORT_ID = 10
+"""Shown characters of an id: enough to distinguish memories, and accepted by the commands."""
 _BATCH = 200
-_LEAST = 0.01
-"""What is less like a query than this was found by its age alone."""
+_MIN_LIKENESS = 0.01
+"""A lower likeness means that only the age of a memory fits."""
 _COLUMNS = (
-    Column("memory", least=SHORT, style="cyan"),
-    Column("kind", least=8, most=12),
-    Column("about", least=5, most=20),
-    Column("confirmed", least=10),
-    Column("says", least=12, rest=True),
+    Column("memory", min_width=SHORT_ID, style="cyan"),
+    Column("kind", min_width=8, max_width=12),
+    Column("about", min_width=5, max_width=20),
+    Column("confirmed", min_width=10),
+    Column("says", min_width=12, fill=True),
 )
 
 
-def fields(memory: Memory) -> dict[str, Any]:
+def memory_fields(memory: Memory) -> dict[str, Any]:
     """A memory as JSON."""
     times = ("valid_from", "valid_to", "recorded", "confirmed", "expires", "ended", "recalled_at")
     names = ("id", "kind", "content", "title", "key", "subject", "scope", "speaker", "importance", "confidence")
-    told = {name: getattr(memory, name) for name in names} | {name: iso(getattr(memory, name)) for name in times}
+    known = {name: getattr(memory, name) for name in names} | {
+        name: iso_datetime(getattr(memory, name)) for name in times
+    }
     rest = {"times": memory.times, "recalled": memory.recalled, "successor": memory.successor, "source": memory.source}
-    return {**told, **rest, "metadata": plain(dict(memory.metadata))}
+    return {**known, **rest, "metadata": json_value(dict(memory.metadata))}
 
 
-def says(memory: Memory) -> str:
+def memory_line(memory: Memory) -> str:
     """A memory on one line."""
     text = " ".join(memory.content.split())
     return f"{memory.title}: {text}" if memory.title and memory.title not in text else text
 
 
 def _row(memory: Memory) -> list[Cell]:
-    values = (memory.id[:SHORT], memory.kind, memory.subject, f"{memory.confirmed:%Y-%m-%d}", says(memory))
+    values = (memory.id[:SHORT_ID], memory.kind, memory.subject, f"{memory.confirmed:%Y-%m-%d}", memory_line(memory))
     return [cell(value) for value in values]
 
 
@@ -51,33 +54,33 @@ def list_memories(
     dm: Duramen, kinds: Sequence[str] | None, subject: str | None, limit: int | None, as_json: bool
 ) -> None:
     """Print memories in the order in which they were remembered."""
-    found = dm.memory.list(kinds=kinds or None, subject=subject, everyone=subject is None)
-    memories = islice(found, limit)
+    listed = dm.memory.list(kinds=kinds or None, subject=subject, everyone=subject is None)
+    memories = islice(listed, limit)
     if as_json:
-        expect_json()
+        use_utf8_stdout()
         for memory in memories:
-            print_json(fields(memory))
+            print_json(memory_fields(memory))
         return
-    _table(_COLUMNS, (_row(memory) for memory in memories), dm, subject)
+    _print_table(_COLUMNS, (_row(memory) for memory in memories), dm, subject)
 
 
-def _table(columns: Sequence[Column], rows: Iterable[list[Cell]], dm: Duramen, subject: str | None) -> None:
+def _print_table(columns: Sequence[Column], rows: Iterable[list[Cell]], dm: Duramen, subject: str | None) -> None:
     rows = iter(rows)
-    sheet = Sheet(Screen(), columns)
+    table = Table(PlainConsole(), columns)
     batch = list(islice(rows, _BATCH))
     if not batch:
         about = "" if subject is None else f" about {visible(subject)}"
-        Screen(stderr=True).say(f"There is nothing like that{about} in workspace {visible(dm.workspace)}.")
+        PlainConsole(stderr=True).print_line(f"There is nothing like that{about} in workspace {visible(dm.workspace)}.")
         return
-    sheet.begin(batch)
+    table.begin(batch)
     while batch:
-        sheet.add(batch)
+        table.add(batch)
         batch = list(islice(rows, _BATCH))
 
 
-_FOUND = (
-    Column("memory", least=SHORT, style="cyan"),
-    Column("like", least=4, right=True),
+_HIT_COLUMNS = (
+    Column("memory", min_width=SHORT_ID, style="cyan"),
+    Column("like", min_width=4, align_right=True),
     *_COLUMNS[1:3],
     _COLUMNS[-1],
 )
@@ -93,34 +96,34 @@ def search_memories(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Print what fits a query, best first, and say what the search had to do without."""
+    """Print the memories that fit a query, best first, and what the search could not use."""
     found = dm.memory.recall(
-        query, kinds=kinds or None, subject=subject, everyone=subject is None, limit=limit, threshold=_LEAST
+        query, kinds=kinds or None, subject=subject, everyone=subject is None, limit=limit, threshold=_MIN_LIKENESS
     )
     if as_json:
-        expect_json()
+        use_utf8_stdout()
         for hit in found:
             parts = {"score": hit.score, "likeness": hit.likeness, "parts": dict(hit.parts), "note": hit.note}
-            print_json({**fields(hit.memory), **parts})
+            print_json({**memory_fields(hit.memory), **parts})
     else:
-        _table(_FOUND, (_hit(hit) for hit in found), dm, subject)
+        _print_table(_HIT_COLUMNS, (_hit_row(hit) for hit in found), dm, subject)
         for hit in found if explain else ():
-            _explain(hit)
+            _print_score(hit)
     waiting = [f"{found.waiting:,} memories have no vector yet: they are found by words alone"] if found.waiting else []
     for note in (*(f"searched without {one}" for one in found.missing), *waiting):
-        Screen(stderr=True).say(("Note: ", "bold"), visible(note))
+        PlainConsole(stderr=True).print_line(("Note: ", "bold"), visible(note))
 
 
-def _explain(hit: Hit) -> None:
-    """What a score is made of."""
-    screen = Screen()
-    screen.say("")
-    screen.say((visible(hit.memory.id[:SHORT]), "cyan"), f"  score {hit.score:.3f}")
+def _print_score(hit: Hit) -> None:
+    """Print the parts of a score."""
+    console = PlainConsole()
+    console.print_line("")
+    console.print_line((visible(hit.memory.id[:SHORT_ID]), "cyan"), f"  score {hit.score:.3f}")
     for name, value in hit.parts.items():
-        screen.say(f"  {name:<16}{value:+.3f}")
+        console.print_line(f"  {name:<16}{value:+.3f}")
 
 
-def _hit(hit: Hit) -> list[Cell]:
+def _hit_row(hit: Hit) -> list[Cell]:
     memory, note = hit.memory, f" ({hit.note})" if hit.note else ""
-    values = (memory.id[:SHORT], f"{hit.likeness:.2f}", memory.kind, memory.subject, says(memory) + note)
+    values = (memory.id[:SHORT_ID], f"{hit.likeness:.2f}", memory.kind, memory.subject, memory_line(memory) + note)
     return [cell(value) for value in values]

@@ -1,4 +1,4 @@
-"""`duramen model …`: the files of the embedding model that finds memories by what they mean."""
+"""`duramen model …`: the files of the embedding model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from ..options import Json
 
-model = typer.Typer(no_args_is_help=True, help="Install the model that finds memories by meaning, or look at it.")
+model = typer.Typer(no_args_is_help=True, help="Install or show the model that finds memories by meaning.")
 
 
 @model.command()
@@ -37,8 +37,8 @@ def install(
 
 @model.command()
 def show(json: Json = False) -> None:
-    """Show the default embedding model: where it is, whether it is sound, and what computes. Exit code 1 if it cannot
-    be used."""
+    """Show the default embedding model: where it is, whether it is intact, and which runtime computes. Exit code 1 if it
+    cannot be used."""
     from .model_files import show_model
 
     if not show_model(json):

@@ -17,28 +17,32 @@ from rich.progress import Progress as Bars
 from ...embedders import weights
 from ...embedders.sources import LocalFiles, Progress
 from ...errors import EmbedderFailed, WeightsDamaged
-from ..screen import Screen, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
 
 _STAGES = {"download": "Fetching", "unpack": "Unpacking", "build": "Building"}
 
 
 def install_model(source: Path | None, if_possible: bool) -> None:
-    """Leave a sound model in the cache and say so; `if_possible` says only what went wrong, and raises nothing."""
+    """Install the model, or check the installed one. With `if_possible`, a failure prints one line and does not raise."""
     try:
-        found, was_there = _sound(source)
+        found, was_installed = _checked_model(source)
     except EmbedderFailed as error:
         if not if_possible:
             raise
-        Screen(stderr=True).say(f"No model to find memories by meaning, words alone work: {visible(error.reason)}")
+        PlainConsole(stderr=True).print_line(
+            f"No model to find memories by meaning, words alone work: {visible(error.reason)}"
+        )
         return
-    if not (was_there and if_possible):
-        done = "is there already" if was_there else "is installed"
-        Screen().say(f"{weights.MODEL} {done}: ", (visible(str(found.folder)), "cyan"), f", {_megabytes(found.size)}")
+    if not (was_installed and if_possible):
+        done = "is there already" if was_installed else "is installed"
+        PlainConsole().print_line(
+            f"{weights.MODEL} {done}: ", (visible(str(found.folder)), "cyan"), f", {_megabytes(found.size)}"
+        )
 
 
-def _sound(source: Path | None) -> tuple[weights.Installed, bool]:
-    """The model, every byte of it checked, and whether it was there already."""
+def _checked_model(source: Path | None) -> tuple[weights.Installed, bool]:
+    """The model, with all its bytes checked, and whether it was installed before."""
     damaged = False
     if found := weights.find():
         try:
@@ -47,29 +51,29 @@ def _sound(source: Path | None) -> tuple[weights.Installed, bool]:
             damaged = True
         else:
             return found, True
-    with _bar() as progress:
+    with _progress_bar() as progress:
         sources = None if source is None else [LocalFiles(source)]
         return weights.install(sources=sources, progress=progress, force=damaged), False
 
 
 def install_at_first_use(embedder: str | None) -> None:
-    """Get the default model for a command that needs it now, with a bar where somebody watches. Nothing for another
-    embedder, or if it is there. Raises `WeightsUnavailable`."""
+    """Install the default model if the command uses it and it is missing, with a progress bar on a terminal.
+    Raises `WeightsUnavailable`."""
     chosen = embedder or os.environ.get("DURAMEN_EMBEDDER") or "minilm"
     if chosen == "minilm" and weights.find() is None:
-        with _bar() as progress:
+        with _progress_bar() as progress:
             weights.install(progress=progress)
 
 
 @contextmanager
-def _bar() -> Iterator[Progress]:
+def _progress_bar() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    screen = Screen(stderr=True)
-    with Bars(*columns, console=screen, transient=True, disable=not sys.stderr.isatty()) as bars:
+    console = PlainConsole(stderr=True)
+    with Bars(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bars:
         task = bars.add_task("Looking for it", total=None)
 
         def progress(stage: str, done: int, total: int) -> None:
-            if stage == "build":  # not in bytes, and soon over
+            if stage == "build":  # not counted in bytes, and short
                 bars.update(task, description=_STAGES[stage])
             else:
                 bars.update(task, description=_STAGES[stage], completed=done, total=total)
@@ -78,8 +82,8 @@ def _bar() -> Iterator[Progress]:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What there is to say about the default model on this machine."""
+class ModelStatus:
+    """The default model on this machine."""
 
     name: str
     folder: str
@@ -92,24 +96,29 @@ class Facts:
 
 
 def show_model(as_json: bool) -> bool:
-    """Print where the model is and what computes; True if it can be used."""
-    facts = _facts()
+    """Print where the model is and which runtime computes. True if it can be used."""
+    status = _model_status()
     if as_json:
-        expect_json()
-        print_json(asdict(facts))
-        return facts.sound
-    screen = Screen()
-    rows = {"model": facts.name, "folder": visible(facts.folder), "checksum": facts.checksum, "runtime": facts.runtime}
-    if facts.installed:
-        rows["size"] = _megabytes(facts.bytes)
+        use_utf8_stdout()
+        print_json(asdict(status))
+        return status.sound
+    console = PlainConsole()
+    rows = {
+        "model": status.name,
+        "folder": visible(status.folder),
+        "checksum": status.checksum,
+        "runtime": status.runtime,
+    }
+    if status.installed:
+        rows["size"] = _megabytes(status.bytes)
     for name, value in rows.items():
-        screen.say((f"{name:<10}", "bold"), value)
-    for line in facts.missing:
-        screen.say(("missing   ", "bold yellow"), visible(line))
-    return facts.sound
+        console.print_line((f"{name:<10}", "bold"), value)
+    for line in status.missing:
+        console.print_line(("missing   ", "bold yellow"), visible(line))
+    return status.sound
 
 
-def _facts() -> Facts:
+def _model_status() -> ModelStatus:
     found = weights.find()
     missing = []
     if found is None:
@@ -122,7 +131,7 @@ def _facts() -> Facts:
     sound = not missing
     if _without_weights() == "numpy float32":
         missing.append("onnxruntime, which is quicker: pip install 'duramen[onnx]'")
-    return Facts(
+    return ModelStatus(
         name=weights.MODEL,
         folder=str(weights.home()),
         installed=found is not None,

@@ -1,4 +1,4 @@
-"""`duramen proposals …`: what may be saved about people, and who decides."""
+"""`duramen proposals …`: what may be saved about people."""
 
 from __future__ import annotations
 
@@ -7,86 +7,99 @@ from typing import Any
 from ...api._sync.duramen import Duramen
 from ...errors import InvalidInput, UnknownProposal
 from ...memory.knowledge.proposals import Proposal
-from ..durations import iso
-from ..runs.actions import actor
-from ..screen import Column, Screen, Sheet, cell, expect_json, print_json
+from ..actor import cli_actor
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..durations import iso_datetime
+from ..table import Column, Table, cell
 from ..terminal_text import visible
-from .list_memories import SHORT
+from .list_memories import SHORT_ID
 
 _COLUMNS = (
-    Column("proposal", least=SHORT, style="cyan"),
-    Column("kind", least=8, most=12),
-    Column("about", least=5, most=16),
-    Column("made (UTC)", least=16),
-    Column("says", least=12, most=48),
-    Column("said", least=12, rest=True),
+    Column("proposal", min_width=SHORT_ID, style="cyan"),
+    Column("kind", min_width=8, max_width=12),
+    Column("about", min_width=5, max_width=16),
+    Column("made (UTC)", min_width=16),
+    Column("says", min_width=12, max_width=48),
+    Column("said", min_width=12, fill=True),
 )
 _STATES = ("pending", "accepted", "dismissed")
 
 
-def list_all(dm: Duramen, state: str, subject: str | None, as_json: bool) -> None:
+def list_proposals(dm: Duramen, state: str, subject: str | None, as_json: bool) -> None:
     """Print the proposals in a state, newest first."""
-    found = list(dm.memory.proposals.list(state, subject=subject))
+    proposals = list(dm.memory.proposals.list(state, subject=subject))
     if as_json:
-        expect_json()
-        for one in found:
+        use_utf8_stdout()
+        for one in proposals:
             print_json(_fields(one))
         return
-    if not found:
-        Screen(stderr=True).say(f"No proposals are {visible(state)} in workspace {visible(dm.workspace)}.")
+    if not proposals:
+        PlainConsole(stderr=True).print_line(f"No proposals are {visible(state)} in workspace {visible(dm.workspace)}.")
         return
     rows = [
         [
             cell(value)
-            for value in (one.id[:SHORT], one.kind, one.subject, f"{one.made:%Y-%m-%d %H:%M}", _says(one), _why(one))
+            for value in (
+                one.id[:SHORT_ID],
+                one.kind,
+                one.subject,
+                f"{one.made:%Y-%m-%d %H:%M}",
+                _proposal_line(one),
+                _evidence(one),
+            )
         ]
-        for one in found
+        for one in proposals
     ]
-    sheet = Sheet(Screen(), _COLUMNS)
-    sheet.begin(rows)
-    sheet.add(rows)
+    table = Table(PlainConsole(), _COLUMNS)
+    table.begin(rows)
+    table.add(rows)
 
 
-def _says(one: Proposal) -> str:
+def _proposal_line(one: Proposal) -> str:
     text = " ".join(one.content.split())
     return f"{one.key}: {text}" if one.key and one.kind == "profile" else text
 
 
-def _why(one: Proposal) -> str:
+def _evidence(one: Proposal) -> str:
     why = f'"{" ".join(one.evidence.split())}"' if one.evidence else one.reason
     return f"{why} ({one.source})" if one.source else why
 
 
 def _fields(one: Proposal) -> dict[str, Any]:
     names = ("id", "kind", "content", "key", "title", "subject", "evidence", "reason", "confidence", "source")
-    told = {name: getattr(one, name) for name in names}
-    decided = {"decided": iso(one.decided), "decided_by": one.decided_by, "note": one.note, "memory": one.memory}
-    return {**told, "state": one.state.value, "made": iso(one.made), **decided}
+    known = {name: getattr(one, name) for name in names}
+    decided = {
+        "decided": iso_datetime(one.decided),
+        "decided_by": one.decided_by,
+        "note": one.note,
+        "memory": one.memory,
+    }
+    return {**known, "state": one.state.value, "made": iso_datetime(one.made), **decided}
 
 
-def _id(dm: Duramen, id: str) -> str:
-    """The id of a proposal from its beginning. Raises `UnknownProposal`."""
+def _proposal_id(dm: Duramen, id: str) -> str:
+    """The id of the proposal with this id or beginning of an id. Raises `UnknownProposal`."""
     try:
         return dm.memory.proposals.get(id).id
     except UnknownProposal:
-        alike = [one.id for state in _STATES for one in dm.memory.proposals.list(state) if one.id.startswith(id)]
-        if not alike or len(id) < 4:
+        matching = [one.id for state in _STATES for one in dm.memory.proposals.list(state) if one.id.startswith(id)]
+        if not matching or len(id) < 4:
             raise
-    if len(alike) > 1:
+    if len(matching) > 1:
         raise InvalidInput(
-            f"{id!r} is the beginning of {len(alike)} proposals", hint=f"say more: {', '.join(alike[:5])}"
+            f"{id!r} is the beginning of {len(matching)} proposals", hint=f"say more: {', '.join(matching[:5])}"
         )
-    return alike[0]
+    return matching[0]
 
 
-def accept(dm: Duramen, id: str, content: str | None, title: str | None) -> None:
+def accept_proposal(dm: Duramen, id: str, content: str | None, title: str | None) -> None:
     """Save what was proposed."""
-    done = dm.memory.proposals.accept(_id(dm, id), content=content, title=title, actor=actor())
-    became = "" if done.memory is None else f" as memory {visible(done.memory[:SHORT])}"
-    Screen().say("Accepted", became, ": ", (visible(_says(done)), "cyan"))
+    done = dm.memory.proposals.accept(_proposal_id(dm, id), content=content, title=title, actor=cli_actor())
+    became = "" if done.memory is None else f" as memory {visible(done.memory[:SHORT_ID])}"
+    PlainConsole().print_line("Accepted", became, ": ", (visible(_proposal_line(done)), "cyan"))
 
 
-def dismiss(dm: Duramen, id: str, note: str | None) -> None:
-    """Do not save it."""
-    done = dm.memory.proposals.dismiss(_id(dm, id), note=note, actor=actor())
-    Screen().say("Dismissed: ", (visible(_says(done)), "cyan"), ". It does not come back.")
+def dismiss_proposal(dm: Duramen, id: str, note: str | None) -> None:
+    """Do not save what was proposed."""
+    done = dm.memory.proposals.dismiss(_proposal_id(dm, id), note=note, actor=cli_actor())
+    PlainConsole().print_line("Dismissed: ", (visible(_proposal_line(done)), "cyan"), ". It does not come back.")

@@ -1,4 +1,4 @@
-"""`duramen reindex`: make the vectors of a store anew, with another embedder."""
+"""`duramen reindex`: computes all vectors again, with this or another embedder."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import sys
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..runs.actions import writable
-from ..screen import Screen
+from ..console import PlainConsole
+from ..open_store import open_writable
 from .model_files import install_at_first_use
 
 
-def reindex(store: str, workspace: str, embedder: str | None) -> None:
-    """Make every vector anew, with a bar, and say what was done."""
+def reindex_memories(store: str, workspace: str, embedder: str | None) -> None:
+    """Compute every vector again, with a progress bar."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     done = 0
     install_at_first_use(embedder)
     with (
-        writable(store, workspace, embedder=embedder) as dm,
-        Progress(*columns, console=Screen(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress,
+        open_writable(store, workspace, embedder=embedder) as dm,
+        Progress(
+            *columns, console=PlainConsole(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        ) as progress,
     ):
         bar = progress.add_task("Making vectors", total=None)
         for done, left in dm.memory.reindex():
             progress.update(bar, completed=done, total=done + left)
-    Screen().say(f"{done:,} vectors made; all memories are searched by them from now on.")
+    PlainConsole().print_line(f"{done:,} vectors made; all memories are searched by them from now on.")

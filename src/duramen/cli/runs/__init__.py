@@ -1,1 +1,1 @@
-"""Commands about runs: list, show, act on, resume, replay, and the worker."""
+"""Commands about runs: list, show, change, resume, replay, and the worker. Start reading at `commands.py`."""

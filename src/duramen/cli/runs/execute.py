@@ -1,4 +1,4 @@
-"""`duramen run resume` and `duramen replay`: a run's task, called here; its result as JSON."""
+"""`duramen run resume` and `duramen replay`: execute a run's task in this process and print its result as JSON."""
 
 from __future__ import annotations
 
@@ -30,126 +30,131 @@ from ...execution.engine.owner import is_dead
 from ...execution.engine.run_info import RunInfo, RunStatus
 from ...journal.codec import Codec
 from ...journal.registry import Registry
-from ..error_output import complain
-from ..json_format import plain
-from ..screen import Screen, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..error_output import print_error
+from ..json_format import json_value
+from ..open_store import open_writable
 from ..terminal_text import visible
-from .actions import look_at, writable
-from .task_lookup import find
+from .actions import show_run_hint
+from .task_lookup import load_declarations
 
 RUN_FAILED = 1
-"""The exit code when the run has ended, but not with a result."""
+"""The exit code when the run failed or was cancelled."""
 NO_RESULT = 3
-"""The exit code when there is no result yet."""
-_WHOLE = 2**62
+"""The exit code when the run has no result yet."""
+_NO_BLOBS = 2**62
 
 
-def resume(store: str, workspace: str, run: str, places: Sequence[str]) -> None:
-    """Execute a run as far as it goes and print its result. What its code prints goes to standard error."""
+def resume_run(store: str, workspace: str, run: str, places: Sequence[str]) -> None:
+    """Execute a run until it ends or waits, and print its result. Output of its code goes to standard error."""
     with redirect_stdout(sys.stderr):
-        found = find(places)
-    with writable(store, workspace, keep_unknown=False) as dm:
+        declarations = load_declarations(places)
+    with open_writable(store, workspace, keep_unknown=False) as dm:
         info = dm.run_info(run)
-        task = found.task(info.task, info.version)  # else the library looks for one declared beside them
-        _say_why_it_takes_time(info)
-        with _ending(dm, run), redirect_stdout(sys.stderr):
+        task = declarations.task(info.task, info.version)  # None: the library looks it up itself
+        _print_wait_reason(info)
+        with _report_outcome(dm, run), redirect_stdout(sys.stderr):
             result = dm.resume(run, task)
     _print_result(result)
 
 
-def replay(store: str, workspace: str, run: str, places: Sequence[str], at: int | None) -> None:
-    """Call a run's task with all outcomes from the journal and print its result. The store cannot be written."""
+def replay_run(store: str, workspace: str, run: str, places: Sequence[str], at: int | None) -> None:
+    """Call a run's task with all outcomes from the journal and print its result. The store is readonly."""
     with redirect_stdout(sys.stderr):
-        found = find(places)
+        declarations = load_declarations(places)
     with open_store(store, workspace=workspace, readonly=True) as dm:
         info = dm.run_info(run)
-        _refuse_before_its_beginning(dm, run, at)
-        with _replaying(run, at), _ending(dm, run), redirect_stdout(sys.stderr):
-            result = dm.replay(run, found.task(info.task, info.version), at=at)
+        _check_position(dm, run, at)
+        with _report_journal_end(run, at), _report_outcome(dm, run), redirect_stdout(sys.stderr):
+            result = dm.replay(run, declarations.task(info.task, info.version), at=at)
     _print_result(result)
 
 
-def _say_why_it_takes_time(info: RunInfo) -> None:
+def _print_wait_reason(info: RunInfo) -> None:
     if info.owner is not None and not is_dead(info.owner):
-        Screen(stderr=True).say("Somebody else executes it: waiting for its result. Ctrl-C leaves it alone.")
+        PlainConsole(stderr=True).print_line(
+            "Another process executes it: waiting for its result. Ctrl-C leaves it alone."
+        )
     elif info.status is RunStatus.SLEEPING and info.wake is not None:
-        Screen(stderr=True).say(f"It sleeps until {info.wake:%Y-%m-%d %H:%M:%S} UTC. Ctrl-C leaves it alone.")
+        PlainConsole(stderr=True).print_line(
+            f"It sleeps until {info.wake:%Y-%m-%d %H:%M:%S} UTC. Ctrl-C leaves it alone."
+        )
 
 
-def _refuse_before_its_beginning(dm: Duramen, run: str, at: int | None) -> None:
+def _check_position(dm: Duramen, run: str, at: int | None) -> None:
     if at is not None and not dm.run_info(run, at=at).input and dm.run_info(run).input:
-        raise InvalidInput(f"run {run!r} begins after position {at}", hint=look_at(run))
+        raise InvalidInput(f"run {run!r} begins after position {at}", hint=show_run_hint(run))
 
 
 @contextmanager
-def _ending(dm: Duramen, run: str) -> Iterator[None]:
-    """What a run ended with, if not with a result, as a message and an exit code."""
+def _report_outcome(dm: Duramen, run: str) -> Iterator[None]:
+    """Turn an outcome other than a result into a message and an exit code."""
     try:
         yield
     except RunParked as error:
-        _leave(NO_RESULT, error.message, _what_it_needs(dm, run))
-    except (Exception, SystemExit) as error:  # the task's own errors too: they are the run's outcome
-        if isinstance(error, _NO_OUTCOME) or type(error) is RunError:
+        _exit_with_error(NO_RESULT, error.message, _next_command(dm, run))
+    except (Exception, SystemExit) as error:  # including errors of the task: they are the outcome of the run
+        if isinstance(error, _NOT_EXECUTED) or type(error) is RunError:
             raise
-        if isinstance(error, DuramenError) and dm.run_info(run).status not in _UNHAPPY:
+        if isinstance(error, DuramenError) and dm.run_info(run).status not in _FAILED_STATUSES:
             raise
-        _leave(RUN_FAILED, _told(run, error), look_at(run))
+        _exit_with_error(RUN_FAILED, _outcome_message(run, error), show_run_hint(run))
 
 
-def _told(run: str, error: BaseException) -> str:
+def _outcome_message(run: str, error: BaseException) -> str:
     if isinstance(error, (RunCancelled, RunFailed)):
         return error.message
-    told = error.message if isinstance(error, DuramenError) else f"{type(error).__name__}: {error}"
-    return f"run {run!r} ended with {told}"
+    cause = error.message if isinstance(error, DuramenError) else f"{type(error).__name__}: {error}"
+    return f"run {run!r} ended with {cause}"
 
 
 @contextmanager
-def _replaying(run: str, at: int | None) -> Iterator[None]:
-    """Where a replay comes to the end of what is journaled."""
+def _report_journal_end(run: str, at: int | None) -> Iterator[None]:
+    """Report a replay that reaches the end of the journal."""
     try:
         yield
     except StepsChanged as error:
         if error.recorded != ["its end"]:
             raise
         upto = "" if at is None else f" up to position {at}"
-        _leave(NO_RESULT, f"the journal of run {run!r}{upto} ends before its task does", look_at(run))
+        _exit_with_error(NO_RESULT, f"the journal of run {run!r}{upto} ends before its task does", show_run_hint(run))
     except RunError as error:
         if type(error) is not RunError:
             raise
-        _leave(NO_RESULT, error.message, error.hint)
+        _exit_with_error(NO_RESULT, error.message, error.hint)
 
 
-_NO_OUTCOME = (UnknownTask, StepsChanged, StoreError, JournalError, SealError)
-"""Errors that keep a run from being executed."""
-_UNHAPPY = (RunStatus.FAILED, RunStatus.CANCELLED)
+_NOT_EXECUTED = (UnknownTask, StepsChanged, StoreError, JournalError, SealError)
+"""Errors that prevent the execution of a run."""
+_FAILED_STATUSES = (RunStatus.FAILED, RunStatus.CANCELLED)
 
 
-def _leave(code: int, message: str, hint: str = "") -> NoReturn:
-    complain(message, hint)
+def _exit_with_error(code: int, message: str, hint: str = "") -> NoReturn:
+    print_error(message, hint)
     raise typer.Exit(code) from None
 
 
-def _what_it_needs(dm: Duramen, run: str) -> str:
+def _next_command(dm: Duramen, run: str) -> str:
     info = dm.run_info(run)
     if info.in_doubt:
         return f"find out, then: duramen run settle {quote(run)} done|retry|abort"
     if any(one.step.startswith("@ask") and not one.finished for one in info.steps):
         return f"duramen run answer {quote(run)} JSON"
     names = [one.step[len("@signal ") :].rpartition("#")[0] for one in info.steps if one.step.startswith("@signal")]
-    return f"duramen signal {quote(run)} {quote(names[-1])}" if names else look_at(run)
+    return f"duramen signal {quote(run)} {quote(names[-1])}" if names else show_run_hint(run)
 
 
 def _print_result(result: Any) -> None:
-    expect_json()
-    print_json(result_form(result))
+    use_utf8_stdout()
+    print_json(result_as_json(result))
 
 
-def result_form(value: Any) -> Any:
-    """A result as data that JSON can say: instances of registered classes by their fields, as in the journal. What a
-    replayed task returns need not be storable: then it is shown as Python shows it."""
+def result_as_json(value: Any) -> Any:
+    """A result as data that JSON can represent: instances of registered classes by their fields, as in the journal.
+    A replayed task may return a value that cannot be stored: then its `repr`."""
     try:
-        payload = Codec(blob_above=_WHOLE).encode(value, lambda body: body).payload
-        by_fields = Codec(registry=Registry(), keep_unknown=True, blob_above=_WHOLE)
-        return plain(by_fields.decode_whole(payload))
+        payload = Codec(blob_above=_NO_BLOBS).encode(value, lambda body: body).payload
+        by_fields = Codec(registry=Registry(), keep_unknown=True, blob_above=_NO_BLOBS)
+        return json_value(by_fields.decode_whole(payload))
     except UnknownType:
         return {"$type": visible(type(value).__qualname__), "value": repr(value)}

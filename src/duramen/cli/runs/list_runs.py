@@ -1,4 +1,4 @@
-"""`duramen runs`: which runs there are and how each stands, once or as it changes."""
+"""`duramen runs`: the runs of a workspace and their status, once or with `--watch` as it changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rich.text import Text
 from ...api._async.runs import RunFilter
 from ...api._sync.duramen import Duramen
 from ...execution.engine.run_info import RunInfo
-from ..durations import between, iso, to_second
-from ..screen import Cell, Column, Screen, Sheet, cell, expect_json, print_json
+from ..console import PlainConsole, print_json, use_utf8_stdout
+from ..durations import format_elapsed, iso_datetime, utc_second
+from ..table import Cell, Column, Table, cell
 from ..terminal_text import visible
 
-POLL = 0.5
-"""Seconds between two looks."""
-STYLES = {
+POLL_SECONDS = 0.5
+STATUS_STYLES = {
     "queued": "",
     "running": "green",
     "crashed": "bold red",
@@ -31,22 +31,24 @@ STYLES = {
     "cancelled": "magenta",
 }
 _COLUMNS = {
-    "run": Column("run", least=12, most=40, style="cyan"),
-    "task": Column("task", least=6, most=24),
-    "status": Column("status", least=9),
-    "created": Column("created (UTC)", least=19),
-    "took": Column("took", least=8, right=True),
-    "queue": Column("queue", least=5, most=20),
-    "parent": Column("parent", least=8, most=32),
-    "waits for": Column("waits for", least=16, rest=True),
+    "run": Column("run", min_width=12, max_width=40, style="cyan"),
+    "task": Column("task", min_width=6, max_width=24),
+    "status": Column("status", min_width=9),
+    "created": Column("created (UTC)", min_width=19),
+    "took": Column("took", min_width=8, align_right=True),
+    "queue": Column("queue", min_width=5, max_width=20),
+    "parent": Column("parent", min_width=8, max_width=32),
+    "waits for": Column("waits for", min_width=16, fill=True),
 }
-_MAY_BE_EMPTY = ("queue", "parent")
-_AROUND = 3
-"""Lines of a terminal that the rows of a watched list leave free."""
+_HIDDEN_IF_EMPTY = ("queue", "parent")
+_RESERVED_LINES = 3
+"""Lines of the terminal that the rows of a watched list leave free."""
 
 
-def filters(status: list[str] | None, task: str | None, queue: str | None, parent: str | None, limit: int) -> RunFilter:
-    """The options of the command as the library takes them."""
+def run_filter(
+    status: list[str] | None, task: str | None, queue: str | None, parent: str | None, limit: int
+) -> RunFilter:
+    """The options of the command as arguments of `dm.runs`."""
     wanted = RunFilter(limit=limit)
     if status:
         wanted["status"] = status
@@ -62,29 +64,29 @@ def filters(status: list[str] | None, task: str | None, queue: str | None, paren
 def list_runs(dm: Duramen, wanted: RunFilter, as_json: bool) -> None:
     """Print runs, newest first."""
     limit = wanted.get("limit", 100)
-    wanted["limit"] = limit + 1  # whether there are more
+    wanted["limit"] = limit + 1  # to know whether there are more
     found = dm.runs(**wanted)
     shown = found[:limit]
     if as_json:
-        expect_json()
+        use_utf8_stdout()
         for info in shown:
             print_json(run_fields(info))
     elif shown:
-        _draw(Screen(), shown)
-    screen = Screen(stderr=True)
+        _print_table(PlainConsole(), shown)
+    console = PlainConsole(stderr=True)
     if len(found) > limit:
-        screen.say(("Hint: ", "bold"), "there are more; --limit shows them")
+        console.print_line(("Hint: ", "bold"), "there are more; --limit shows them")
     elif not found:
-        _say_empty(dm, screen)
+        _print_no_runs(dm, console)
 
 
 def watch_runs(dm: Duramen, wanted: RunFilter, timeout: float | None, as_json: bool) -> None:
-    """Print runs as they change: on a terminal in place, else each change on its own."""
+    """Print runs as they change: in place on a terminal, otherwise each change separately."""
     if as_json:
-        expect_json()
-    screen = Screen()
-    in_place = screen.is_terminal and not as_json
-    live = Live(console=screen, auto_refresh=False) if in_place else None
+        use_utf8_stdout()
+    console = PlainConsole()
+    in_place = console.is_terminal and not as_json
+    live = Live(console=console, auto_refresh=False) if in_place else None
     end = None if timeout is None else time.monotonic() + timeout
     before: dict[str, RunInfo] = {}
     with live or nullcontext():
@@ -93,49 +95,49 @@ def watch_runs(dm: Duramen, wanted: RunFilter, timeout: float | None, as_json: b
             found = dm.runs(**wanted)
             changed = [one for one in found if before.get(one.id) != one]
             if live is not None:
-                live.update(_picture(screen, found), refresh=True)
+                live.update(_frame(console, found), refresh=True)
             elif as_json:
                 for info in changed:
-                    print_json(run_fields(info), now=True)
+                    print_json(run_fields(info), flush=True)
             elif changed or first or len(before) != len(found):
-                _draw_again(screen, found, first)
+                _reprint_table(console, found, first)
             before, first = {one.id: one for one in found}, False
             if end is not None and time.monotonic() >= end:
                 return
-            time.sleep(POLL if end is None else max(0.0, min(POLL, end - time.monotonic())))
+            time.sleep(POLL_SECONDS if end is None else max(0.0, min(POLL_SECONDS, end - time.monotonic())))
 
 
-def _draw_again(screen: Screen, found: Sequence[RunInfo], first: bool) -> None:
+def _reprint_table(console: PlainConsole, found: Sequence[RunInfo], first: bool) -> None:
     if not first:
-        screen.print()
+        console.print()
     if found:
-        _draw(screen, found)
+        _print_table(console, found)
     else:
-        screen.say("No runs.")
-    screen.file.flush()
+        console.print_line("No runs.")
+    console.file.flush()
 
 
-def _picture(screen: Screen, found: Sequence[RunInfo]) -> Text:
-    """The list as it stands, as high as the terminal."""
-    room = max(1, screen.height - _AROUND)
-    canvas = Screen()
+def _frame(console: PlainConsole, found: Sequence[RunInfo]) -> Text:
+    """The current list, cut to the height of the terminal."""
+    room = max(1, console.height - _RESERVED_LINES)
+    canvas = PlainConsole()
     with canvas.capture() as captured:
         if found:
-            _draw(canvas, found[:room])
+            _print_table(canvas, found[:room])
         more = f" of {len(found):,}" if len(found) > room else ""
-        now = to_second(dt.datetime.now(dt.UTC))
-        canvas.say((f"{min(len(found), room):,}{more} run{'' if len(found) == 1 else 's'} at {now} UTC", "dim"))
+        now = utc_second(dt.datetime.now(dt.UTC))
+        canvas.print_line((f"{min(len(found), room):,}{more} run{'' if len(found) == 1 else 's'} at {now} UTC", "dim"))
     return Text.from_ansi(captured.get().rstrip("\n"))
 
 
-def _draw(screen: Screen, found: Sequence[RunInfo]) -> None:
+def _print_table(console: PlainConsole, found: Sequence[RunInfo]) -> None:
     now = dt.datetime.now(dt.UTC)
     rows = [_cells(info, now) for info in found]
-    names = [name for name in _COLUMNS if name not in _MAY_BE_EMPTY or any(row[name].text for row in rows)]
-    sheet = Sheet(screen, [_COLUMNS[name] for name in names])
+    names = [name for name in _COLUMNS if name not in _HIDDEN_IF_EMPTY or any(row[name].text for row in rows)]
+    table = Table(console, [_COLUMNS[name] for name in names])
     chosen = [[row[name] for name in names] for row in rows]
-    sheet.begin(chosen)
-    sheet.add(chosen)
+    table.begin(chosen)
+    table.add(chosen)
 
 
 def _cells(info: RunInfo, now: dt.datetime) -> dict[str, Cell]:
@@ -143,9 +145,9 @@ def _cells(info: RunInfo, now: dt.datetime) -> dict[str, Cell]:
     return {
         "run": cell(info.id),
         "task": cell(task),
-        "status": cell(info.status, STYLES.get(info.status, "")),
-        "created": cell(to_second(info.created)),
-        "took": cell(None if info.started is None else between(info.started, info.ended or now)),
+        "status": cell(info.status, STATUS_STYLES.get(info.status, "")),
+        "created": cell(utc_second(info.created)),
+        "took": cell(None if info.started is None else format_elapsed(info.started, info.ended or now)),
         "queue": cell(info.queue if info.queue_key is None else f"{info.queue}/{info.queue_key}"),
         "parent": cell(info.parent),
         "waits for": cell(waits_for(info)),
@@ -153,11 +155,11 @@ def _cells(info: RunInfo, now: dt.datetime) -> dict[str, Cell]:
 
 
 def waits_for(info: RunInfo) -> str | None:
-    """What a run waits for, and until when at the latest."""
+    """What a run waits for, and until when."""
     if info.wake is None or info.status not in ("sleeping", "waiting") or info.waiting is None:
         return info.waiting
-    until = to_second(info.wake)
-    today = to_second(dt.datetime.now(dt.UTC))[:10]
+    until = utc_second(info.wake)
+    today = utc_second(dt.datetime.now(dt.UTC))[:10]
     return f"{info.waiting} until {until.removeprefix(today).strip()}"
 
 
@@ -170,11 +172,11 @@ def run_fields(info: RunInfo) -> dict[str, Any]:
         "version": info.version,
         "status": info.status.value,
         "waiting": info.waiting,
-        "wake": iso(info.wake),
-        "created": iso(info.created),
-        "started": iso(info.started),
-        "updated": iso(info.updated),
-        "ended": iso(info.ended),
+        "wake": iso_datetime(info.wake),
+        "created": iso_datetime(info.created),
+        "started": iso_datetime(info.started),
+        "updated": iso_datetime(info.updated),
+        "ended": iso_datetime(info.ended),
         "parent": info.parent,
         "queue": info.queue,
         "queue_key": info.queue_key,
@@ -183,8 +185,8 @@ def run_fields(info: RunInfo) -> dict[str, Any]:
     }
 
 
-def _say_empty(dm: Duramen, screen: Screen) -> None:
-    screen.say(f"No runs match in workspace {visible(dm.workspace)}.")
+def _print_no_runs(dm: Duramen, console: PlainConsole) -> None:
+    console.print_line(f"No runs match in workspace {visible(dm.workspace)}.")
     others = [name for name in dm.workspaces() if name != dm.workspace]
     if others:
-        screen.say(("Hint: ", "bold"), "choose another with --workspace: ", visible(", ".join(others[:20])))
+        console.print_line(("Hint: ", "bold"), "choose another with --workspace: ", visible(", ".join(others[:20])))

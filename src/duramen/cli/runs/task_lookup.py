@@ -1,4 +1,4 @@
-"""From `module:attribute` to tasks, queues and schedules."""
+"""Finds tasks, queues and schedules by `module:attribute`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ...execution.workers.worker import Queue
 
 
 @dataclass(slots=True)
-class Found:
-    """What a worker is to serve."""
+class Declarations:
+    """The tasks, queues and schedules that a worker is started with."""
 
     tasks: list[Task[..., Any]] = field(default_factory=list)
     queues: list[Queue] = field(default_factory=list)
     schedules: list[Schedule] = field(default_factory=list)
 
     def add(self, value: Any) -> bool:
-        """Take a value in, once; False if it is nothing of ours."""
-        places: list[tuple[type[Any], list[Any]]]
-        places = [(Task, self.tasks), (Queue, self.queues), (Schedule, self.schedules)]
-        for kind, known in places:
+        """Add a task, queue or schedule, once. False if it is none of them."""
+        kinds: list[tuple[type[Any], list[Any]]]
+        kinds = [(Task, self.tasks), (Queue, self.queues), (Schedule, self.schedules)]
+        for kind, known in kinds:
             if isinstance(value, kind):
                 if not any(one is value for one in known):
                     known.append(value)
@@ -36,30 +36,30 @@ class Found:
         return False
 
     def task(self, name: str, version: str | None) -> Task[..., Any] | None:
-        """The task of that name and version."""
-        chosen = [*self.tasks, *(one.task for one in self.schedules)]
-        return next((one for one in chosen if (one.name, one.version) == (name, version)), None)
+        """The task of this name and version."""
+        tasks = [*self.tasks, *(one.task for one in self.schedules)]
+        return next((one for one in tasks if (one.name, one.version) == (name, version)), None)
 
 
-def find(places: Sequence[str]) -> Found:
-    """What these places hold. The current directory can be imported from, as with `python -m`."""
+def load_declarations(places: Sequence[str]) -> Declarations:
+    """Import what these places name. Modules in the current directory can be imported, as with `python -m`."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = Found()
+    declarations = Declarations()
     for place in places:
         name, colon, attribute = place.partition(":")
-        module = _imported(name, place)
+        module = _import_module(name, place)
         if not colon:
-            _take(found, vars(module).values(), place)
+            _add_module(declarations, vars(module).values(), place)
             continue
         value = _attribute(module, attribute, place)
-        if not found.add(value):
-            _take_list(found, value, place)
-    return found
+        if not declarations.add(value):
+            _add_list(declarations, value, place)
+    return declarations
 
 
-def _imported(name: str, place: str) -> ModuleType:
+def _import_module(name: str, place: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")) or name.endswith(".py"):
         raise InvalidInput(
             f"{place!r} names no module",
@@ -67,14 +67,14 @@ def _imported(name: str, place: str) -> ModuleType:
         )
     try:
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # whatever the module does, it is not here
+    except (Exception, SystemExit) as error:  # importing a module may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise InvalidInput(
                 f"there is no module {name!r}", hint="go to the folder that holds it, or set PYTHONPATH"
             ) from None
-        told = error.message if isinstance(error, DuramenError) else error
+        cause = error.message if isinstance(error, DuramenError) else error
         raise InvalidInput(
-            f"importing {name!r} failed with {type(error).__name__}: {told}",
+            f"importing {name!r} failed with {type(error).__name__}: {cause}",
             hint=f'try it alone: python -c "import {name}"',
         ) from error
 
@@ -85,26 +85,28 @@ def _attribute(module: ModuleType, attribute: str, place: str) -> Any:
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise InvalidInput(f"there is no {place!r}: {_offer(module)}", hint="name one that is there") from None
+            raise InvalidInput(
+                f"there is no {place!r}: {_known_tasks(module)}", hint="name one that is there"
+            ) from None
     return value
 
 
-def _offer(module: ModuleType) -> str:
+def _known_tasks(module: ModuleType) -> str:
     tasks = [name for name, value in vars(module).items() if isinstance(value, Task)]
     return f"its tasks are {', '.join(tasks)}" if tasks else "the module has no tasks"
 
 
-def _take(found: Found, values: Iterable[Any], place: str) -> None:
-    """All that a module declares."""
-    taken = [found.add(value) for value in list(values)]
-    if not any(taken):
+def _add_module(declarations: Declarations, values: Iterable[Any], place: str) -> None:
+    """Add everything that a module declares."""
+    added = [declarations.add(value) for value in list(values)]
+    if not any(added):
         raise InvalidInput(f"module {place!r} has no tasks", hint="decorate a function with @duramen.task")
 
 
-def _take_list(found: Found, value: Any, place: str) -> None:
-    """A list, all of whose members must be ours: a misspelt one must not be left out in silence."""
+def _add_list(declarations: Declarations, value: Any, place: str) -> None:
+    """Add a list. Every member must be a task, queue or schedule: a wrong one is not skipped silently."""
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise InvalidInput(f"{place!r} is no task", hint="name a @duramen.task function, or a list of them")
     for one in value:
-        if not found.add(one):
+        if not declarations.add(one):
             raise InvalidInput(f"{place!r} holds {one!r}, which is no task", hint="list tasks, queues and schedules")

@@ -1,4 +1,4 @@
-"""`duramen worker`: takes up runs until it is told to stop."""
+"""`duramen worker`: executes runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ...api._sync.duramen import Duramen
-from ..screen import Screen
+from ..console import PlainConsole
 from ..terminal_text import visible
-from .task_lookup import Found
+from .task_lookup import Declarations
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def serve(dm: Duramen, found: Found, concurrency: int, until_idle: bool) -> None:
-    """Serve what was found. Says on standard error what it does."""
-    screen = Screen(stderr=True)
-    screen.say(*_greeting(found), "" if until_idle else " Ctrl-C stops.")
-    with _logging(screen), _stopping(dm, screen):
+def work(dm: Duramen, declarations: Declarations, concurrency: int, until_idle: bool) -> None:
+    """Execute runs of the declared tasks. Prints on standard error what it does."""
+    console = PlainConsole(stderr=True)
+    console.print_line(*_start_message(declarations), "" if until_idle else " Ctrl-C stops.")
+    with _log_to_console(console), _stop_on_signal(dm, console):
         executed = dm.work(
-            found.tasks,
+            declarations.tasks,
             concurrency=concurrency,
-            queues=found.queues,
-            schedules=found.schedules,
+            queues=declarations.queues,
+            schedules=declarations.schedules,
             until_idle=until_idle,
         )
-    screen.say(f"Stopped after {executed:,} execution{'' if executed == 1 else 's'}.")
+    console.print_line(f"Stopped after {executed:,} execution{'' if executed == 1 else 's'}.")
 
 
-def _greeting(found: Found) -> Iterator[str | tuple[str, str]]:
-    tasks = dict.fromkeys([*found.tasks, *(one.task for one in found.schedules)])
+def _start_message(declarations: Declarations) -> Iterator[str | tuple[str, str]]:
+    tasks = dict.fromkeys([*declarations.tasks, *(one.task for one in declarations.schedules)])
     named = {
         "tasks": [one.name if one.version is None else f"{one.name} (version {one.version})" for one in tasks],
-        "queues": [one.name for one in found.queues],
-        "schedules": [one.name for one in found.schedules],
+        "queues": [one.name for one in declarations.queues],
+        "schedules": [one.name for one in declarations.schedules],
     }
-    yield "Serving"
+    yield "Working on"
     before = " "
     for what, names in named.items():
         if names:
@@ -50,23 +50,23 @@ def _greeting(found: Found) -> Iterator[str | tuple[str, str]]:
 
 
 @contextmanager
-def _stopping(dm: Duramen, screen: Screen) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM lets what is under way end; the second leaves at once."""
-    ended, asked = threading.Event(), threading.Event()
+def _stop_on_signal(dm: Duramen, console: PlainConsole) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM lets current runs end or wait; the second exits at once."""
+    ended, requested = threading.Event(), threading.Event()
 
-    def insist() -> None:
-        screen.say("Stopping: what is under way ends first. Again to leave at once; those runs go on later.")
-        while not ended.is_set():  # more than once: the worker may not have begun yet
+    def request_stop() -> None:
+        console.print_line("Stopping: what is under way ends first. Again to leave at once; those runs go on later.")
+        while not ended.is_set():  # repeated: the worker may not have started yet
             dm.stop_working()
             ended.wait(0.1)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+        if requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
-        threading.Thread(target=insist, name="duramen-stop", daemon=True).start()
+        requested.set()
+        threading.Thread(target=request_stop, name="duramen-stop", daemon=True).start()
 
-    before = {number: signal.signal(number, stop) for number in _STOPPING}
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     try:
         yield
     finally:
@@ -75,27 +75,27 @@ def _stopping(dm: Duramen, screen: Screen) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Telling(logging.Handler):
-    """What the library logs, as lines on a screen. It may hold what the world sent."""
+class _ConsoleLogHandler(logging.Handler):
+    """Prints the log of the library, escaped: it may contain text from outside."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, console: PlainConsole) -> None:
         super().__init__(logging.INFO)
-        self._screen = screen
+        self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "yellow" if record.levelno >= logging.WARNING else ""
         text = " ".join(visible(line) for line in record.getMessage().splitlines())
-        self._screen.say((text, style))
+        self._console.print_line((text, style))
 
 
 @contextmanager
-def _logging(screen: Screen) -> Iterator[None]:
-    """Show what the library logs, unless the tasks' own modules have set logging up."""
+def _log_to_console(console: PlainConsole) -> Iterator[None]:
+    """Print the log of the library, unless the modules of the tasks configured logging."""
     log = logging.getLogger("duramen")
     if log.hasHandlers():
         yield
         return
-    handler, level = _Telling(screen), log.level
+    handler, level = _ConsoleLogHandler(console), log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from ... import models
 from ...crash_points import reach
 from ...errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ...journal.events import Draft, Event
 from ...journal.journal import Journal
+from ...models import load_model
 from ...ports import TALK, Beside, Bookmark, BookmarkQuery, TokenCounter
 from ...runtime import Lock, run_blocking
 from ..compaction.compaction import (
@@ -248,7 +248,7 @@ class WorkingMemory:
     async def _written(self, piece: Piece, limit: int, window: Window, counter: TokenCounter) -> Written:
         if window.model is None:
             return extract(piece, limit, counter)
-        model = models.load(window.model) if isinstance(window.model, str) else window.model
+        model = load_model(window.model) if isinstance(window.model, str) else window.model
         return await run_blocking(lambda: ask(model, piece, limit, counter))
 
     async def _note(self, session: str, talk: Conversation, doomed: Sequence[Unit], blocks: Sequence[Summary]) -> None:

@@ -1,4 +1,4 @@
-"""Models by name, as command lines and the environment give them."""
+"""Loads a model by its name, as given in settings or in the environment."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..journal.redaction import Redactor
 if TYPE_CHECKING:
     from ..ports import Model
 
-_NAMED = re.compile(r"(?P<provider>anthropic|openai):(?P<model>(?:(?!://)\S)+?)(?:@(?P<base_url>https?://\S*))?")
+_NAME = re.compile(r"(?P<provider>anthropic|openai):(?P<model>(?:(?!://)\S)+?)(?:@(?P<base_url>https?://\S*))?")
 _HINT = "such as anthropic:claude-haiku-4-5, openai:gpt-5-mini or openai:NAME@http://127.0.0.1:8080/v1"
 
 
-def load(text: str, *, timeout: float = 30.0) -> Model:
-    """The model that `provider:name` stands for, or `provider:name@URL` for one on a server of your own.
+def load_model(name: str, *, timeout: float = 30.0) -> Model:
+    """The model `provider:model`, or `provider:model@URL` for one on your own server.
 
-    Keys come from the environment, as the provider's SDK reads them. Raises `InvalidInput` for a text of another form
-    and for a provider whose SDK is not installed.
+    The SDK of the provider reads API keys from the environment. Raises `InvalidInput` for a name in another format and
+    for a provider whose SDK is not installed.
     """
-    found = _NAMED.fullmatch(text.strip())
+    found = _NAME.fullmatch(name.strip())
     if found is None:
-        raise InvalidInput(f"{Redactor().text(text)!r} names no model", hint=_HINT)
+        raise InvalidInput(f"{Redactor().text(name)!r} names no model", hint=_HINT)
     model, base_url = found["model"], found["base_url"]
     if found["provider"] == "anthropic":
         from .anthropic import AnthropicModel
