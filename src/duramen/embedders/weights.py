@@ -20,10 +20,8 @@ from pathlib import Path
 from ..errors import WeightsDamaged, WeightsUnavailable
 from ..file_lock import alone_with
 from .calibration import SENTENCES
-from .minilm_compiled import build_layers
 from .minilm_folding import folded_layers
 from .minilm_int8 import build_int8_graph
-from .minilm_numpy import Embedding
 from .minilm_onnx import build_graph
 from .safetensors import locate_tensors, read_safetensors
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
@@ -31,14 +29,14 @@ from .wordpiece import WordPiece
 
 MODEL = "all-MiniLM-L6-v2"
 WEIGHTS, TOKENIZER, MANIFEST = "model.safetensors", "tokenizer.json", "manifest.json"
-GRAPH, INT8_GRAPH, LAYERS = "layers.onnx", "layers-int8.onnx", "layers-int8.bin"
+GRAPH, INT8_GRAPH = "layers.onnx", "layers-int8.onnx"
 SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 # Raise it when what `_build` writes changes: the folder's name holds it.
-_BUILD = 6
-_FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH, LAYERS)
+_BUILD = 7
+_FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH)
 _PARTIAL = ".partial"
 
 
@@ -63,10 +61,6 @@ class Installed:
     @property
     def int8_graph(self) -> Path:
         return self.folder / INT8_GRAPH
-
-    @property
-    def layers(self) -> Path:
-        return self.folder / LAYERS
 
     @property
     def size(self) -> int:
@@ -196,7 +190,6 @@ def _build(work: Path, progress: Progress) -> None:
     tokenizer = WordPiece.load(work / TOKENIZER)
     layers = list(folded_layers(tensors, map(tokenizer.encode, SENTENCES)))
     (work / INT8_GRAPH).write_bytes(build_int8_graph(layers))
-    (work / LAYERS).write_bytes(build_layers(Embedding(tensors), layers))
     manifest = {
         "model": MODEL,
         "sha256": {name: _digest(work / name) for name in _FILES},

@@ -160,10 +160,6 @@ def _runtime(found: weights.Installed | None) -> str:
 
 def _without_weights() -> str:
     """What would compute, as far as that can be said without weights."""
-    from ...embedders.minilm_compiled import compiled_here
-
-    if compiled_here():
-        return "compiled int8"
     return "numpy float32" if importlib.util.find_spec("onnxruntime") is None else "onnxruntime float32"
 
 

@@ -6,7 +6,7 @@ does not see, such as 1 to True, is not seen here.
 
 A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
 memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one stand-in. Messages
-that are saved again and again are watched, which takes a third of that: see `watching`.
+that are saved again and again are watched, which takes a third of that: see `change_detection`.
 """
 
 from __future__ import annotations
