@@ -387,9 +387,9 @@ def test_a_thousand_steps_cost_what_is_new(clock: FakeClock) -> None:
 
         async def weigh(request: Any) -> Any:
             done = await append(request)
-            parts = sum(len(part.body) for part in request.beside.parts)
+            chunks = sum(len(chunk.body) for chunk in request.beside.chunks)
             forms = sum(len(one.form or b"") for one in request.beside.bookmarks)
-            sizes.append(parts + forms + sum(len(record.payload or b"") for record in done.records))
+            sizes.append(chunks + forms + sum(len(record.payload or b"") for record in done.records))
             return done
 
         dm._core._journal.store.append = weigh  # type: ignore[method-assign]
