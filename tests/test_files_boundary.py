@@ -466,15 +466,15 @@ def test_what_the_system_says_has_a_hint(folder: Folder, monkeypatch: pytest.Mon
 
 KILLED = """
 import os, signal, sys
-from duramen.files import boundary, drafts
+from duramen.files.folder import boundary, temp_file
 calls = 0
-def dying(self, was=getattr(drafts.Draft, sys.argv[2])):
+def dying(self, was=getattr(temp_file.Draft, sys.argv[2])):
     global calls
     calls += 1
     if calls == 150:
         os.kill(os.getpid(), signal.SIGKILL)
     was(self)
-setattr(drafts.Draft, sys.argv[2], dying)
+setattr(temp_file.Draft, sys.argv[2], dying)
 boundary.Folder(sys.argv[1], "acme").write_all({f"preference/p{n}.md": "new " * 50 for n in range(300)})
 """
 
@@ -496,12 +496,12 @@ def test_a_killed_writer_leaves_old_or_new_and_its_litter_is_swept(moment: str, 
 
 LIVE = """
 import sys
-from duramen.files import boundary, drafts
-def waiting(self, was=drafts.Draft.publish):
+from duramen.files.folder import boundary, temp_file
+def waiting(self, was=temp_file.Draft.publish):
     print("ready", flush=True)
     sys.stdin.readline()
     was(self)
-drafts.Draft.publish = waiting
+temp_file.Draft.publish = waiting
 boundary.Folder(sys.argv[1], "acme").write("preference/a.md", "new")
 """
 

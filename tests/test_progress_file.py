@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from duramen.context.progress import progress_file as progressfile
+from duramen.context.progress import progress_file
 from duramen.context.progress.progress_file import MAX_BYTES, create_file, parse, read_file, render, write_file
 from duramen.context.progress.record import Progress, apply, changes
 from duramen.errors import DuramenError, InvalidInput
@@ -459,11 +459,11 @@ def test_the_owner_stays_where_that_is_allowed(tmp_path: Path, monkeypatch: pyte
 
 KILLED = """
 import os, signal, sys
-from duramen.context import progressfile
+from duramen.context.progress import progress_file
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(os, sys.argv[1], die)
-progressfile.write_file(sys.argv[2], "new")
+progress_file.write_file(sys.argv[2], "new")
 """
 
 
@@ -499,14 +499,14 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "PROGRESS.md"
-    lock = progressfile._lock
+    lock = progress_file._lock
 
     def too_late(handle: int) -> bool:
-        monkeypatch.setattr(progressfile, "_lock", lock)
-        progressfile._remove_leftovers(path)  # by somebody else, between making and locking
+        monkeypatch.setattr(progress_file, "_lock", lock)
+        progress_file._remove_leftovers(path)  # by somebody else, between making and locking
         return lock(handle)
 
-    monkeypatch.setattr(progressfile, "_lock", too_late)
+    monkeypatch.setattr(progress_file, "_lock", too_late)
     assert write_file(path, "text")
     assert path.read_text() == "text"
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 CALLS = ("open", "write", "fsync", "rename", "unlink", "mkdir", "scandir", "stat", "fstat", "read", "lseek", "link")
-_OURS = ("/duramen/files/", "/duramen/syncing/", "/duramen/filelock")
+_OURS = ("/duramen/files/", "/filelock/")
 
 
 @contextmanager

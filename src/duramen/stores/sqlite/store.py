@@ -366,7 +366,7 @@ class SqliteStore(Finding, Remembering, Packing):
             return
         if self._settings.readonly:
             await self._runtime.run(self._sync_log)
-        elif self._writing.held_by != who():  # the commit of a transaction that is open here syncs
+        elif self._writing.held_by != waiting_thread():  # the commit of a transaction that is open here syncs
             await self._write(lambda connection: connection.execute(Q.mark_synced))
 
     def _sync_log(self) -> None:
