@@ -38,7 +38,7 @@ def stored(cp: Checkpoints) -> int:
     """Bytes in use in the file."""
     store: Any = cp._journal.store
     used = "SELECT (SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count) * page_size"
-    return int(store._writing.connection.execute(f"{used} FROM pragma_page_size").fetchone()[0])
+    return int(store._access.writer.connection.execute(f"{used} FROM pragma_page_size").fetchone()[0])
 
 
 @pytest.mark.promise("C4")

@@ -381,7 +381,7 @@ def cut_short(disk: PowerLossDisk, run: str, synchronous: str = "full") -> None:
     """Run the trip on this disk until its power is cut."""
     with suppress(apsw.Error, DuramenError):
         store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
-        store._writing.connection.pragma("synchronous", synchronous)
+        store._access.writer.connection.pragma("synchronous", synchronous)
         handle = Duramen(AsyncDuramen(open_journal(store, {}), Blocking()))
         # The machine that went down was another one, and nobody has to wait for its lease.
         handle._core._engine._owner = new_owner().replace(f"/{os.getpid()}/", f"/{2**22 + 1}/")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def count_syncs(folder: Path, steps: int) -> int:
@@ -39,7 +40,7 @@ def _count_by_layer(name: str, steps: int) -> int:
 
     with PowerLossDisk() as disk:
         runtime = Blocking()
-        store = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
+        store: Any = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
         with Duramen(AsyncDuramen(open_journal(store, {}), runtime)) as handle:
             system = OnDuramen()
             system.use(handle, lambda number: None)

@@ -32,10 +32,11 @@ from ...ports import (
     Touched,
 )
 from ..common.projection import Projection
-from ..common.row_checksum import checksum, expect_intact
-from .bookmarks import BookmarkProjection
+from ..common.row_checksum import checksum
+from .checkpoints import BookmarkProjection
 from .leases import check_fence, release_lease
 from .memories import MemoryProjection
+from .rows import find_session, head_of, read_records
 from .runs import RunProjection
 from .sql import Q
 
@@ -222,25 +223,3 @@ class _ReleaseProjection:
 
     def forget(self) -> None:
         """The appender forgets the leases."""
-
-
-def find_session(connection: apsw.Connection, workspace: str, session: str) -> Any:
-    """The session's row, checked, or None."""
-    row: Any = connection.execute(Q.find_session, (workspace, session)).fetchone()
-    if row is not None:
-        sid, created, parent, fork_at, fork_hash, check = row
-        fields = (sid, workspace, session, created, parent, fork_at, fork_hash)
-        expect_intact(f"session {session!r}", check, *fields)
-    return row
-
-
-def head_of(connection: apsw.Connection, row: Any) -> Head:
-    """The head of the session of a row."""
-    last: Any = connection.execute(Q.last_event, (row[0],)).fetchone()
-    return Head(row[3], row[4]) if last is None else Head(last[0], last[1])
-
-
-def read_records(connection: apsw.Connection, sid: int, start: int, stop: int) -> list[Record]:
-    """A range of a session's own events."""
-    rows: Any = connection.execute(Q.read_events, (sid, start, stop))
-    return list(map(Record._make, rows))

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from ...ports import Change, Generation, IndexEntry, MemoryChanges, MemoryQuery, MemoryRow, StoredIndexEntry, Touched
+from ...ports import (
+    Change,
+    Generation,
+    IndexEntry,
+    MemoryChanges,
+    MemoryQuery,
+    MemoryRow,
+    Segment,
+    StoredIndexEntry,
+    Touched,
+)
 from ..common.memory_rows import DROPPED, Ledger, entering, indexed_upto, noted, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 
 if TYPE_CHECKING:
+    from .access import Access
     from .append import Target
 
 _REMEMBERED = 100_000
 M = load_queries(Path(__file__).parent / "memories.sql")
-T = TypeVar("T")
 
 
 class Counts:
@@ -231,14 +241,11 @@ def forget_owned(connection: apsw.Connection, workspace: str, ref: bytes) -> tup
     return len(rows), sum(vector for _, vector in dropped), sum(size for size, _ in dropped)
 
 
-class Remembering:
-    """The chunk of the store that keeps memories."""
+class Memories:
+    """The part of the store that keeps memories, their index entries and segments."""
 
-    async def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        raise NotImplementedError
-
-    async def _write(self, work: Callable[[apsw.Connection], T]) -> T:
-        raise NotImplementedError
+    def __init__(self, access: Access) -> None:
+        self._access = access
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         def work(connection: apsw.Connection) -> list[MemoryRow]:
@@ -258,7 +265,7 @@ class Remembering:
                 for audience, session, recalled, at, *row in rows
             ]
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
         def work(connection: apsw.Connection) -> dict[bytes, int]:
@@ -268,7 +275,7 @@ class Remembering:
             found = ((audience, _one(connection, M.find_audience, (workspace, audience))) for audience in audiences)
             return {audience: row[1] for audience, row in found if row is not None}
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
         def work(connection: apsw.Connection) -> list[Change]:
@@ -276,7 +283,7 @@ class Remembering:
             values = {"pid": pids.get(audience, -1), "generation": generation, "after": after, "limit": limit}
             return [_change(audience, generation, row) for row in connection.execute(M.read_changes, values)]
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
         values = {"workspace": workspace, "generation": generation, "limit": limit}
@@ -285,7 +292,7 @@ class Remembering:
             rows: Any = connection.execute(M.read_unindexed, values)
             return [read_memory(audience, session, row) for audience, session, *row in rows]
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def count_unindexed(self, workspace: str, generation: int) -> int:
         values = {"workspace": workspace, "generation": generation}
@@ -294,7 +301,7 @@ class Remembering:
             row: Any = connection.execute(M.count_unindexed, values).fetchone()
             return int(row[0])
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
         def work(connection: apsw.Connection) -> None:
@@ -308,7 +315,7 @@ class Remembering:
                 if row is not None and row.id and row.intact:
                     audiences[row.audience].put_index_entry(row, generations, generation, index_entry)
 
-        await self._write(work)
+        await self._access.write(work)
 
     async def index_entries(
         self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
@@ -326,7 +333,7 @@ class Remembering:
                 if checksum(generation, pid, number, words, vector) == check
             ]
 
-        return await self._read(work)
+        return await self._access.read(work)
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
         def work(connection: apsw.Connection) -> None:
@@ -342,10 +349,10 @@ class Remembering:
                 fields = (number, before[0] + times, max(before[1], time))
                 connection.execute(M.write_recall, (*fields, checksum(*fields)))
 
-        await self._write(work)
+        await self._access.write(work)
 
     async def generations(self, workspace: str) -> list[Generation]:
-        return await self._read(lambda connection: read_generations(connection, workspace))
+        return await self._access.read(lambda connection: read_generations(connection, workspace))
 
     async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
         def work(connection: apsw.Connection) -> Generation:
@@ -358,7 +365,7 @@ class Remembering:
             _write_generation(connection, workspace, made, int(made.active))
             return made
 
-        return await self._write(work)
+        return await self._access.write(work)
 
     async def activate(self, workspace: str, generation: int) -> None:
         def work(connection: apsw.Connection) -> None:
@@ -373,7 +380,48 @@ class Remembering:
                     connection.execute(M.drop_generation_segments, (one.number, workspace))
                     _write_generation(connection, workspace, one._replace(identity=b""), DROPPED)
 
-        await self._write(work)
+        await self._access.write(work)
+
+    async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
+        def work(connection: apsw.Connection) -> list[Segment]:
+            pid = find_pids(connection, workspace, [audience]).get(audience, -1)
+            rows: Any = connection.execute(M.read_segments, (generation, pid))
+            return [Segment(*fields) for *fields, check in rows if checksum(generation, pid, *fields) == check]
+
+        return await self._access.read(work)
+
+    async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
+        values = {"workspace": workspace, "generation": generation}
+
+        def work(connection: apsw.Connection) -> list[tuple[bytes, int, int]]:
+            rows: Any = connection.execute(M.segment_spans, values)
+            return list(rows)
+
+        return await self._access.read(work)
+
+    async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
+        def work(connection: apsw.Connection) -> bool:
+            pid = find_pids(connection, workspace, [audience]).get(audience)
+            if pid is None or all(one.number != generation for one in read_generations(connection, workspace)):
+                return False
+            late = {"pid": pid, "seen": seen, "first": segment.first, "last": segment.last}
+            if connection.execute(M.forgotten_since, late).fetchone() is not None:
+                return False
+            connection.execute(M.drop_overlapping, (generation, pid, segment.upto, segment.after))
+            *fields, body = segment
+            check = checksum(generation, pid, *segment)
+            connection.execute(M.put_segment, (generation, pid, *fields, check, body))
+            return True
+
+        return await self._access.write(work)
+
+    async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
+        def work(connection: apsw.Connection) -> dict[int, int]:
+            pid = find_pids(connection, workspace, [audience]).get(audience, -1)
+            rows: Any = connection.execute(M.read_recalls, (pid,))
+            return dict(rows)
+
+        return await self._access.read(work)
 
 
 def _narrowed(query: MemoryQuery) -> str:

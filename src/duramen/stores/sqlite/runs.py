@@ -10,9 +10,11 @@ from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
 from ..common.row_checksum import checksum
 from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
 from .leases import read_lease, write_lease
+from .rows import column
 from .sql import Q
 
 if TYPE_CHECKING:
+    from .access import Access
     from .append import Target
 
 
@@ -113,3 +115,32 @@ def _has_room(connection: apsw.Connection, workspace: str, row: RunRow, now: int
         lambda: count(Q.queue_load, now=now, run=row.run),
         lambda since: count(Q.queue_starts, since=since),
     )
+
+
+class Runs:
+    """The part of the store that keeps runs."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def run(self, workspace: str, run: str) -> RunRow | None:
+        return await self._access.read(lambda connection: read_run(connection, workspace, run))
+
+    async def runs(self, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:
+        return await self._access.read(lambda connection: list_runs(connection, workspace, query))
+
+    async def due(self, workspace: str, now: int, limit: int, skip: int = 0) -> list[RunRow]:
+        return await self._access.read(lambda connection: due_runs(connection, workspace, now, limit, skip))
+
+    async def next_wake(self, workspace: str, now: int) -> int | None:
+        found: list[int | None] = await self._access.read(
+            lambda connection: column(connection, Q.next_wake, (workspace, now))
+        )
+        return found[0] if found else None
+
+    async def claim(
+        self, workspace: str, run: str, owner: str, now: int, expires: int, limits: Limits | None, only_due: bool
+    ) -> LeaseRow | None:
+        return await self._access.write(
+            lambda connection: claim(connection, workspace, run, owner, now, expires, limits, only_due)
+        )

@@ -1,0 +1,97 @@
+"""Connections to the file: reads on any of them, writes on the one that writes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import apsw
+
+from ...errors import InvalidInput, StoreClosed, StoreError
+from ...runtime import Notifier, Runtime, waiting_thread
+from ..common.sql_file import refuse_outdated
+from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
+from .writer import Writer
+
+T = TypeVar("T")
+
+
+class Access:
+    """Runs the work of the store's parts, in place or on a thread, as the runtime says. Safe to share between threads."""
+
+    def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
+        self.settings = settings
+        self.runtime = runtime
+        self.refusal: StoreError | None = None
+        """Why nothing can be done any more: closed, or a forked child."""
+        self.notifier, self.runs_notifier = Notifier(), Notifier()
+        self._idle: list[apsw.Connection] = []
+        self._watching = threading.Lock()
+        self.writer = Writer(settings, self.notifier, self.runs_notifier)
+        try:
+            self._watcher = connect(settings)
+            if settings.readonly:
+                with translated(settings.path):
+                    refuse_outdated(check_version(self._watcher, settings.path), SCHEMA_VERSION, settings.path)
+        except BaseException:
+            self.writer.close()
+            raise
+
+    def check(self) -> None:
+        """Raise if the store was closed, or belongs to the parent process."""
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
+
+    def check_writable(self) -> None:
+        """As `check`; and a thread inside a transaction of its own would wait for itself."""
+        self.check()
+        if self.writer.held_by is not None and self.writer.held_by == waiting_thread():
+            raise InvalidInput(
+                "this step has a transaction open; nothing else can be written until it ends",
+                hint="write through the connection that duramen.transaction() gave, or in another step",
+            )
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do work that reads: it sees a snapshot and waits for nobody."""
+        self.check()
+        return await self.runtime.run(lambda: self._reading(work))
+
+    def _reading(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self.settings)
+        try:
+            with translated(self.settings.path):
+                return work(connection)
+        finally:
+            self._idle.append(connection)
+            if self.refusal is not None:
+                self._close_idle()
+
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Do work that writes, in a transaction of its own; durable on return."""
+        self.check_writable()
+        return await self.runtime.run(lambda: self.writer.transaction(work))
+
+    def data_version(self) -> int:
+        """A number that changes when another process commits."""
+        with self._watching, translated(self.settings.path):
+            return int(self._watcher.pragma("data_version"))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.refusal = StoreClosed(f"{self.settings.path} was closed", hint="open it again")
+        self._close_idle()
+        with suppress(apsw.Error):
+            self._watcher.close()
+        self.writer.close()
+        self.notifier.notify()
+        self.runs_notifier.notify()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(apsw.Error):
+                self._idle.pop().close()
