@@ -325,7 +325,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
         at_once.append(1)
         return await run_alongside(*both)
 
-    monkeypatch.setattr("duramen.memory.index.workspace_embedder.meanwhile", watching)
+    monkeypatch.setattr("duramen.memory.index.workspace_embedder.run_alongside", watching)
     taken = 0
     while room.acquire(blocking=False):
         taken += 1

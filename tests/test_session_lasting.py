@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from programs.children import Nursery
 from programs.faroff import Open
-from programs.talkers import damage_bookmark, damage_last_part, state_of
+from programs.talkers import damage_bookmark, damage_last_chunk, state_of
 
 import duramen
 from duramen import Checkpoint, Draft, Duramen
@@ -249,7 +249,7 @@ def test_a_damaged_state_gives_way_to_the_one_before_and_says_so(open_one: Open,
     if what == "row":
         damage_bookmark(dm, any_address, "state")
     else:
-        damage_last_part(dm, any_address)
+        damage_last_chunk(dm, any_address)
     session = open_one().session("s")
     found = session.state()
     assert found is not None

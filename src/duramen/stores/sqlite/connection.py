@@ -73,9 +73,9 @@ def explain(error: BaseException, path: str) -> BaseException:
     return StoreError(f"SQLite failed on {path}: {error}")
 
 
-_MEANING: list[tuple[type[apsw.Error], Callable[[str, str], StoreError]]] = [
+_MEANING: list[tuple[type[apsw.Error] | tuple[type[apsw.Error], ...], Callable[[str, str], StoreError]]] = [
     (
-        apsw.ConnectionClosedError,
+        (apsw.ConnectionClosedError, apsw.CursorClosedError),
         lambda path, why: StoreClosed(f"{path} was closed", hint="open it again"),
     ),
     (
