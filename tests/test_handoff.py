@@ -111,7 +111,7 @@ def test_progress_goes_on_and_nothing_is_done_twice(open_one: Open) -> None:
     new = open_one().session("new", continues="old").progress
     assert new.read() == old.read()
     assert new.complete("one") == old.read(), "it is done already"
-    with pytest.raises(InvalidInput, match="completed already"):
+    with pytest.raises(InvalidInput, match="already completed"):
         new.plan("one")
     new.complete("two", next_action="three")
     old.complete("meanwhile")

@@ -83,7 +83,7 @@ def test_what_is_done_is_not_planned_again() -> None:
         lambda: Progress("a", ("b",), next_action="b"),
     ]
     for attempt in refused:
-        with pytest.raises(InvalidInput, match="completed already") as refusal:
+        with pytest.raises(InvalidInput, match="already completed") as refusal:
             attempt()
         assert refusal.value.hint
 
@@ -280,7 +280,7 @@ def test_hand_edits_are_read_with_good_will() -> None:
     assert notes == (
         "line 1: before the first section: kept in the context",
         "line 16: a step without a tick: kept in the context",
-        "line 18: no step: kept in the context",
+        "line 18: not a step: kept in the context",
         "line 20: a section that is not one of the five: kept in the context",
     )
     assert parse(render(progress)) == (progress, ())
@@ -323,7 +323,7 @@ def test_a_list_with_details_and_headings_between() -> None:
     steps = "\nFirst of all:\n\n- [x] a\n\t- tabbed\n### Phase 2\n- [x] b"
     progress, notes = parse(f"## Current Goal\nShip\n## Completed Steps\n{steps}\n## Next Action\nc\n")
     assert progress == Progress("Ship", ("a\n- tabbed", "b"), None, "c", "First of all:\n\n### Phase 2")
-    assert notes == ("line 5: no step: kept in the context", "line 9: no step: kept in the context")
+    assert notes == ("line 5: not a step: kept in the context", "line 9: not a step: kept in the context")
 
 
 def test_what_is_finished_stays_finished_with_a_step_left_over() -> None:
@@ -360,7 +360,7 @@ def test_a_section_that_is_there_twice() -> None:
     [
         ("## Current Goal\nShip\n", 1, "no next action"),
         ("\n## Current Goal\nShip\n\n## Next Action\n\n", 5, "no next action"),
-        ("## Goal\na\n## Completed Steps\n- [x] b\n## Next Action\nb\n", 5, "completed already"),
+        ("## Goal\na\n## Completed Steps\n- [x] b\n## Next Action\nb\n", 5, "already completed"),
         ("## Goal\na\n## Next Action\nb\n## Goal\nc\n", 5, "same as in line 1"),
         ("## Goal\na\n## Current Blocker\nwhy\n## Next Action\nDone\n", 3, "blocked"),
         ("## Goal\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> theirs\n## Next Action\nx\n", 2, "conflict"),
@@ -499,14 +499,14 @@ def test_a_temporary_file_that_was_taken_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "PROGRESS.md"
-    lock = progress_file._lock
+    lock = progress_file.lock_descriptor
 
-    def too_late(handle: int) -> bool:
-        monkeypatch.setattr(progress_file, "_lock", lock)
+    def too_late(handle: int, *, blocking: bool) -> bool:
+        monkeypatch.setattr(progress_file, "lock_descriptor", lock)
         progress_file._remove_leftovers(path)  # by somebody else, between making and locking
-        return lock(handle)
+        return lock(handle, blocking=blocking)
 
-    monkeypatch.setattr(progress_file, "_lock", too_late)
+    monkeypatch.setattr(progress_file, "lock_descriptor", too_late)
     assert write_file(path, "text")
     assert path.read_text() == "text"
 

@@ -140,7 +140,7 @@ def test_the_next_action_is_never_empty_while_unfinished(dm: Duramen) -> None:
     progress.begin("g", next_action="a")
     refused(lambda: progress.complete("a"), "no next action")
     refused(lambda: progress.complete("b", next_action=" "), "no next action")
-    refused(lambda: progress.complete("b", next_action="b"), "completed already")
+    refused(lambda: progress.complete("b", next_action="b"), "already completed")
     refused(lambda: progress.plan(""), "no next action")
     refused(lambda: progress.complete(""), "empty")
     refused(lambda: progress.begin("another goal", next_action="x"), "not finished yet")

@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from ..errors import WeightsDamaged, WeightsUnavailable
-from ..file_lock import alone_with
 from .calibration import SENTENCES
 from .minilm_folding import folded_layers
 from .minilm_int8 import build_int8_graph
@@ -123,7 +124,7 @@ def install(
 def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> Installed:
     models, place = cache / "models", home(cache)
     models.mkdir(parents=True, exist_ok=True)
-    with alone_with(models / ".lock"):
+    with FileLock(models / ".lock"):
         if not force and (found := find(cache)):
             return found
         _sweep(models)

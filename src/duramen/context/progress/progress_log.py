@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from filelock import lock_descriptor
+
 from ...checkpoints.checkpoints import ANYTHING, Checkpoints, Saved
 from ...checkpoints.state import Shapes
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
-from ...file_lock import alone_in_folder
 from ...journal.journal import Journal
 from ...ports import Bookmark, BookmarkQuery
-from ...runtime import run_blocking
+from ...runtime import run_blocking, pause
 from . import git_commit as commits
-from .parser import parse
-from .progress_file import read_file, render, write_file
+from .progress_file import parse, read_file, render, write_file
 from .record import Change, Progress, apply, changes
 
 PROGRESS = "progress"
@@ -28,6 +31,9 @@ _FILE = "progress.file"
 _TEXT = "progress.text"
 _CHAIN = 20
 _OURS, _EDITED, _RESTORED = "ours", "edited", "restored"
+_LOCK_TIMEOUT = 10.0
+"""Seconds to wait for the lock of the file's folder."""
+_LOCK_POLL = 0.002
 
 
 class Synced(NamedTuple):
@@ -115,7 +121,7 @@ class ProgressLog:
         """Bring a file and the journal together: what people changed in the file since it was last written is journaled
         as theirs, then the file is written anew, and committed if `git` is wanted. A file that cannot be read as
         progress is refused and left alone."""
-        async with alone_in_folder(path):
+        async with _folder_lock(path):
             edited, notes, progress = await self._read_edits(session, path, git)
             await run_blocking(lambda: write_file(path, render(progress)))
             await self._remember(session, path, progress)
@@ -232,6 +238,31 @@ def taken_over(current: Progress, edits: list[Change], refused: list[str]) -> Pr
             note = f"Edited by hand, and not taken over: {edit['field']}: {said}"
             current = current.describe(f"{current.context}\n{note}".strip())
     return current
+
+
+@asynccontextmanager
+async def _folder_lock(path: str) -> AsyncGenerator[None, None]:
+    """Lock the folder of a file while its text is read and replaced. After a timeout the work goes on without the lock:
+    the file is still replaced as a whole, and read again right before that."""
+    folder = os.path.dirname(path)
+    if sys.platform == "win32" or not os.path.isdir(folder):
+        yield  # Windows cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + _LOCK_TIMEOUT
+        while not _try_lock(handle) and time.monotonic() < until:
+            await pause(_LOCK_POLL)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:  # a file system without locks
+        return True
 
 
 def _digest(text: str) -> str:

@@ -193,7 +193,7 @@ def _check(progress: Progress) -> None:
         )
     if following is not None and progress.has_done(following):
         raise InvalidInput(
-            f"the next action {_brief(following)} is a step that is completed already",
+            f"the next action {_brief(following)} is already completed",
             hint="say what comes next, or say how it differs this time: a step counts once",
         )
 

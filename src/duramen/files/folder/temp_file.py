@@ -14,13 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+from filelock import lock_descriptor
+
 from ...crash_points import reach
 from .paths import KNOWLEDGE_FOLDERS
-
-try:
-    import fcntl
-except ImportError:  # this system has no such locks, nor folders that files can be opened beside
-    fcntl = None  # type: ignore[assignment]
 
 _DRAFT = re.compile(r"\..{1,120}\.[0-9a-f]{8}\.duramen-draft", re.DOTALL)
 _SHOWN = 40
@@ -96,7 +93,7 @@ def _begun(beside: int, target: str) -> Draft:
         except FileExistsError:
             continue
         try:
-            if _lock(handle) and os.fstat(handle).st_nlink:
+            if lock_descriptor(handle, blocking=False) and os.fstat(handle).st_nlink:
                 return Draft(beside, target, name, handle)
         except OSError:  # a file system without locks; nobody sweeps there
             return Draft(beside, target, name, handle)
@@ -131,7 +128,7 @@ def _removed(beside: int, name: str) -> bool:
     except OSError:
         return False
     try:
-        if not _lock(handle):
+        if not lock_descriptor(handle, blocking=False):
             return False
         os.unlink(name, dir_fd=beside)
     except OSError:
@@ -140,12 +137,3 @@ def _removed(beside: int, name: str) -> bool:
         return True
     finally:
         os.close(handle)
-
-
-def _lock(handle: int) -> bool:
-    """Take the lock on an open file, unless somebody has it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

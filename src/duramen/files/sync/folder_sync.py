@@ -18,7 +18,7 @@ from .git_commits import commit, planned
 from .inlet import Inlet, Shown
 from .journal_edit import HUMAN
 from .known_memories import Knowing
-from .manifest_file import Kept, alone_in
+from .manifest_file import Kept, sync_lock
 from .outlet import Outlet
 from .report import FilesSynced, Left, Taken
 from .runtime_files import runtime_files
@@ -48,7 +48,7 @@ class Syncing:
         """Take in what people changed, write what the store knows. Many files that are missing at once were deleted
         if somebody says so."""
         await run_blocking(self.folder.expect_there)
-        async with alone_in(self.folder.root):
+        async with sync_lock(self.folder.root):
             try:
                 done = await self._sync(shown or _quietly, deletions)
             except BaseException:

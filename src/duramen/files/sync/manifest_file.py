@@ -12,9 +12,10 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
+from filelock import lock_descriptor
 
 from ...errors import FileError, InvalidInput
-from ...file_lock import alone_with_file
+from ...runtime import pause
 from ..folder.names import folder_name
 from .sync_manifest import FORM, Manifest, State
 
@@ -24,21 +25,37 @@ _LITTLE = 500
 """Changes up to which a line is added; more, and all is written anew."""
 _MOST = 256 * 1024
 """Bytes of changes after which all is written anew."""
+_LOCK_POLL = 0.1
+"""Seconds between two attempts to take the sync lock."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(State).decode
 
 
 @asynccontextmanager
-async def alone_in(root: str) -> AsyncGenerator[None, None]:
-    """Inside, no other sync works on the folder."""
+async def sync_lock(root: str) -> AsyncGenerator[None, None]:
+    """Hold the folder's sync lock, which excludes other processes, threads and tasks. Waits without a limit.
+
+    The system releases the lock when its holder dies. On a file system without locks nothing is excluded.
+    """
     folder = os.path.join(root, FOLDER)
     with _trouble(folder, "use"):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.path.islink(folder):
             raise FileError(f"{folder} is a symbolic link", hint="put a real folder there")
         lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    async with alone_with_file(lock):
+    try:
+        while not _try_lock(lock):
+            await pause(_LOCK_POLL)
         yield
+    finally:
+        os.close(lock)
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        return lock_descriptor(handle, blocking=False)
+    except OSError:  # a file system without locks
+        return True
 
 
 class Kept:
