@@ -10,17 +10,17 @@ import pytest
 import duramen
 from duramen import Relation, errors
 from duramen.api._async.duramen import AsyncDuramen
-from duramen.testing.both_apis import Opener, both_faces
+from duramen.testing.both_apis import Opener, both_apis
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "looping"])
-def looping(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def is_async(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
 @pytest.fixture
-def opener(any_address: str, looping: bool) -> Opener:
-    return Opener(any_address, looping)
+def opener(any_address: str, is_async: bool) -> Opener:
+    return Opener(any_address, is_async)
 
 
 def said(found: list[Relation]) -> list[tuple[str, str, str]]:
@@ -33,7 +33,7 @@ async def told(handle: AsyncDuramen, name: str, **options: object) -> list[tuple
 
 class TestNeighbours:
     @pytest.mark.promise("S9", "S10")
-    @both_faces
+    @both_apis
     async def test_relations_and_mentions_newest_first_each_with_its_source(self, open: Opener) -> None:
         handle = await open(embedder="none")
         first = await handle.memory.remember("Alice lives in Paris and works at Acme.")
@@ -66,7 +66,7 @@ class TestNeighbours:
         assert await told(handle, "Ali") == await told(handle, "Nobody Else") == []
 
     @pytest.mark.promise("S9")
-    @both_faces
+    @both_apis
     async def test_only_what_may_be_seen(self, open: Opener) -> None:
         handle = await open(embedder="none")
         await handle.memory.remember("Alice knows Bob.")
@@ -86,7 +86,7 @@ class TestNeighbours:
         assert set(await told(handle, "Alice", everyone=True)) == {everybody, talked}
 
     @pytest.mark.promise("S9")
-    @both_faces
+    @both_apis
     async def test_what_was_replaced_or_forgotten_relates_to_nothing(self, open: Opener) -> None:
         handle = await open(embedder="none")
         await handle.memory.remember("Alice lives in Paris.", key="home")
@@ -100,7 +100,7 @@ class TestNeighbours:
         await handle.memory.forget(moved.id)
         assert await told(handle, "Alice") == []
 
-    @both_faces
+    @both_apis
     async def test_another_process_sees_the_same(self, open: Opener) -> None:
         one = await open(embedder="none")
         two = one if open._address == "memory:" else await open(embedder="none")

@@ -33,7 +33,7 @@ def _count_by_layer(name: str, steps: int) -> int:
     from duramen.runtime import Blocking
     from duramen.stores.sqlite.connection import SqliteSettings
     from duramen.stores.sqlite.store import SqliteStore
-    from duramen.testing.powerloss import PowerLossDisk
+    from duramen.testing.power_loss import PowerLossDisk
 
     from .with_duramen import OnDuramen
 

@@ -9,7 +9,7 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..errors import CheckpointConflict, PositionConflict
 from ..ports import Beside, Bookmark, BookmarkQuery, Chunk, ChunkLogMoved, SubjectGone
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .chunk_contract import ChunkContract, held, store_beside
 
 _FULL = Bookmark("näme", "id 'x'", 0, 7, 2**62, True, None, bytes(range(256)))
@@ -42,7 +42,7 @@ class BookmarkContract(ChunkContract):
     # -- set, replaced, removed
 
     @pytest.mark.promise("C3")
-    @both_faces
+    @both_apis
     async def test_bookmarks_lie_at_the_events_that_they_came_with(self, open: Opener) -> None:
         handle = await open()
         await handle.session("s").append("note", "before")
@@ -57,7 +57,7 @@ class BookmarkContract(ChunkContract):
         assert await found(reader, "s", BookmarkQuery("nobody", limit=9)) == []
         assert await found(reader, "nowhere", BookmarkQuery("other", limit=9)) == []
 
-    @both_faces
+    @both_apis
     async def test_the_last_bookmark_of_an_id_counts(self, open: Opener) -> None:
         handle = await open()
         for form in (b"first", b"second", None):
@@ -71,7 +71,7 @@ class BookmarkContract(ChunkContract):
         assert kept.form is None
 
     @pytest.mark.promise("C3")
-    @both_faces
+    @both_apis
     async def test_bookmarks_are_found_newest_first_up_to_a_place_or_a_time(self, open: Opener) -> None:
         handle = await open()
         begun = open.clock.now()
@@ -97,7 +97,7 @@ class BookmarkContract(ChunkContract):
         assert await ids(id="i3", until=29) == []
         assert await ids(id="i7") == []
 
-    @both_faces
+    @both_apis
     async def test_names_are_found_by_how_they_begin(self, open: Opener) -> None:
         handle = await open()
         assert await names(handle, "s") == []
@@ -108,7 +108,7 @@ class BookmarkContract(ChunkContract):
             wanted = sorted(name for name in _ODD_NAMES if name.startswith(prefix))
             assert await names(handle, "s", prefix) == wanted, prefix
 
-    @both_faces
+    @both_apis
     async def test_bookmarks_are_rewritten_and_removed_if_they_are_there(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -128,7 +128,7 @@ class BookmarkContract(ChunkContract):
         assert await names(handle, "s") == []
 
     @pytest.mark.promise("J7")
-    @both_faces
+    @both_apis
     async def test_a_repeated_append_sets_nothing_again(self, open: Opener) -> None:
         handle = await open()
         beside = Beside([Bookmark("n", "1", 0, 5)], chunks=[Chunk(3, 0, 1, None, b"x")], chunk_log=(3, 0))
@@ -141,7 +141,7 @@ class BookmarkContract(ChunkContract):
     # -- refused
 
     @pytest.mark.promise("C8")
-    @both_faces
+    @both_apis
     async def test_whoever_does_not_follow_the_newest_is_refused_whole(self, open: Opener) -> None:
         handle = await open()
         await store_beside(handle, "s", whole("1", (7, 0), ("n", None)))
@@ -159,7 +159,7 @@ class BookmarkContract(ChunkContract):
         await store_beside(handle, "s", whole("2", (7, 2), ("n", "2")))  # the same id again follows itself
 
     @pytest.mark.promise("C8")
-    @both_faces
+    @both_apis
     async def test_whoever_goes_on_with_a_chunk_log_that_moved_is_refused_whole(self, open: Opener) -> None:
         handle = await open()
         await store_beside(handle, "s", whole("1", (7, 0)))
@@ -176,7 +176,7 @@ class BookmarkContract(ChunkContract):
         await self.expect_nothing_of_the_third(handle)
 
     @pytest.mark.promise("C8")
-    @both_faces
+    @both_apis
     async def test_what_must_be_followed_is_what_is_there_now(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -203,7 +203,7 @@ class BookmarkContract(ChunkContract):
         assert (await handle.verify()).ok
 
     @pytest.mark.promise("J5", "C8")
-    @both_faces
+    @both_apis
     async def test_of_those_who_come_together_one_follows_and_the_others_are_told(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -223,7 +223,7 @@ class BookmarkContract(ChunkContract):
         assert len(await places(handle, "t", "n")) == 1
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_nothing_is_set_for_a_subject_that_was_erased(self, open: Opener) -> None:
         handle = await open()
         await handle.session("s").append("note", 1, subject="ada")
@@ -238,7 +238,7 @@ class BookmarkContract(ChunkContract):
     # -- what ends
 
     @pytest.mark.promise("C6")
-    @both_faces
+    @both_apis
     async def test_bookmarks_whose_time_has_come_are_told_oldest_first(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for number, expires in enumerate([30, None, 10, 20, 21, 0]):
@@ -266,7 +266,7 @@ class BookmarkContract(ChunkContract):
         assert await due(99) == [("s1", "i5"), ("s1", "i3"), ("s0", "i4"), ("s0", "i0")]
 
     @pytest.mark.promise("G3")
-    @both_faces
+    @both_apis
     async def test_erasing_a_subject_removes_its_bookmarks_and_chunks(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
@@ -292,7 +292,7 @@ class BookmarkContract(ChunkContract):
     # -- apart
 
     @pytest.mark.promise("G4", "J13")
-    @both_faces
+    @both_apis
     async def test_workspaces_sessions_and_forks_have_their_own(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         owners = [(handle, "s"), (handle, "t"), (other, "s")]

@@ -10,7 +10,7 @@ from ..api._async.duramen import AsyncDuramen
 from ..journal.chain import payload_digest
 from ..journal.events import Draft
 from ..ports import Append, Appended, Beside, Chunk, ChunkLogMoved
-from .both_apis import Opener, both_faces, collect
+from .both_apis import Opener, both_apis, collect
 
 
 class ChunkContract:
@@ -19,7 +19,7 @@ class ChunkContract:
     # -- chunks
 
     @pytest.mark.promise("C4")
-    @both_faces
+    @both_apis
     async def test_the_chunks_that_hold_some_items_are_given(self, open: Opener) -> None:
         handle = await open()
         chunk_log, chunks, start = 2**48 - 1, [], 0
@@ -38,7 +38,7 @@ class ChunkContract:
         assert await held(handle, "s", chunk_log + 1) == []
         assert await held(handle, "t", chunk_log) == []
 
-    @both_faces
+    @both_apis
     async def test_only_the_chunk_logs_that_are_named_stay(self, open: Opener) -> None:
         handle = await open()
         for session in ("s", "t"):
@@ -59,7 +59,7 @@ class ChunkContract:
         await store_beside(handle, "s", Beside(only_chunk_logs=[]))
         assert [await held(handle, "s", chunk_log) for chunk_log in (7, 8, 10)] == [[], [], []]
 
-    @both_faces
+    @both_apis
     async def test_a_chunk_log_ends_after_its_last_chunk(self, open: Opener) -> None:
         handle = await open()
         store, workspace = handle._journal.store, handle.workspace
@@ -72,7 +72,7 @@ class ChunkContract:
     # -- payloads and single events
 
     @pytest.mark.promise("J10")
-    @both_faces
+    @both_apis
     async def test_a_stripped_payload_leaves_an_event_that_verifies(self, open: Opener) -> None:
         handle = await open()
         session = handle.session("s")
@@ -95,7 +95,7 @@ class ChunkContract:
         assert [event.data for event in await collect(fork.events())] == [{"n": 0}, None, {"n": 2}, "own", {}]
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_single_events_are_picked_with_the_hash_before_them(self, open: Opener) -> None:
         handle = await open()
         session = handle.session("s")
@@ -112,7 +112,7 @@ class ChunkContract:
         assert await store.pick(handle.workspace, "nowhere", [1]) == []
 
     @pytest.mark.promise("W10")
-    @both_faces
+    @both_apis
     async def test_a_conversation_is_found_between_other_events(self, open: Opener) -> None:
         handle = await open()
         kinds = ["talk.said", "talk", "talk.", "talks", "talk/x", "Talk.said", "note", "talk.tool", "talk.ä", "tal.k"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from ..api._async.duramen import AsyncDuramen
 from ..ports import Beside, IndexEntry, MemoryRow, Touched
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
-from .index_contract import enter, keeper, known, memory
+from .index_contract import enter, known, memory, store_of
 from .segment_contract import SegmentContract
 
 DAY = 24 * 3600
 _MICROS = DAY * 1_000_000
 
 
-class AheadContract(SegmentContract):
+class FutureMemoryContract(SegmentContract):
     """The part of the contract that is about memories that meet others, of one key or of one id."""
 
-    @both_faces
+    @both_apis
     async def test_what_begins_later_leaves_what_holds_until_then(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -29,7 +29,7 @@ class AheadContract(SegmentContract):
         assert await _told(handle, now) == later, "what was to come after it was said before"
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_holds_from_now_on_ends_what_was_to_come(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -42,7 +42,7 @@ class AheadContract(SegmentContract):
         assert (await _told(handle, now))[-1] == ("kyiv", -5, 10, "bonn"), "news of the past"
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_was_followed_is_history_when_the_key_is_next_written(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -56,7 +56,7 @@ class AheadContract(SegmentContract):
         assert (back.id, back.begins, back.ends, back.times) == ("rome", now + 40 * _MICROS, None, 1)
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_was_to_come_may_come_earlier_or_later(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -70,7 +70,7 @@ class AheadContract(SegmentContract):
         assert (oslo.id, oslo.begins, oslo.times, oslo.importance) == ("oslo", now + 10 * _MICROS, 3, 0.9)
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_is_said_again_ends_where_the_next_begins(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -81,7 +81,7 @@ class AheadContract(SegmentContract):
         assert (rome.times, rome.ends, oslo.begins) == (3, oslo.begins, now + 30 * _MICROS)
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_is_not_to_come_any_more_ends_nothing(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -98,7 +98,7 @@ class AheadContract(SegmentContract):
         assert await _told(handle, now) == [("rome", 0, 30, None)], "it had come"
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_held_before_holds_until_the_next_begins(self, open: Opener) -> None:
         handle = await open()
         now = open.clock.now()
@@ -109,7 +109,7 @@ class AheadContract(SegmentContract):
 
     # -- said again with more to tell
 
-    @both_faces
+    @both_apis
     async def test_what_is_renewing_takes_the_place_of_what_said_the_same(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, kind="first"))
@@ -129,10 +129,10 @@ class AheadContract(SegmentContract):
         assert new.touched == Touched()
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_an_append_tells_what_it_did_to_memories(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         met = [
             (await store_beside(handle, "s", Beside(memories=rows))).touched.met

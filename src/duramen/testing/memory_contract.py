@@ -8,24 +8,24 @@ import pytest
 
 from ..errors import PositionConflict
 from ..ports import Beside, ChunkLogMoved, IndexEntry, MemoryRow, SubjectGone
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
-from .future_memory_contract import AheadContract
-from .index_contract import changed, counts, enter, index_entries, keeper, known, memory
+from .future_memory_contract import FutureMemoryContract
+from .index_contract import changed, counts, enter, index_entries, known, memory, store_of
 
 _FULL = memory(
     "ïd 'x'", audience=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62
 )._replace(expires=2**61, importance=0.1, confidence=1e-9)
 
 
-class MemoryContract(AheadContract):
+class MemoryContract(FutureMemoryContract):
     """The part of the contract that is about memories. `shared`: whether two handles can be open on one store."""
 
     shared = True
 
     # -- entered
 
-    @both_faces
+    @both_apis
     async def test_a_memory_lies_at_the_event_that_it_came_with(self, open: Opener) -> None:
         handle = await open()
         await handle.session("s").append("note", "before")
@@ -42,7 +42,7 @@ class MemoryContract(AheadContract):
         assert min(full.number, bare.number) > 0
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_is_said_again_is_confirmed(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("m", importance=0.7, confidence=0.2, expires=5, ends=2**60, kind="first"))
@@ -66,7 +66,7 @@ class MemoryContract(AheadContract):
         assert [row.ends for row in await known(handle)] == [None, None], "it was over, and holds again"
         assert (other.times, other.audience, other.changed) == (1, b"other", 1)
 
-    @both_faces
+    @both_apis
     async def test_a_memory_takes_the_place_of_the_one_with_its_key(self, open: Opener) -> None:
         handle = await open()
         times = []
@@ -88,7 +88,7 @@ class MemoryContract(AheadContract):
         assert [row.successor for row in await known(handle, id="m0", history=True)] == ["m1", None]
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_was_to_end_earlier_keeps_its_end(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("old", key="k", begins=10, ends=20))
@@ -96,7 +96,7 @@ class MemoryContract(AheadContract):
         await enter(handle, memory("next", key="k", begins=30, ends=99))
         assert [(row.begins, row.ends) for row in await known(handle, history=True)] == [(10, 20), (30, 30), (30, 99)]
 
-    @both_faces
+    @both_apis
     async def test_news_of_the_past_is_history(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("now", key="k", begins=100))
@@ -109,7 +109,7 @@ class MemoryContract(AheadContract):
         assert (past.begins, past.ends, past.closed, past.successor) == (50, 100, now, "now")
         assert (longer.begins, longer.ends, longer.closed, longer.successor) == (10, 20, now, "now")
 
-    @both_faces
+    @both_apis
     async def test_what_holds_from_now_on_is_no_news_of_the_past(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("first", key="k"))
@@ -118,7 +118,7 @@ class MemoryContract(AheadContract):
         assert [row.id for row in await known(handle)] == ["second"], "the clock of the other one was ahead"
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_several_memories_of_one_append_meet_each_other(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("a", key="k", begins=1))
@@ -140,12 +140,12 @@ class MemoryContract(AheadContract):
         assert found["c", now].importance == 0.9
         everything = await counts(handle)
         assert [count for _, count in everything] == sorted({count for _, count in everything})
-        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": everything[-1][1]}
+        assert await store_of(handle).audience_changes(handle.workspace, None) == {b"": everything[-1][1]}
         assert (await handle.verify()).ok
 
     # -- ended and forgotten
 
-    @both_faces
+    @both_apis
     async def test_a_memory_that_was_ended_is_history_without_a_successor(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", ends=5), memory("c", ends=70), memory("d"))
@@ -162,7 +162,7 @@ class MemoryContract(AheadContract):
         assert [row.id for row in await known(handle)] == ["d", "new", "b"]
         assert (await known(handle, history=True, numbers=(a.number,)))[0].successor is None
 
-    @both_faces
+    @both_apis
     async def test_a_current_memory_is_weighed_and_history_is_not(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("old", key="k"), memory("plain"))
@@ -182,10 +182,10 @@ class MemoryContract(AheadContract):
         assert (await handle.verify()).ok
 
     @pytest.mark.promise("G3")
-    @both_faces
+    @both_apis
     async def test_of_a_memory_that_was_forgotten_only_that_it_was_is_left(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("before", key="k", begins=1), memory("same", audience=b"p", key="k"))
         await enter(handle, memory("same", key="k", begins=2, kind="secret", expires=9))
@@ -215,7 +215,7 @@ class MemoryContract(AheadContract):
         assert again.number > number
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_what_one_append_replaces_ends_and_forgets(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", key="l"), memory("c"))
@@ -228,11 +228,11 @@ class MemoryContract(AheadContract):
         assert (await handle.verify()).ok
 
     @pytest.mark.promise("G3")
-    @both_faces
+    @both_apis
     async def test_erasing_a_subject_forgets_its_memories_in_every_audience(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
-            store = keeper(who)
+            store = store_of(who)
             made = await store.add_generation(who.workspace, b"model", active=True)
             for subject in ("ada", "bob", None):
                 ref = (await who._journal.owner(subject)).ref
@@ -280,7 +280,7 @@ class MemoryContract(AheadContract):
     # -- refused and repeated
 
     @pytest.mark.promise("J5")
-    @both_faces
+    @both_apis
     async def test_an_append_that_is_refused_leaves_nothing(self, open: Opener) -> None:
         handle = await open()
         await enter(handle, memory("a", key="k"))
@@ -294,7 +294,7 @@ class MemoryContract(AheadContract):
             with pytest.raises(ChunkLogMoved):
                 await store_beside(handle, session, beside._replace(chunk_log=(7, 3)))
         assert await known(handle, history=True) == [before]
-        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": 1}
+        assert await store_of(handle).audience_changes(handle.workspace, None) == {b"": 1}
         assert await handle._journal.store.head(handle.workspace, "new") is None
         refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
         outcomes = await open.together(*refusals, enter(handle, memory("good")))
@@ -303,7 +303,7 @@ class MemoryContract(AheadContract):
         assert (await handle.verify()).ok
 
     @pytest.mark.promise("J7")
-    @both_faces
+    @both_apis
     async def test_a_repeated_append_enters_nothing_again(self, open: Opener) -> None:
         handle = await open()
         for turn in range(3):
@@ -320,7 +320,7 @@ class MemoryContract(AheadContract):
 
     # -- found
 
-    @both_faces
+    @both_apis
     async def test_memories_are_found_by_every_field_of_a_query(self, open: Opener) -> None:
         handle = await open()
         for audience in (b"", b"a", b"b"):
@@ -347,7 +347,7 @@ class MemoryContract(AheadContract):
                 page = await known(handle, history=history, limit=2, after=rows[0].number, **query)
                 assert page == [row for row in wanted if row.number > rows[0].number][:2], query
 
-    @both_faces
+    @both_apis
     async def test_what_was_known_at_a_time(self, open: Opener) -> None:
         handle = await open()
         begun, seen = open.clock.now(), {}
@@ -365,7 +365,7 @@ class MemoryContract(AheadContract):
     # -- apart, and together
 
     @pytest.mark.promise("G4", "J13")
-    @both_faces
+    @both_apis
     async def test_workspaces_have_their_own(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other, handle):
@@ -374,24 +374,24 @@ class MemoryContract(AheadContract):
         assert (ours.times, theirs.times) == (2, 1)
         if not self.shared:
             return
-        made = [await keeper(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
+        made = [await store_of(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
         late = IndexEntry(b"", theirs.number, b"w", None)
-        await keeper(handle).put_index_entries(handle.workspace, made[0].number, [late])
-        await keeper(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
+        await store_of(handle).put_index_entries(handle.workspace, made[0].number, [late])
+        await store_of(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
         await store_beside(handle, "s", Beside(ended=[(theirs.number, 5)]))
         await store_beside(handle, "s", Beside(forgotten=[theirs.number]))
         assert await known(handle, numbers=(theirs.number,), history=True) == []
         assert await known(other) == [theirs]
         assert [change[1:] for change in await changed(other, generation=made[1].number)] == [(None, None, 0, 0)]
-        assert await keeper(other).audience_changes(other.workspace, None) == {b"": 1}
-        await keeper(other).put_index_entries(other.workspace, made[1].number, [late])
-        await keeper(handle).add_generation(handle.workspace, b"next", active=False)
-        await keeper(handle).activate(handle.workspace, made[0].number)
+        assert await store_of(other).audience_changes(other.workspace, None) == {b"": 1}
+        await store_of(other).put_index_entries(other.workspace, made[1].number, [late])
+        await store_of(handle).add_generation(handle.workspace, b"next", active=False)
+        await store_of(handle).activate(handle.workspace, made[0].number)
         assert await index_entries(other, made[1].number) == [("m", b"w", None)]
-        assert len(await keeper(other).generations(other.workspace)) == 1
+        assert len(await store_of(other).generations(other.workspace)) == 1
 
     @pytest.mark.promise("J5")
-    @both_faces
+    @both_apis
     async def test_of_those_who_say_the_same_at_once_one_row_is_current(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -410,7 +410,7 @@ class MemoryContract(AheadContract):
         keyed = await known(handle, key="k", history=True)
         assert (len(keyed), sum(row.closed is None for row in keyed)) == (9, 1)
         assert {row.successor for row in keyed} == {None} | {row.id for row in keyed} - {"first"}
-        changes = await keeper(handle).audience_changes(handle.workspace, None)
+        changes = await store_of(handle).audience_changes(handle.workspace, None)
         assert changes == {b"a": 15, b"b": 15, b"": 17}
         for audience, count in changes.items():
             seen = [change.row.changed for change in await changed(handle, audience)]

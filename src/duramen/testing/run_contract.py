@@ -10,7 +10,7 @@ from ..api._async.duramen import AsyncDuramen
 from ..errors import LeaseLost, PositionConflict, RunActive
 from ..journal.events import Draft
 from ..ports import Append, Appended, LeaseRow, Limits, RunChange, RunQuery, RunRow
-from .both_apis import Opener, both_faces
+from .both_apis import Opener, both_apis
 from .clock import FakeClock
 
 
@@ -20,7 +20,7 @@ class RunContract:
     shared = True
 
     @pytest.mark.promise("X1")
-    @both_faces
+    @both_apis
     async def test_a_run_is_stored_with_its_events_or_not_at_all(self, open: Opener) -> None:
         handle = await open()
         store, row = handle._journal.store, run_row("r", open.clock)
@@ -40,7 +40,7 @@ class RunContract:
         assert await (await open() if self.shared else handle)._journal.store.run(handle.workspace, "r") == full
 
     @pytest.mark.promise("X1")
-    @both_faces
+    @both_apis
     async def test_a_repeated_append_changes_no_run_again(self, open: Opener) -> None:
         handle = await open()
         await change_runs(handle, "r", RunChange("r", lambda _: run_row("r", open.clock)))
@@ -52,7 +52,7 @@ class RunContract:
         assert row.nudges == 1
 
     @pytest.mark.promise("X26")
-    @both_faces
+    @both_apis
     async def test_an_append_changes_the_runs_of_other_sessions_too(self, open: Opener) -> None:
         handle = await open()
         for name in ("z", "a"):
@@ -63,7 +63,7 @@ class RunContract:
         assert [row.nudges for row in rows if row is not None] == [10, 10]
 
     @pytest.mark.promise("X27")
-    @both_faces
+    @both_apis
     async def test_a_session_has_one_open_run_at_a_time(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -83,7 +83,7 @@ class RunContract:
         await change_runs(handle, "s", RunChange(following.run, lambda _: following))
 
     @pytest.mark.promise("X16")
-    @both_faces
+    @both_apis
     async def test_a_lease_is_given_back_with_an_append_or_not_at_all(self, open: Opener) -> None:
         handle = await open()
         await change_runs(handle, "r", RunChange("r", lambda _: run_row("r", open.clock)))
@@ -107,7 +107,7 @@ class RunContract:
         with pytest.raises(LeaseLost):
             await change_runs(handle, "r", nudge("r"), fence=second.fence, release=True)
 
-    @both_faces
+    @both_apis
     async def test_runs_are_listed_newest_first(self, open: Opener) -> None:
         handle = await open()
         for number in range(6):
@@ -139,7 +139,7 @@ class RunContract:
         assert seen == await names()
 
     @pytest.mark.promise("X14", "X17")
-    @both_faces
+    @both_apis
     async def test_a_run_is_due_when_its_time_has_come_and_nobody_holds_it(self, open: Opener) -> None:
         handle = await open()
         store, now = handle._journal.store, open.clock.now()
@@ -168,7 +168,7 @@ class RunContract:
         assert await store.next_wake("elsewhere", 0) is None
 
     @pytest.mark.promise("X16")
-    @both_faces
+    @both_apis
     async def test_a_run_is_claimed_by_one_owner(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -195,7 +195,7 @@ class RunContract:
         assert await handle.session("r").lease("anybody") is not None
 
     @pytest.mark.promise("X28")
-    @both_faces
+    @both_apis
     async def test_a_queue_limits_how_many_are_claimed_at_once(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
@@ -227,7 +227,7 @@ class RunContract:
         assert len(await claimed(Limits(concurrency=1))) == 1
 
     @pytest.mark.promise("X28")
-    @both_faces
+    @both_apis
     async def test_a_queue_limits_how_many_are_started_in_a_period(self, open: Opener) -> None:
         handle = await open()
         for number in range(6):
@@ -257,7 +257,7 @@ class RunContract:
         assert await claim(handle, "r5", "a", None) is not None
 
     @pytest.mark.promise("X17")
-    @both_faces
+    @both_apis
     async def test_a_change_of_a_run_wakes_who_waits_for_one(self, open: Opener) -> None:
         handle = await open()
         store = (await open() if self.shared else handle)._journal.store

@@ -1,10 +1,10 @@
-"""What every store must do, as a test suite to inherit from.
+"""The contract of every store, as a test suite to inherit from.
 
     class TestMyStore(StoreContract):
         def address(self, tmp_path): return f"mystore://{tmp_path}"
 
-Each test is written once, as a coroutine over the port, and run twice: stepped by hand on the blocking
-runtime, and on an event loop. `open` gives another handle on the same store, as another process would have.
+Each test is a coroutine that runs twice: on the blocking runtime and on an event loop. `open` returns another handle
+on the same store, as another process would have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import InvalidInput, LeaseLost, PositionConflict, SessionExists, S
 from ..journal.events import Draft, Event, SessionStatus
 from ..runtime import pause
 from .bookmark_contract import BookmarkContract
-from .both_apis import Body, Opener, both_faces, collect
+from .both_apis import Opener, TestBody, both_apis, collect
 from .memory_contract import MemoryContract
 from .run_contract import RunContract
 
@@ -37,18 +37,18 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         raise NotImplementedError("give the address of an empty store")
 
     @pytest.fixture(params=["sync", "async"])
-    def looping(self, request: pytest.FixtureRequest) -> bool:
+    def is_async(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param == "async")
 
     @pytest.fixture
-    def opener(self, tmp_path: Path, looping: bool) -> Iterator[Opener]:
+    def opener(self, tmp_path: Path, is_async: bool) -> Iterator[Opener]:
         with ExitStack():
-            yield Opener(self.address(tmp_path), looping)
+            yield Opener(self.address(tmp_path), is_async)
 
     # -- appending
 
     @pytest.mark.promise("J5", "B2")
-    @both_faces
+    @both_apis
     async def test_events_are_numbered_from_one_without_gap(self, open: Opener) -> None:
         session = (await open()).session("a")
         for number in range(1, 6):
@@ -57,7 +57,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [event.data["n"] for event in await collect(session.events())] == [1, 2, 3, 4, 5]
 
     @pytest.mark.promise("J5")
-    @both_faces
+    @both_apis
     async def test_a_batch_lands_whole_or_not_at_all(self, open: Opener) -> None:
         session = (await open()).session("a")
         with pytest.raises(UnknownType):
@@ -67,7 +67,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [event.position for event in stored] == [1, 2]
 
     @pytest.mark.promise("J6")
-    @both_faces
+    @both_apis
     async def test_a_stale_writer_gets_a_conflict_with_both_positions(self, open: Opener) -> None:
         session = (await open()).session("a")
         await session.append("note", 1, expected=0)
@@ -78,7 +78,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert (await session.head()).position == 2
 
     @pytest.mark.promise("J7")
-    @both_faces
+    @both_apis
     async def test_the_same_key_is_stored_once_and_answers_the_same(self, open: Opener) -> None:
         session = (await open()).session("a")
         first = await session.append("note", "first", key="k")
@@ -91,7 +91,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert other.position == 1
 
     @pytest.mark.promise("J7")
-    @both_faces
+    @both_apis
     async def test_a_repeat_is_answered_even_if_the_session_moved_on(self, open: Opener) -> None:
         session = (await open()).session("a")
         first = await session.append("note", 1, key="k", expected=0)
@@ -99,7 +99,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert await session.append("note", 1, key="k", expected=0) == first
 
     @pytest.mark.promise("J5", "J7")
-    @both_faces
+    @both_apis
     async def test_concurrent_appends_make_one_order(self, open: Opener) -> None:
         one, two = await open(), await open()
         handles = [one, two] if self.shared else [one, one]
@@ -112,7 +112,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert all(by_key[outcome.key] == outcome for outcome in outcomes)
 
     @pytest.mark.promise("J5", "J6")
-    @both_faces
+    @both_apis
     async def test_one_conflict_does_not_fail_its_neighbours(self, open: Opener) -> None:
         handle = await open()
         await handle.session("s0").append("note", 0)
@@ -122,7 +122,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert all(isinstance(outcome, Event) for outcome in outcomes[1:]), outcomes
 
     @pytest.mark.promise("J13")
-    @both_faces
+    @both_apis
     async def test_sessions_do_not_mix(self, open: Opener) -> None:
         handle = await open()
         for number in range(10):
@@ -132,7 +132,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             assert [event.data for event in events] == [number for number in range(10) if number % 2 == index]
             assert {event.session for event in events} == {f"s{index}"}
 
-    @both_faces
+    @both_apis
     async def test_workspaces_do_not_mix(self, open: Opener) -> None:
         one = await open(workspace="one")
         two = await open(workspace="two")
@@ -145,7 +145,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     # -- reading
 
-    @both_faces
+    @both_apis
     async def test_reading_by_range_type_and_direction(self, open: Opener) -> None:
         session = (await open()).session("a")
         await session.append_all([Draft("odd" if n % 2 else "even", n) for n in range(1, 1201)])
@@ -166,7 +166,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             await read(start=0)
 
     @pytest.mark.promise("J9")
-    @both_faces
+    @both_apis
     async def test_every_event_has_an_actor_a_time_and_a_cause(self, open: Opener) -> None:
         session = (await open()).session("a")
         await session.append("asked", actor="user")
@@ -181,7 +181,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             ("agent", "other#7", start + 5_000_000),
         ]
 
-    @both_faces
+    @both_apis
     async def test_sessions_are_listed_by_id(self, open: Opener) -> None:
         handle = await open()
         for name in ["b", "a", "ü", "Z"]:
@@ -191,7 +191,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [row.head for row in rows] == [1, 1, 1, 1]
 
     @pytest.mark.promise("J15")
-    @both_faces
+    @both_apis
     async def test_following_misses_nothing_and_repeats_nothing(self, open: Opener) -> None:
         writer = await open()
         reader = await open() if self.shared else writer
@@ -205,7 +205,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     # -- forks
 
-    @both_faces
+    @both_apis
     async def test_a_fork_shares_the_past_and_goes_its_own_way(self, open: Opener) -> None:
         handle = await open()
         parent = handle.session("parent")
@@ -222,7 +222,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [e.data for e in await collect(parent.events())] == [1, 2, 3, 4, 5, "parent goes on"]
         assert (await handle.verify()).ok
 
-    @both_faces
+    @both_apis
     async def test_a_fork_knows_the_keys_of_its_past(self, open: Opener) -> None:
         parent = (await open()).session("parent")
         first = await parent.append("note", 1, key="early")
@@ -231,7 +231,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert await fork.append("note", "again", key="early") == first
         assert (await fork.append("note", "new here", key="late")).position == 2
 
-    @both_faces
+    @both_apis
     async def test_a_fork_needs_a_parent_a_place_and_a_name(self, open: Opener) -> None:
         handle = await open()
         await handle.session("a").append("note", 1)
@@ -246,7 +246,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- large payloads
 
     @pytest.mark.promise("J12")
-    @both_faces
+    @both_apis
     async def test_large_parts_come_back_as_they_were(self, open: Opener) -> None:
         session = (await open()).session("a")
         data = {"out": "ä" * 40_000, "raw": bytes(range(256)) * 400, "rows": [["cell"] * 50] * 2000}
@@ -257,7 +257,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- subjects
 
     @pytest.mark.parametrize("sealed", [False, True])
-    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, looping: bool, sealed: bool) -> None:
+    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, is_async: bool, sealed: bool) -> None:
         key = {"key": bytes(range(32))} if sealed else {}
 
         async def body(open: Opener) -> None:
@@ -277,9 +277,9 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             again = await session.append("note", "alice is back", subject="alice")
             assert again.subject == "alice"
 
-        self._run(body, opener, looping)
+        self._run(body, opener, is_async)
 
-    @both_faces
+    @both_apis
     async def test_a_writer_that_missed_an_erasure_starts_the_subject_anew(self, open: Opener) -> None:
         one = await open(key=bytes(32))
         two = await open(key=bytes(32)) if self.shared else one
@@ -297,7 +297,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- leases
 
     @pytest.mark.promise("X16")
-    @both_faces
+    @both_apis
     async def test_a_lease_is_exclusive_and_fences_off_the_old_owner(self, open: Opener) -> None:
         handle = await open()
         session = handle.session("a")
@@ -325,7 +325,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         assert [event.data for event in await collect(session.events())] == [1, 2]
 
     @pytest.mark.promise("J17")
-    @both_faces
+    @both_apis
     async def test_every_standing_is_told_apart(self, open: Opener) -> None:
         handle = await open()
         session = handle.session("a")
@@ -349,7 +349,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- outlets
 
     @pytest.mark.promise("J4")
-    @both_faces
+    @both_apis
     async def test_an_outlet_gets_every_event_once_in_order(self, open: Opener) -> None:
         handle = await open()
         outlet = Recorder()
@@ -363,7 +363,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
 
     # -- the end
 
-    @both_faces
+    @both_apis
     async def test_a_closed_store_says_so(self, open: Opener) -> None:
         handle = await open()
         await handle.session("a").append("note", 1)
@@ -374,8 +374,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         with pytest.raises(StoreClosed):
             await collect(handle.session("a").events())
 
-    def _run(self, body: Body, opener: Opener, looping: bool) -> None:
-        both_faces(lambda _self, open: body(open))(self, opener, looping)
+    def _run(self, body: TestBody, opener: Opener, is_async: bool) -> None:
+        both_apis(lambda _self, open: body(open))(self, opener, is_async)
 
 
 class Recorder:
