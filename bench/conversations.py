@@ -1,4 +1,4 @@
-"""LoCoMo's JSON read for measuring: conversations of dated sessions, and questions with their evidence."""
+"""Reads LoCoMo's JSON: conversations of dated sessions, and questions with their evidence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CATEGORIES = {1: "multi_hop", 2: "temporal", 3: "open_domain", 4: "single_hop", 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing said; `text` carries the caption of a shared picture."""
+    """One message; `text` includes the caption of a shared picture."""
 
     speaker: str
     text: str
@@ -23,17 +23,17 @@ class Turn:
 
     @property
     def said(self) -> str:
-        """The text with its speaker: what is given to an embedder."""
+        """The text with its speaker, for an embedder."""
         return f"{self.speaker}: {self.text}"
 
     @property
     def memory(self) -> str:
-        """The text with speaker and date: what a system without fields for them is given."""
+        """The text with speaker and date, for a system without fields for them."""
         return f"{self.on:%-d %B %Y} {self.said}"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Question:
     """A question, its category and the positions of the turns that answer it."""
 
     text: str
@@ -43,11 +43,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in the order in which they were said, and the questions about them."""
+    """Turns in their order, and the questions about them."""
 
     name: str
     turns: tuple[Turn, ...]
-    questions: tuple[Asked, ...]
+    questions: tuple[Question, ...]
 
     @property
     def asked_on(self) -> date:
@@ -55,27 +55,27 @@ class Conversation:
         return max(turn.on for turn in self.turns)
 
 
-def read(file: Path) -> list[Conversation]:
-    """Every conversation of the file; evidence that names no turn is left out, and questions left with none."""
+def read_conversations(file: Path) -> list[Conversation]:
+    """Every conversation of the file, without evidence that names no turn, and without questions that have no evidence."""
     return [_conversation(entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
 
 
 def _conversation(entry: dict[str, Any]) -> Conversation:
-    told = entry["conversation"]
-    numbers = sorted(int(key[8:]) for key, value in told.items() if re.fullmatch(r"session_\d+", key) and value)
+    sessions = entry["conversation"]
+    numbers = sorted(int(key[8:]) for key, value in sessions.items() if re.fullmatch(r"session_\d+", key) and value)
     turns: dict[str, Turn] = {}
     for number in numbers:
-        on = datetime.strptime(told[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").date()
-        for said in told[f"session_{number}"]:
+        on = datetime.strptime(sessions[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").date()
+        for said in sessions[f"session_{number}"]:
             caption = f" [{said['blip_caption']}]" if said.get("blip_caption") else ""
             turns[said["dia_id"]] = Turn(said["speaker"], said["text"] + caption, str(number), on)
     positions = {name: position for position, name in enumerate(turns)}
-    asked = (_asked(question, positions) for question in entry["qa"])
-    return Conversation(entry["sample_id"], tuple(turns.values()), tuple(one for one in asked if one.evidence))
+    questions = (_question(question, positions) for question in entry["qa"])
+    return Conversation(entry["sample_id"], tuple(turns.values()), tuple(one for one in questions if one.evidence))
 
 
-def _asked(question: dict[str, Any], positions: dict[str, int]) -> Asked:
+def _question(question: dict[str, Any], positions: dict[str, int]) -> Question:
     # Some entries hold several ids in one string ("D8:6; D9:17").
     named = [name for entry in question.get("evidence", ()) for name in re.findall(r"D\d+:\d+", entry)]
     evidence = frozenset(positions[name] for name in named if name in positions)
-    return Asked(question["question"], question["category"], evidence)
+    return Question(question["question"], question["category"], evidence)

@@ -1,8 +1,8 @@
-"""Memories as files: how long a sync takes from nothing, with nothing to do, and after one change.
+"""The time of a sync of memory files: from nothing, without changes, and after one change.
 
     python bench/files.py [--memories 10000] [--rounds 5] [--json]
 
-The store is SQLite in a temporary folder, the files lie beside it; every file is synced to disk. Figures are medians.
+Store and files are in a temporary folder; every file is synced to disk. Figures are medians.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def measure(count: int, rounds: int) -> dict[str, float]:
-    """The figures."""
+    """The figures by name."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "agent.db"
         fill(store, count)
@@ -49,10 +49,10 @@ def measure(count: int, rounds: int) -> dict[str, float]:
                 for number in range(rounds):
                     dm.memory.remember(f"The new rule number {number} holds from May on")
                     changed.append(seconds(files.sync))
-                    leaf = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
+                    file = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
                         number
                     ]
-                    leaf.write_text(leaf.read_text().replace("closes at", "shuts at"))
+                    file.write_text(file.read_text().replace("closes at", "shuts at"))
                     edited.append(seconds(files.sync))
     return {
         "sync_10k_s": round(statistics.median(from_nothing), 2),
@@ -66,13 +66,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memories", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", action="store_true", help="the figures as JSON in the last line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on the last line")
     given = parser.parse_args()
-    found = measure(given.memories, given.rounds)
-    for name, value in found.items():
+    figures = measure(given.memories, given.rounds)
+    for name, value in figures.items():
         print(f"{name:16} {value:10}")
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(figures))
 
 
 if __name__ == "__main__":

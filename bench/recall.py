@@ -38,11 +38,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conversations import CATEGORIES, Asked, Conversation, read
-from measuring import Must, arguments, show
+from conversations import CATEGORIES, Conversation, Question, read_conversations
+from figures import argument_parser, print_figures
 from numpy.typing import NDArray
 from peers.install import RETRIEVERS, Peers
-from peers.line import SPACY_MODEL, Peer, PeerFailed
+from peers.protocol import SPACY_MODEL, Peer, PeerFailed
 
 import duramen
 from duramen.embedders import load_embedder
@@ -62,31 +62,31 @@ Rates = dict[str, list[float]]
 """Memories taken in a second, by conversation."""
 
 LIMIT = 10
-MUST: dict[str, Must] = {
-    "recall_at_10": (">=", 0.80),
-    "recall_at_5": (">=", 0.70),
-    "mrr": (">=", 0.60),
-    "multi_hop_at_10": (">=", 0.49),
-    "open_domain_at_10": (">=", 0.47),
-    "temporal_at_10": None,
-    "single_hop_at_10": None,
-    "adversarial_at_10": None,
-    "search_p50_ms": None,
-}
+FIGURES = (
+    "recall_at_10",
+    "recall_at_5",
+    "mrr",
+    "multi_hop_at_10",
+    "open_domain_at_10",
+    "temporal_at_10",
+    "single_hop_at_10",
+    "adversarial_at_10",
+    "search_p50_ms",
+)
 SAME = "_same_runtime"
 ONE_BY_ONE = "duramen_one_by_one"
 PEERS = (*RETRIEVERS, *(f"{peer}{SAME}" for peer in RETRIEVERS))
-SPEED: dict[str, Must] = {
-    "recall_p50_vs_mem0": ("<=", 0.15),
-    "recall_p50_vs_chroma": ("<=", 0.6),
-    "ingest_vs_mem0": (">=", 20),
-    "ingest_one_by_one_vs_mem0": None,
-    "ingest_vs_chroma": None,
-    "recall_p50_vs_mem0_same_runtime": None,
-    "recall_p50_vs_chroma_same_runtime": None,
-    "ingest_vs_mem0_same_runtime": None,
-    "ingest_vs_chroma_same_runtime": None,
-}
+SPEED_FIGURES = (
+    "recall_p50_vs_mem0",
+    "recall_p50_vs_chroma",
+    "ingest_vs_mem0",
+    "ingest_one_by_one_vs_mem0",
+    "ingest_vs_chroma",
+    "recall_p50_vs_mem0_same_runtime",
+    "recall_p50_vs_chroma_same_runtime",
+    "ingest_vs_mem0_same_runtime",
+    "ingest_vs_chroma_same_runtime",
+)
 
 
 class Remembered:
@@ -121,7 +121,7 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
     clock = FakeClock(0)
     dm = duramen.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 
-    def take_in(conversation: Conversation) -> Timed:
+    def add_texts(conversation: Conversation) -> Timed:
         clock.advance(_noon(conversation.asked_on) - clock.now() / 1e6)
         places: dict[str, int] = {}
         for index, turn in enumerate(conversation.turns):
@@ -141,7 +141,7 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
 
         return timed(search)
 
-    return take_in
+    return add_texts
 
 
 def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
@@ -150,7 +150,7 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
     dm = stack.enter_context(duramen.open(path, embedder=embedder))
     dm.memory.remember("warm", fresh=True)
 
-    def take_in(conversation: Conversation) -> None:
+    def add_texts(conversation: Conversation) -> None:
         turns = conversation.turns
         began = time.perf_counter()
         if together:
@@ -163,7 +163,7 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
         dm.memory.catch_up()
         rates.setdefault(conversation.name, []).append(len(turns) / (time.perf_counter() - began))
 
-    return take_in
+    return add_texts
 
 
 def theirs(child: Peer, rates: Rates, most: int) -> System:
@@ -171,10 +171,10 @@ def theirs(child: Peer, rates: Rates, most: int) -> System:
     took in a second."""
 
     def ordered(**order: object) -> Any:
-        child.tell(json.dumps(order))
-        return child.hear("done", within=3_600)
+        child.send(json.dumps(order))
+        return child.read("done", within=3_600)
 
-    def take_in(conversation: Conversation) -> Timed | None:
+    def add_texts(conversation: Conversation) -> Timed | None:
         if len(rates) == most:
             return None
         done = ordered(name=conversation.name, texts=[turn.memory for turn in conversation.turns])
@@ -186,7 +186,7 @@ def theirs(child: Peer, rates: Rates, most: int) -> System:
 
         return ask
 
-    return take_in
+    return add_texts
 
 
 def _noon(day: dt.date) -> float:
@@ -213,7 +213,7 @@ def full_text(conversation: Conversation) -> Timed:
 def vectors(embedder: Embedder) -> System:
     """Cosine alone."""
 
-    def take_in(conversation: Conversation) -> Timed:
+    def add_texts(conversation: Conversation) -> Timed:
         rows = embedder.embed([turn.said for turn in conversation.turns])
 
         def search(question: str) -> Sequence[int]:
@@ -222,24 +222,24 @@ def vectors(embedder: Embedder) -> System:
 
         return timed(search)
 
-    return take_in
+    return add_texts
 
 
 def measure(
     systems: Mapping[str, System], conversations: Sequence[Conversation], failed: dict[str, str]
 ) -> tuple[dict[str, dict[str, float | None]], dict[str, Took]]:
-    """Every figure of MUST for each system, and the times behind them. One that fails is left out, with its reason."""
+    """Every figure of FIGURES for each system, and the times behind them. One that fails is left out, with its reason."""
     found: dict[str, list[tuple[int, float, float, float]]] = {name: [] for name in systems}
     took: dict[str, Took] = {name: {} for name in systems}
     for conversation in conversations:
         searches: dict[str, Timed] = {}
         for name in [one for one in systems if one not in failed]:
-            with excusing(name, failed):
+            with skip_on_failure(name, failed):
                 if search := systems[name](conversation):
                     searches[name] = search
         for number, asked in enumerate(conversation.questions):
             for name in [one for one in searches if one not in failed]:
-                with excusing(name, failed):
+                with skip_on_failure(name, failed):
                     places, took[name][conversation.name, number] = searches[name](asked.text)
                     found[name].append(_graded(asked, list(places)[:LIMIT]))
     results = {name: _figures(found[name]) for name in systems if name not in failed and took[name]}
@@ -249,7 +249,7 @@ def measure(
 
 
 @contextmanager
-def excusing(name: str, failed: dict[str, str]) -> Iterator[None]:
+def skip_on_failure(name: str, failed: dict[str, str]) -> Iterator[None]:
     """Let a peer fail without an end to the benchmark."""
     try:
         yield
@@ -257,7 +257,7 @@ def excusing(name: str, failed: dict[str, str]) -> Iterator[None]:
         failed[name] = str(failure)
 
 
-def _graded(asked: Asked, best: Sequence[int]) -> tuple[int, float, float, float]:
+def _graded(asked: Question, best: Sequence[int]) -> tuple[int, float, float, float]:
     """The category of a question, what of its evidence is among the first five and ten, and the first hit's rank."""
     hits = [place for place, turn in enumerate(best) if turn in asked.evidence]
     five, ten = (sum(place < limit for place in hits) / len(asked.evidence) for limit in (5, LIMIT))
@@ -273,7 +273,7 @@ def _figures(found: Sequence[tuple[int, float, float, float]]) -> dict[str, floa
     }
     for category, name in CATEGORIES.items():
         figures[f"{name}_at_10"] = _mean([row[2] for row in found if row[0] == category])
-    return {name: figures[name] for name in MUST if name in figures}
+    return {name: figures[name] for name in FIGURES if name in figures}
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -281,8 +281,8 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def compared(took: Mapping[str, Took], rates: Mapping[str, Rates]) -> dict[str, float | None]:
-    """Every figure of SPEED, each over the questions that both were asked; null for a peer that could not be had."""
-    figures: dict[str, float | None] = dict.fromkeys(SPEED)
+    """Every figure of SPEED_FIGURES, each over the questions that both were asked; null for a peer that could not be had."""
+    figures: dict[str, float | None] = dict.fromkeys(SPEED_FIGURES)
     for peer in PEERS:
         if peer in took:
             both = [(took["duramen"][asked], seconds) for asked, seconds in took[peer].items()]
@@ -309,8 +309,8 @@ def with_peers(
         peer, same = name.removesuffix(SAME), name.endswith(SAME)
         child = peers.child(peer, "same" if same else "own", str(folder / name))
         stack.callback(child.kill)
-        with excusing(name, peers.failed):
-            ready = child.hear("ready", within=300)
+        with skip_on_failure(name, peers.failed):
+            ready = child.read("ready", within=300)
             systems[name] = theirs(child, rates[name], min(most, 1) if same else most)
             remarks = [] if same else [f"{peer} {ready['version']}, cosine with ours {ready['likeness']:.7f}"]
             notes += [*remarks, *(f"{name}: {remark}" for remark in ready["remarks"] if not same)]
@@ -344,7 +344,7 @@ def _crowded() -> str | None:
 
 def main() -> None:
     """Measure, print the tables, and the figures as JSON on the last line if asked."""
-    parser = arguments((__doc__ or "").splitlines()[0], rounds=1)
+    parser = argument_parser((__doc__ or "").splitlines()[0], rounds=1)
     parser.add_argument("--data", type=Path, required=True, metavar="FILE")
     parser.add_argument("--words", action="store_true", help="measure words alone")
     parser.add_argument("--peer-conversations", type=int, default=99, metavar="N", help="ask the peers about N (all)")
@@ -353,7 +353,7 @@ def main() -> None:
     if given.spacy_model is not None:
         os.environ[SPACY_MODEL] = str(given.spacy_model.resolve(strict=True))
     loaded = None if given.words else load_embedder("minilm")
-    conversations = read(given.data)
+    conversations = read_conversations(given.data)
     most = min(max(given.peer_conversations, 0), len(conversations))
     rates: dict[str, Rates] = {name: {} for name in ("duramen", ONE_BY_ONE, *PEERS)}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -374,14 +374,14 @@ def main() -> None:
     notes += [f"without {peer}: {why}" for peer, why in peers.failed.items() if wanted]
     shown = {name: figures for name, figures in results.items() if not name.endswith(SAME)}
     for name, figures in shown.items():
-        show(name, figures, MUST if name == first else dict.fromkeys(MUST), {}, ())
+        print_figures(name, figures, {})
     speed = compared(took, rates)
     if crowded := _crowded():
         notes.append(crowded)
     waits = {name: [1e3 * seconds for seconds in took[name].values()] for name in took if name in ("duramen", *PEERS)}
     taken = {name: [rate for each in of_each.values() for rate in each] for name, of_each in rates.items()}
     behind = {"{}: ms of a search": waits, "{}: memories taken in, a second": taken}
-    show("Speed", speed, SPEED, behind, notes)
+    print_figures("Speed", speed, behind, notes)
     if given.json:
         beside = {f"{name}_{key}": value for name in shown if name != first for key, value in shown[name].items()}
         print(json.dumps(results[first] | speed | beside))

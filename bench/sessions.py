@@ -1,4 +1,4 @@
-"""How long it takes to go on with a session: to open a long one, and to build its context. For `bench/context.py`."""
+"""The time to resume a session: to open it, and to build its context. Used by `context.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import duramen
 from duramen import Draft
 
-_COLD = """
+_COLD_BUILD = """
 import sys, time, duramen
 with duramen.open(sys.argv[1]) as dm:
     session = dm.session("s")
@@ -25,15 +25,17 @@ with duramen.open(sys.argv[1]) as dm:
 def turn(number: int) -> list[Draft]:
     """A question and its answer."""
     asked = f"Turn {number}: what became of order {number * 7} for customer C{number % 97}, and when does it arrive?"
-    told = f"Order {number * 7} left on day {number % 30} and arrives in {number % 5 + 1} days; I told C{number % 97}."
+    answer = (
+        f"Order {number * 7} left on day {number % 30} and arrives in {number % 5 + 1} days; I told C{number % 97}."
+    )
     return [
         Draft("talk.message", {"role": "user", "content": asked}),
-        Draft("talk.message", {"role": "assistant", "content": told}),
+        Draft("talk.message", {"role": "assistant", "content": answer}),
     ]
 
 
 def fill(path: Path, events: int) -> None:
-    """A session of so many events: notes, a conversation that is summarised on the way, checkpoints, progress."""
+    """A session of `events` events: notes, a conversation with summaries, checkpoints, progress."""
     with duramen.open(path) as dm:
         session = dm.session("s")
         session.progress.begin("Fill the session", next_action="Go on")
@@ -47,14 +49,14 @@ def fill(path: Path, events: int) -> None:
 
 
 def resume_times(folder: Path, rounds: int, short: int, long: int) -> dict[str, list[float]]:
-    """Milliseconds to open a store and read state, context and progress of a session, short and long in turns."""
+    """Milliseconds to open a store and read state, context and progress of a session, short and long alternating."""
     paths = {"short": folder / "short.db", "long": folder / "long.db"}
     fill(paths["short"], short)
     fill(paths["long"], long)
     times: dict[str, list[float]] = {"short": [], "long": []}
     for _ in range(4 * rounds):
         for name, path in paths.items():
-            times[name].append(1e3 * _timed(lambda path=path: _resume(path)))  # type: ignore[misc]
+            times[name].append(1e3 * _seconds(lambda path=path: _resume(path)))  # type: ignore[misc]
     return times
 
 
@@ -67,8 +69,8 @@ def _resume(path: Path) -> None:
 
 
 def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
-    """Milliseconds to build the context of a session of so many turns: after each of the last turns, and first thing
-    in a new process."""
+    """Milliseconds to build the context of a session of `turns` turns: after each of the last turns, and in a new
+    process."""
     path = folder / "talk.db"
     times: dict[str, list[float]] = {"warm": [], "cold": []}
     with duramen.open(path) as dm:
@@ -79,9 +81,11 @@ def build_times(folder: Path, turns: int, cold: int) -> dict[str, list[float]]:
         for number in range(turns - 200, turns):
             session.append_all(turn(number))
             session.context()  # what is due is summarised here: it is written once, and not part of a build
-            times["warm"].append(1e3 * _timed(session.context))
+            times["warm"].append(1e3 * _seconds(session.context))
     for _ in range(cold):
-        done = subprocess.run([sys.executable, "-c", _COLD, str(path)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", _COLD_BUILD, str(path)], capture_output=True, text=True, check=True
+        )
         times["cold"].append(1e3 * float(done.stdout))
     return times
 
@@ -91,7 +95,7 @@ def p95(values: list[float]) -> float:
     return statistics.quantiles(values, n=20)[-1]
 
 
-def _timed(work: Callable[[], object]) -> float:
+def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

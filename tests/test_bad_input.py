@@ -36,7 +36,7 @@ from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock
 from duramen.testing.index_contract import enter, known, memory
 from duramen.testing.postgres import PostgresServer
-from duramen.testing.powerloss import PowerLossDisk
+from duramen.testing.power_loss import PowerLossDisk
 
 
 class Ticking(FakeClock):

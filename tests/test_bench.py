@@ -103,7 +103,7 @@ def test_a_pipeline_of_spacy_in_a_folder_is_given_to_mem0(monkeypatch: pytest.Mo
     models.utils = models.spacy_models = models
     monkeypatch.setitem(sys.modules, "spacy", spacy)
     monkeypatch.setenv("BENCH_SPACY_MODEL", "english")
-    mem0 = import_module("peers.with_mem0").Mem0()
+    mem0 = import_module("peers.mem0_peer").Mem0()
     mem0._by_entities()
     assert models._nlp_full.meta["name"] == "english less 0"
     assert models._nlp_lemma.meta["name"] == "english less 2"

@@ -17,7 +17,7 @@ from duramen.models import provider
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model
-from duramen.testing.llm import LocalModel
+from duramen.testing.local_model import LocalModel
 
 SAID = "Flight LH{} to Berlin costs {} euro and leaves from Hamburg in the morning."
 

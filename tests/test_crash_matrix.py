@@ -35,7 +35,7 @@ from duramen.errors import DuramenError
 from duramen.execution.engine.owner import new_owner
 from duramen.runtime import Blocking
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
-from duramen.testing.powerloss import PowerLossDisk
+from duramen.testing.power_loss import PowerLossDisk
 
 STORES = ["sqlite", "postgres"]
 POINTS = [

@@ -20,7 +20,7 @@ from programs.proxy import CuttingProxy
 
 import duramen
 from duramen.errors import StoreBusy
-from duramen.testing.crash import VARIABLE
+from duramen.testing.crash import CRASH_VARIABLE
 from duramen.testing.postgres import PostgresServer
 
 STORES = ["sqlite", "postgres"]
@@ -114,7 +114,7 @@ def test_the_others_go_on_when_one_of_them_is_killed(address: str, nursery: Nurs
 def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
     program = Path(__file__).parent / "programs" / "writer.py"
     command = [sys.executable, str(program), address, "program"]
-    env = os.environ | {VARIABLE: "append.committed:6"}
+    env = os.environ | {CRASH_VARIABLE: "append.committed:6"}
     died = subprocess.run([*command, "0", "20", "a", "b"], env=env, capture_output=True, text=True)
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert len(died.stdout.splitlines()) == 5

@@ -17,12 +17,12 @@ from programs.children import until
 
 from duramen.errors import InvalidInput, ModelFailed
 from duramen.models.openai import OpenAIModel
-from duramen.testing import llm
-from duramen.testing.llm import LocalModel
+from duramen.testing import local_model
+from duramen.testing.local_model import LocalModel
 
 RUNNER = """
 import os, time
-from duramen.testing.llm import LocalModel
+from duramen.testing.local_model import LocalModel
 local = LocalModel.start()
 if {forks} and os.fork() == 0:
     time.sleep(60)
@@ -77,7 +77,7 @@ def test_close_ends_the_server_and_may_be_repeated() -> None:
 def test_a_model_that_cannot_start_shows_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"no weights")
-    monkeypatch.setattr(llm, "_find_weights", lambda: broken)
+    monkeypatch.setattr(local_model, "_find_weights", lambda: broken)
     with pytest.raises(ModelFailed, match="did not start") as failed:
         LocalModel.start()
     assert "failed to load model" in failed.value.hint

@@ -40,7 +40,7 @@ from duramen.models import provider
 from duramen.models.anthropic import AnthropicModel
 from duramen.models.openai import OpenAIModel
 from duramen.ports import Model
-from duramen.testing.llm import LocalModel
+from duramen.testing.local_model import LocalModel
 
 KEY = "sk-very-secret-0123456789abcdef"
 STORY = "Summarise in one sentence: the agent booked a table for two at eight, then mailed Ann the address."

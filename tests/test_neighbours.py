@@ -13,14 +13,14 @@ from duramen.api._async.duramen import AsyncDuramen
 from duramen.testing.both_apis import Opener, both_apis
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "looping"])
-def looping(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def is_async(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
 @pytest.fixture
-def opener(any_address: str, looping: bool) -> Opener:
-    return Opener(any_address, looping)
+def opener(any_address: str, is_async: bool) -> Opener:
+    return Opener(any_address, is_async)
 
 
 def said(found: list[Relation]) -> list[tuple[str, str, str]]:

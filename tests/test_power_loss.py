@@ -16,7 +16,7 @@ from duramen.api.settings import open_journal
 from duramen.errors import DuramenError
 from duramen.runtime import Blocking
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
-from duramen.testing.powerloss import PowerLossDisk
+from duramen.testing.power_loss import PowerLossDisk
 
 ROUNDS = 3
 

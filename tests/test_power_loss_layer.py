@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from duramen.testing.powerloss import PowerCut, PowerLossDisk
+from duramen.testing.power_loss import PowerCut, PowerLossDisk
 
 ROWS = 8
 VARIANTS = 5

@@ -19,14 +19,14 @@ from duramen.testing.both_apis import Opener, both_apis
 BUILD = ["build the image", "push it", "roll it out"]
 
 
-@pytest.fixture(params=[False, True], ids=["blocking", "looping"])
-def looping(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def is_async(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
 @pytest.fixture
-def opener(any_address: str, looping: bool) -> Opener:
-    return Opener(any_address, looping)
+def opener(any_address: str, is_async: bool) -> Opener:
+    return Opener(any_address, is_async)
 
 
 async def opened(open: Opener, **settings: Any) -> tuple[AsyncDuramen, AsyncProcedures]:

@@ -15,7 +15,7 @@ from programs.faroff import Open
 import duramen
 from duramen.context.progress.progress_file import parse
 from duramen.errors import DuramenError
-from duramen.testing.crash import VARIABLE
+from duramen.testing.crash import CRASH_VARIABLE
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 TOKEN = "ghp_" + "a" * 30
@@ -142,7 +142,7 @@ with duramen.open(address) as dm:
 def run(address: str, path: Path, step: str, crash: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", PROGRAM, address, str(path), step],
-        env=os.environ | {VARIABLE: crash, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {CRASH_VARIABLE: crash, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         timeout=60,

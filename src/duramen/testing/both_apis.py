@@ -1,4 +1,4 @@
-"""One test for both APIs: stepped by hand on the blocking runtime, and on an event loop."""
+"""Runs one coroutine test on both APIs: on the blocking runtime and on an event loop."""
 
 from __future__ import annotations
 
@@ -15,70 +15,70 @@ from ..journal.events import Event
 from ..runtime import Blocking, Looping, drive
 from .clock import FakeClock
 
-Body = Callable[..., Coroutine[Any, Any, None]]
+TestBody = Callable[..., Coroutine[Any, Any, None]]
 
 
 class Opener:
-    """Opens handles on the store under test, and closes them at the end."""
+    """Opens handles on the store under test and closes them at the end."""
 
-    def __init__(self, address: str, looping: bool) -> None:
+    def __init__(self, address: str, is_async: bool) -> None:
         self._address = address
-        self._looping = looping
+        self._is_async = is_async
         self._opened: list[AsyncDuramen] = []
         self.clock = FakeClock()
 
     async def __call__(self, **settings: Any) -> AsyncDuramen:
         chosen: Settings = {"clock": self.clock, **settings}  # type: ignore[typeddict-item]
-        handle = await open_face(self._address, chosen, Looping() if self._looping else Blocking())
+        handle = await open_face(self._address, chosen, Looping() if self._is_async else Blocking())
         self._opened.append(handle)
         return handle
 
     async def together(self, *work: Awaitable[Any]) -> list[Any]:
-        """Run at the same time where there is a loop, else one after the other."""
-        if self._looping:
+        """Run concurrently on an event loop, otherwise one after the other."""
+        if self._is_async:
             return list(await asyncio.gather(*work, return_exceptions=True))
-        return [await _caught(one) for one in work]
+        return [await _result_or_error(one) for one in work]
 
     async def racing(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run at the same time: on the loop, or each in a thread of its own."""
-        if self._looping:
+        """Run concurrently: on the event loop, or each in its own thread."""
+        if self._is_async:
             return await self.together(*work)
         with ThreadPoolExecutor(len(work)) as threads:
-            return list(threads.map(lambda one: drive(_caught(one)), work))
+            return list(threads.map(lambda one: drive(_result_or_error(one)), work))
 
     async def close(self) -> None:
         for handle in self._opened:
             await handle.close()
 
 
-async def _caught(work: Awaitable[Any]) -> Any:
+async def _result_or_error(work: Awaitable[Any]) -> Any:
     try:
         return await work
-    except Exception as error:  # noqa: BLE001 - the test looks at it
+    except Exception as error:  # noqa: BLE001 - the test checks it
         return error
 
 
-def both_apis(body: Body) -> Callable[..., None]:
-    """Run a coroutine test stepped by hand or on an event loop, as the `looping` fixture says."""
+def both_apis(body: TestBody) -> Callable[..., None]:
+    """Run a coroutine test on the API that the `is_async` fixture selects."""
 
     @wraps(body)
-    def test(self: Any, opener: Opener, looping: bool) -> None:
-        async def whole() -> None:
+    def test(self: Any, opener: Opener, is_async: bool) -> None:
+        async def run() -> None:
             try:
                 await body(self, opener)
             finally:
                 await opener.close()
 
-        if looping:
-            asyncio.run(whole())
+        if is_async:
+            asyncio.run(run())
         else:
-            drive(whole())
+            drive(run())
 
-    test.__signature__ = inspect.signature(_shape)  # type: ignore[attr-defined]
+    test.__signature__ = inspect.signature(_test_signature)  # type: ignore[attr-defined]
     return test
 
 
-def _shape(self: Any, opener: Opener, looping: bool) -> None: ...
+def _test_signature(self: Any, opener: Opener, is_async: bool) -> None: ...
 
 
 async def collect(events: Any) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Time and randomness that a test owns."""
+"""Time and randomness under the control of a test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 class FakeClock:
-    """A clock that stands until it is moved. Microseconds since 1970, as the port asks."""
+    """A clock that only moves on `advance`. Counts microseconds since 1970, as the port requires."""
 
     def __init__(self, start: int = 1_700_000_000_000_000) -> None:
         self._now = start
@@ -20,7 +20,7 @@ class FakeClock:
 
 
 class FakeIds:
-    """Bytes that are the same in every run with the same seed. Never use them to seal real data."""
+    """Returns the same bytes for the same seed. Never use it to seal real data."""
 
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)

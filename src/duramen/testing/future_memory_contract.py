@@ -6,14 +6,14 @@ from ..api._async.duramen import AsyncDuramen
 from ..ports import Beside, IndexEntry, MemoryRow, Touched
 from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
-from .index_contract import enter, keeper, known, memory
+from .index_contract import enter, known, memory, store_of
 from .segment_contract import SegmentContract
 
 DAY = 24 * 3600
 _MICROS = DAY * 1_000_000
 
 
-class AheadContract(SegmentContract):
+class FutureMemoryContract(SegmentContract):
     """The part of the contract that is about memories that meet others, of one key or of one id."""
 
     @both_apis
@@ -132,7 +132,7 @@ class AheadContract(SegmentContract):
     @both_apis
     async def test_an_append_tells_what_it_did_to_memories(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         met = [
             (await store_beside(handle, "s", Beside(memories=rows))).touched.met

@@ -22,7 +22,7 @@ class IndexContract:
     @both_apis
     async def test_changes_are_told_in_the_order_of_their_counts(self, open: Opener) -> None:
         handle = await open()
-        store = keeper(handle)
+        store = store_of(handle)
         assert await store.audience_changes(handle.workspace, None) == {}
         await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p", key="k"))
         await enter(handle, memory("a"))
@@ -59,7 +59,7 @@ class IndexContract:
     @both_apis
     async def test_a_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b", audience=b"p", key="k"), memory("c", audience=b"p"))
         a, b, _ = await known(handle)
@@ -87,7 +87,7 @@ class IndexContract:
     @both_apis
     async def test_no_index_entry_is_kept_of_what_is_gone(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b"))
         a, b = await known(handle)
@@ -102,7 +102,7 @@ class IndexContract:
     @both_apis
     async def test_index_entries_are_read_by_audience_and_number(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         owned = memory("c", owner=b"x" * 16)
         await enter(handle, memory("a"), memory("b"), owned, memory("d", audience=b"p"), memory("unindexed"))
@@ -136,7 +136,7 @@ class IndexContract:
     @both_apis
     async def test_one_generation_is_searched_while_another_is_made(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         assert await store.generations(workspace) == []
         old = await store.add_generation(workspace, b"old", active=True)
         new = await store.add_generation(workspace, b"new", active=True)
@@ -169,7 +169,7 @@ class IndexContract:
     @both_apis
     async def test_a_generation_that_was_dropped_does_not_come_back(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         one = await store.add_generation(workspace, b"one", active=True)
         two = await store.add_generation(workspace, b"two", active=False)
         await enter(handle, memory("a"))
@@ -191,13 +191,13 @@ class IndexContract:
         handle = await open()
         two = await open() if self.shared else handle
         makers = [
-            keeper(one).add_generation(handle.workspace, identity, active=True)
+            store_of(one).add_generation(handle.workspace, identity, active=True)
             for one in (handle, two)
             for identity in (b"x", b"y", b"x", b"y")
         ]
         made = await open.racing(*makers)
         assert sorted({one.identity for one in made}) == [b"x", b"y"]
-        assert set(made) == set(await keeper(handle).generations(handle.workspace))
+        assert set(made) == set(await store_of(handle).generations(handle.workspace))
         assert sorted(one.active for one in set(made)) == [False, True]
 
     # -- recalls
@@ -205,7 +205,7 @@ class IndexContract:
     @both_apis
     async def test_recalls_are_counted_and_are_no_change(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         await enter(handle, memory("a"), memory("b", audience=b"p"))
         a, b = await known(handle)
         await store.note_recalls(workspace, [(b.number, 2, 50), (a.number, 1, 40), (b.number + 9, 1, 1)])
@@ -225,13 +225,13 @@ class IndexContract:
         handle = await open()
         two = await open() if self.shared else handle
         workspace, audiences = handle.workspace, [b"", b"a", b"b"]
-        made = await keeper(handle).add_generation(workspace, b"model", active=True)
+        made = await store_of(handle).add_generation(workspace, b"model", active=True)
         await enter(handle, *[memory(f"m{number}", audience=audience) for audience in audiences for number in range(3)])
         rows = await known(handle)
         down = list(reversed(rows))
         work: list[Any] = []
         for turn, one in enumerate((handle, two, handle, two)):
-            store, order = keeper(one), (rows, down)[turn % 2]
+            store, order = store_of(one), (rows, down)[turn % 2]
             work += [
                 enter(one, *[memory(f"m{turn}", audience=row.audience) for row in order], session=f"s{turn}"),
                 store.put_index_entries(
@@ -248,7 +248,7 @@ class IndexContract:
             seen = await changed(handle, audience, made.number)
             assert [(change.words, change.recalled) for change in seen if change.row in rows] == []
             assert {change.recalled for change in seen if change.row.number in {row.number for row in rows}} == {4}
-            assert seen[-1].row.changed == (await keeper(handle).audience_changes(workspace, None))[audience]
+            assert seen[-1].row.changed == (await store_of(handle).audience_changes(workspace, None))[audience]
         assert (await handle.verify()).ok
 
 
@@ -257,7 +257,7 @@ def memory(id: str, **fields: Any) -> MemoryRow:
     return MemoryRow(b"", id, "", 0, "fact", None, None, 0, 0, None, None, 0.5, 0.5, 0)._replace(**fields)
 
 
-def keeper(handle: AsyncDuramen) -> Store:
+def store_of(handle: AsyncDuramen) -> Store:
     """The store of a handle."""
     return handle._journal.store
 
@@ -269,25 +269,25 @@ async def enter(handle: AsyncDuramen, *rows: MemoryRow, session: str = "s", **op
 
 async def known(handle: AsyncDuramen, **query: Any) -> list[MemoryRow]:
     """Memories that a query gives."""
-    return await keeper(handle).memories(handle.workspace, MemoryQuery(**query))
+    return await store_of(handle).memories(handle.workspace, MemoryQuery(**query))
 
 
 async def changed(handle: AsyncDuramen, audience: bytes = b"", generation: int = 1) -> list[Change]:
     """What changed in an audience since it began."""
-    return await keeper(handle).changes(handle.workspace, audience, generation, 0, 999)
+    return await store_of(handle).changes(handle.workspace, audience, generation, 0, 999)
 
 
 async def counts(
     handle: AsyncDuramen, audience: bytes = b"", after: int = 0, limit: int = 999
 ) -> list[tuple[str, int]]:
     """The ids of the changes of an audience, with their counts."""
-    found = await keeper(handle).changes(handle.workspace, audience, 1, after, limit)
+    found = await store_of(handle).changes(handle.workspace, audience, 1, after, limit)
     return [(change.row.id, change.row.changed) for change in found]
 
 
 async def unindexed(handle: AsyncDuramen, generation: int, limit: int = 999) -> list[str]:
     """The ids of memories without an index_entry."""
-    return [row.id for row in await keeper(handle).unindexed(handle.workspace, generation, limit)]
+    return [row.id for row in await store_of(handle).unindexed(handle.workspace, generation, limit)]
 
 
 async def index_entries(handle: AsyncDuramen, generation: int, audience: bytes = b"") -> list[Any]:

@@ -10,15 +10,15 @@ from ..errors import PositionConflict
 from ..ports import Beside, ChunkLogMoved, IndexEntry, MemoryRow, SubjectGone
 from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
-from .future_memory_contract import AheadContract
-from .index_contract import changed, counts, enter, index_entries, keeper, known, memory
+from .future_memory_contract import FutureMemoryContract
+from .index_contract import changed, counts, enter, index_entries, known, memory, store_of
 
 _FULL = memory(
     "ïd 'x'", audience=bytes(range(256)), position=2, kind="wöhnt", key="k%_", begins=7, ends=2**62
 )._replace(expires=2**61, importance=0.1, confidence=1e-9)
 
 
-class MemoryContract(AheadContract):
+class MemoryContract(FutureMemoryContract):
     """The part of the contract that is about memories. `shared`: whether two handles can be open on one store."""
 
     shared = True
@@ -140,7 +140,7 @@ class MemoryContract(AheadContract):
         assert found["c", now].importance == 0.9
         everything = await counts(handle)
         assert [count for _, count in everything] == sorted({count for _, count in everything})
-        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": everything[-1][1]}
+        assert await store_of(handle).audience_changes(handle.workspace, None) == {b"": everything[-1][1]}
         assert (await handle.verify()).ok
 
     # -- ended and forgotten
@@ -185,7 +185,7 @@ class MemoryContract(AheadContract):
     @both_apis
     async def test_of_a_memory_that_was_forgotten_only_that_it_was_is_left(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("before", key="k", begins=1), memory("same", audience=b"p", key="k"))
         await enter(handle, memory("same", key="k", begins=2, kind="secret", expires=9))
@@ -232,7 +232,7 @@ class MemoryContract(AheadContract):
     async def test_erasing_a_subject_forgets_its_memories_in_every_audience(self, open: Opener) -> None:
         handle, other = await open(), await open(workspace="other")
         for who in (handle, other):
-            store = keeper(who)
+            store = store_of(who)
             made = await store.add_generation(who.workspace, b"model", active=True)
             for subject in ("ada", "bob", None):
                 ref = (await who._journal.owner(subject)).ref
@@ -294,7 +294,7 @@ class MemoryContract(AheadContract):
             with pytest.raises(ChunkLogMoved):
                 await store_beside(handle, session, beside._replace(chunk_log=(7, 3)))
         assert await known(handle, history=True) == [before]
-        assert await keeper(handle).audience_changes(handle.workspace, None) == {b"": 1}
+        assert await store_of(handle).audience_changes(handle.workspace, None) == {b"": 1}
         assert await handle._journal.store.head(handle.workspace, "new") is None
         refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
         outcomes = await open.together(*refusals, enter(handle, memory("good")))
@@ -374,21 +374,21 @@ class MemoryContract(AheadContract):
         assert (ours.times, theirs.times) == (2, 1)
         if not self.shared:
             return
-        made = [await keeper(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
+        made = [await store_of(who).add_generation(who.workspace, b"model", active=True) for who in (handle, other)]
         late = IndexEntry(b"", theirs.number, b"w", None)
-        await keeper(handle).put_index_entries(handle.workspace, made[0].number, [late])
-        await keeper(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
+        await store_of(handle).put_index_entries(handle.workspace, made[0].number, [late])
+        await store_of(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
         await store_beside(handle, "s", Beside(ended=[(theirs.number, 5)]))
         await store_beside(handle, "s", Beside(forgotten=[theirs.number]))
         assert await known(handle, numbers=(theirs.number,), history=True) == []
         assert await known(other) == [theirs]
         assert [change[1:] for change in await changed(other, generation=made[1].number)] == [(None, None, 0, 0)]
-        assert await keeper(other).audience_changes(other.workspace, None) == {b"": 1}
-        await keeper(other).put_index_entries(other.workspace, made[1].number, [late])
-        await keeper(handle).add_generation(handle.workspace, b"next", active=False)
-        await keeper(handle).activate(handle.workspace, made[0].number)
+        assert await store_of(other).audience_changes(other.workspace, None) == {b"": 1}
+        await store_of(other).put_index_entries(other.workspace, made[1].number, [late])
+        await store_of(handle).add_generation(handle.workspace, b"next", active=False)
+        await store_of(handle).activate(handle.workspace, made[0].number)
         assert await index_entries(other, made[1].number) == [("m", b"w", None)]
-        assert len(await keeper(other).generations(other.workspace)) == 1
+        assert len(await store_of(other).generations(other.workspace)) == 1
 
     @pytest.mark.promise("J5")
     @both_apis
@@ -410,7 +410,7 @@ class MemoryContract(AheadContract):
         keyed = await known(handle, key="k", history=True)
         assert (len(keyed), sum(row.closed is None for row in keyed)) == (9, 1)
         assert {row.successor for row in keyed} == {None} | {row.id for row in keyed} - {"first"}
-        changes = await keeper(handle).audience_changes(handle.workspace, None)
+        changes = await store_of(handle).audience_changes(handle.workspace, None)
         assert changes == {b"a": 15, b"b": 15, b"": 17}
         for audience, count in changes.items():
             seen = [change.row.changed for change in await changed(handle, audience)]

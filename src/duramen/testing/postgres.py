@@ -78,13 +78,13 @@ class PostgresServer:
     block, removes the server and its data. ``pid`` is that of the postmaster: the running one, or the last.
     """
 
-    def __init__(self, order: _Order) -> None:
-        self._install = Path(order.install)
-        self._port = order.port
-        self._supervisor = _spawn_supervisor(order)
+    def __init__(self, options: _ServerOptions) -> None:
+        self._install = Path(options.install)
+        self._port = options.port
+        self._supervisor = _spawn_supervisor(options)
         try:
-            self.data_directory = Path(self._ask("create")["data_directory"])
-            self.pid = self._ask("start")["pid"]
+            self.data_directory = Path(self._request("create")["data_directory"])
+            self.pid = self._request("start")["pid"]
         except BaseException:
             self.close()
             raise
@@ -98,12 +98,12 @@ class PostgresServer:
         port stay ours. Raises `PostgresMissing` without the package, and `PostgresFailed` with the server's
         log if it does not start.
         """
-        order = _Order(str(_find_install()), _free_port(), dict(settings or {}), os.getpid())
-        return cls(order)
+        options = _ServerOptions(str(_find_install()), _free_port(), dict(settings or {}), os.getpid())
+        return cls(options)
 
     def stop(self, mode: StopMode = "fast") -> None:
         """Stop the server and keep its data. Does nothing if it is stopped."""
-        self._ask("stop", mode)
+        self._request("stop", mode)
 
     def kill_immediate(self) -> None:
         """Stop as a crash would: no checkpoint, connections drop, the next start recovers from the log."""
@@ -111,7 +111,7 @@ class PostgresServer:
 
     def start_again(self) -> None:
         """Start the stopped server on the same data and port, and return when it accepts connections."""
-        self.pid = self._ask("start")["pid"]
+        self.pid = self._request("start")["pid"]
 
     def restart(self) -> None:
         """Stop in good order and start again."""
@@ -141,7 +141,7 @@ class PostgresServer:
     def _url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{quote(database, safe='')}"
 
-    def _ask(self, *command: str) -> dict[str, Any]:
+    def _request(self, *command: str) -> dict[str, Any]:
         stdin, stdout = self._supervisor.stdin, self._supervisor.stdout
         assert stdin is not None
         assert stdout is not None
@@ -150,18 +150,18 @@ class PostgresServer:
         with contextlib.suppress(BrokenPipeError):
             stdin.write(json.dumps(command) + "\n")
             stdin.flush()
-        answer = stdout.readline()
-        if not answer:
+        line = stdout.readline()
+        if not line:
             raise PostgresFailed("the supervisor of the server is gone")
-        facts: dict[str, Any] = json.loads(answer)
-        if "error" in facts:
-            raise PostgresFailed(facts["error"], log=facts["log"])
-        return facts
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise PostgresFailed(answer["error"], log=answer["log"])
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """What the runner wants of its supervisor."""
+class _ServerOptions:
+    """The options that the test runner passes to its supervisor."""
 
     install: str
     port: int
@@ -186,9 +186,9 @@ def _free_port() -> int:
     raise PostgresFailed("found no free port")
 
 
-def _spawn_supervisor(order: _Order) -> subprocess.Popen[str]:
+def _spawn_supervisor(options: _ServerOptions) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(asdict(order))],
+        [sys.executable, "-m", __name__, json.dumps(asdict(options))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -202,8 +202,8 @@ def _spawn_supervisor(order: _Order) -> subprocess.Popen[str]:
 class _Cluster:
     """The supervisor's side: a directory of our own and the postmaster that works in it."""
 
-    def __init__(self, order: _Order) -> None:
-        self._order = order
+    def __init__(self, options: _ServerOptions) -> None:
+        self._options = options
         self._user = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
         self._directory: Path | None = None
         self._postmaster: subprocess.Popen[bytes] | None = None
@@ -224,7 +224,7 @@ class _Cluster:
         if self._postmaster is None or self._postmaster.poll() is not None:
             with self._log.open("ab") as log:
                 self._postmaster = subprocess.Popen(
-                    [str(self._binaries / "postgres"), "-D", str(self._data), *self._options()],
+                    [str(self._binaries / "postgres"), "-D", str(self._data), *self._server_arguments()],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -252,9 +252,9 @@ class _Cluster:
         if self._directory is not None:
             shutil.rmtree(self._directory)
 
-    def _options(self) -> Iterator[str]:
-        ours = {"listen_addresses": "127.0.0.1", "port": str(self._order.port), "unix_socket_directories": ""}
-        for name, value in ({"fsync": "on"} | self._order.settings | ours).items():
+    def _server_arguments(self) -> Iterator[str]:
+        ours = {"listen_addresses": "127.0.0.1", "port": str(self._options.port), "unix_socket_directories": ""}
+        for name, value in ({"fsync": "on"} | self._options.settings | ours).items():
             yield from ("-c", f"{name}={value}")
 
     def _await_ready(self, postmaster: subprocess.Popen[bytes]) -> None:
@@ -277,7 +277,7 @@ class _Cluster:
         return PostgresFailed(message, log=self._log.read_text(errors="replace").strip()[-_LOG_TAIL:])
 
     def _reachable_install(self) -> Path:
-        install = Path(self._order.install)
+        install = Path(self._options.install)
         if self._user is None or _is_open_to_all(install / "bin" / "postgres"):
             return install
         assert self._directory is not None
@@ -321,7 +321,7 @@ def _copy_install(install: Path, target: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without the PG* variables, which would redirect the programs to somebody else's server."""
+    """Ours without the PG* variables, which would redirect the programs to another server."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}
 
@@ -333,9 +333,9 @@ def _run(command: Sequence[str], **identity: Any) -> None:
 
 
 def _commands(runner: int) -> Iterator[list[str]]:
-    """What the runner asks, until it is gone.
+    """The commands of the test runner, until it ends.
 
-    The end of the pipe says so, but a forked child of the runner may still hold it: watch the parent as well.
+    The end of the pipe shows that, but a forked child of the runner may still hold it: watch the parent as well.
     """
     while os.getppid() == runner:
         readable, _, _ = select.select([sys.stdin], [], [], 0.5)
@@ -346,7 +346,7 @@ def _commands(runner: int) -> Iterator[list[str]]:
             yield json.loads(line)
 
 
-def _obey(cluster: _Cluster, command: list[str]) -> dict[str, Any]:
+def _execute(cluster: _Cluster, command: list[str]) -> dict[str, Any]:
     try:
         match command:
             case ["create"]:
@@ -361,16 +361,16 @@ def _obey(cluster: _Cluster, command: list[str]) -> dict[str, Any]:
         return {"error": str(failure), "log": ""}
 
 
-def _leave(*_: object) -> NoReturn:
+def _exit(*_: object) -> NoReturn:
     sys.exit(1)
 
 
-def _supervise(order: _Order) -> None:
-    signal.signal(signal.SIGTERM, _leave)
-    cluster = _Cluster(order)
+def _supervise(options: _ServerOptions) -> None:
+    signal.signal(signal.SIGTERM, _exit)
+    cluster = _Cluster(options)
     try:
-        for command in _commands(order.runner):
-            sys.stdout.write(json.dumps(_obey(cluster, command)) + "\n")
+        for command in _commands(options.runner):
+            sys.stdout.write(json.dumps(_execute(cluster, command)) + "\n")
             sys.stdout.flush()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # leaving already; a second request would cut it short
@@ -379,4 +379,4 @@ def _supervise(order: _Order) -> None:
 
 if __name__ == "__main__":
     with contextlib.suppress(BrokenPipeError):
-        _supervise(_Order(**json.loads(sys.argv[1])))
+        _supervise(_ServerOptions(**json.loads(sys.argv[1])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ports import Beside, Segment
 from .both_apis import Opener, both_apis
 from .chunk_contract import store_beside
-from .index_contract import IndexContract, enter, keeper, known, memory
+from .index_contract import IndexContract, enter, known, memory, store_of
 
 
 class SegmentContract(IndexContract):
@@ -14,7 +14,7 @@ class SegmentContract(IndexContract):
     @both_apis
     async def test_segments_are_read_as_they_were_put(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p"))
         one, two = Segment(0, 2, 1, 2, None, bytes(range(256))), Segment(2, 9, 1, 5, b"x" * 16, b"two")
@@ -35,7 +35,7 @@ class SegmentContract(IndexContract):
     @both_apis
     async def test_a_segment_takes_the_place_of_those_that_it_overlaps(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"))
         for after, upto in ((0, 5), (5, 8), (8, 20)):
@@ -47,7 +47,7 @@ class SegmentContract(IndexContract):
     @both_apis
     async def test_forgetting_drops_the_segments_that_may_hold_a_memory(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b"), memory("c"))
         a, b, c = await known(handle)
@@ -70,7 +70,7 @@ class SegmentContract(IndexContract):
     @both_apis
     async def test_a_generation_takes_its_segments_with_it(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         old = await store.add_generation(workspace, b"old", active=True)
         new = await store.add_generation(workspace, b"new", active=False)
         await enter(handle, memory("a"))
@@ -86,7 +86,7 @@ class SegmentContract(IndexContract):
     @both_apis
     async def test_recalls_are_read_by_audience(self, open: Opener) -> None:
         handle = await open()
-        store, workspace = keeper(handle), handle.workspace
+        store, workspace = store_of(handle), handle.workspace
         await enter(handle, memory("a"), memory("b"), memory("c", audience=b"p"))
         a, b, c = await known(handle)
         await store.note_recalls(workspace, [(b.number, 2, 5), (c.number, 1, 5)])

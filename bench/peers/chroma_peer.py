@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from .minilm import MODELS, embedded, exported
-from .retrieving import LIMIT, Retrieval, serve
+from .retrieval_system import LIMIT, RetrievalSystem, run_peer
 
 
-class Chroma(Retrieval):
+class Chroma(RetrievalSystem):
     """Its persistent client."""
 
     def open(self, folder: str) -> str:
@@ -17,13 +17,12 @@ class Chroma(Retrieval):
         from chromadb.config import Settings  # type: ignore[import-not-found]
 
         self._client: Any = chromadb.PersistentClient(folder, settings=Settings(anonymized_telemetry=False))
-        self._kept: dict[str, Any] = {}
-        self._function = self._own() if self.own_runtime else None
+        self._collections: dict[str, Any] = {}
+        self._function = self._default_function() if self.own_runtime else None
         return str(chromadb.__version__)
 
-    def _own(self) -> Any:
-        """The function that it embeds with if nothing is said. One is kept: its default makes a new one for each call,
-        which reads the model again each time."""
+    def _default_function(self) -> Any:
+        """Its default embedding function. It is created once: the default would load the model again at each call."""
         import httpx
         from chromadb.utils.embedding_functions import ONNXMiniLM_L6_V2  # type: ignore[import-not-found]
 
@@ -40,19 +39,21 @@ class Chroma(Retrieval):
         vector: list[float] = self._function([text])[0].tolist() if self._function else embedded([text])[0]
         return vector
 
-    def take_in(self, name: str, texts: Sequence[str]) -> None:
+    def add_texts(self, name: str, texts: Sequence[str]) -> None:
         space = {"hnsw:space": "cosine"}
-        self._kept[name] = kept = self._client.create_collection(
+        self._collections[name] = collection = self._client.create_collection(
             name, embedding_function=self._function, metadata=space
         )
         for place, text in enumerate(texts):
-            kept.add(ids=[str(place)], documents=[text], **({} if self._function else {"embeddings": embedded([text])}))
+            collection.add(
+                ids=[str(place)], documents=[text], **({} if self._function else {"embeddings": embedded([text])})
+            )
 
     def search(self, name: str, question: str) -> Sequence[int]:
         asked = {"query_texts": [question]} if self._function else {"query_embeddings": embedded([question])}
-        found = self._kept[name].query(n_results=LIMIT, **asked)
+        found = self._collections[name].query(n_results=LIMIT, **asked)
         return [int(id) for id in found["ids"][0]]
 
 
 if __name__ == "__main__":
-    serve(Chroma())
+    run_peer(Chroma())

@@ -3,11 +3,11 @@
     with LocalModel.start() as local:
         model = OpenAIModel(local.name, base_url=local.openai_url)
 
-It is small enough for a laptop and really answers, in the protocols of OpenAI and of Anthropic, but not wisely: test
-what your program does with an answer, not what the answer says. The same prompt gives the same answer.
+It runs on a laptop and speaks the protocols of OpenAI and of Anthropic. Its answers are poor: test what your program
+does with an answer, not what the answer says. The same prompt gives the same answer.
 
-Nothing outlives the test run, however it ends. The server is a process of its own that watches the runner; when the
-runner is gone, be it by exit or by SIGKILL, so is the server. It leaves no file.
+Nothing outlives the test run. The server is a separate process that watches the test runner and ends when the runner
+ends, also by SIGKILL. It leaves no file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG_TAIL = 1_000
 
 
 class LocalModel:
-    """One model on 127.0.0.1, at a port that was free. `close`, or the end of a `with` block, stops it.
+    """One model on 127.0.0.1, at a free port. `close`, or the end of a `with` block, stops it.
 
     ``openai_url`` and ``anthropic_url`` are what the providers' SDKs take as `base_url`; any key will do. ``url`` is
     the server's root, with `/health` and `/tokenize`. ``pid`` is that of the server.
@@ -46,12 +46,12 @@ class LocalModel:
 
     name = _NAME
 
-    def __init__(self, order: _Order) -> None:
+    def __init__(self, options: _ServerOptions) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open for as long as the server
-        self._server = _spawn(order, self._log)
+        self._server = _spawn(options, self._log)
         self.pid = self._server.pid
         try:
-            self.url = self._announced()
+            self.url = self._read_url()
             self._await_health()
         except BaseException:
             self.close()
@@ -61,16 +61,16 @@ class LocalModel:
 
     @classmethod
     def start(cls, *, context: int = 2048, threads: int = 1) -> Self:
-        """Load the model and return when it answers. `context` is the most tokens that prompt and answer may have.
+        """Load the model and return when it is ready. `context` is the most tokens that prompt and answer may have.
 
-        Raises `InvalidInput` if the packages are not installed, and `ModelFailed` with the server's last words if it
-        does not start.
+        Raises `InvalidInput` if the packages are not installed, and `ModelFailed` with the end of the server's log if
+        it does not start.
         """
-        return cls(_Order(str(_find_weights()), context, threads, os.getpid()))
+        return cls(_ServerOptions(str(_find_weights()), context, threads, os.getpid()))
 
     def close(self) -> None:
         """Stop the server. May be called again."""
-        self._server.kill()  # it holds nothing that an orderly end would save
+        self._server.kill()  # it has nothing to save
         self._server.wait()
         assert self._server.stdout is not None
         self._server.stdout.close()
@@ -82,12 +82,12 @@ class LocalModel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _announced(self) -> str:
+    def _read_url(self) -> str:
         assert self._server.stdout is not None
         readable, _, _ = select.select([self._server.stdout], [], [], _START_SECONDS)
         line = self._server.stdout.readline() if readable else b""
         if not line:
-            raise self._did_not_start()
+            raise self._start_error()
         return line.decode().strip()
 
     def _await_health(self) -> None:
@@ -100,17 +100,17 @@ class LocalModel:
                 if connection.getresponse().status == http.HTTPStatus.OK:
                     return
             time.sleep(0.02)
-        raise self._did_not_start()
+        raise self._start_error()
 
-    def _did_not_start(self) -> ModelFailed:
+    def _start_error(self) -> ModelFailed:
         self._log.seek(0)
-        last_words = self._log.read().decode(errors="replace").strip()[-_LOG_TAIL:]
-        return ModelFailed(_NAME, "its server did not start", hint=last_words or "it said nothing")
+        log_tail = self._log.read().decode(errors="replace").strip()[-_LOG_TAIL:]
+        return ModelFailed(_NAME, "its server did not start", hint=log_tail or "it said nothing")
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
-    """What the runner wants of the server."""
+class _ServerOptions:
+    """The options that the test runner passes to the server."""
 
     weights: str
     context: int
@@ -132,35 +132,35 @@ def _find_weights() -> Path:
     return weights[0]
 
 
-def _spawn(order: _Order, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(options: _ServerOptions, log: IO[bytes]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(asdict(order))],
+        [sys.executable, "-m", __name__, json.dumps(asdict(options))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=log,
         # The runner may know the packages only through its own sys.path.
         env=os.environ | {"PYTHONPATH": os.pathsep.join(entry or os.curdir for entry in sys.path)},
-        # Ctrl-C is the runner's to handle: tests that are on their way out may still ask the model.
+        # The runner handles Ctrl-C: tests that are ending may still use the model.
         start_new_session=True,
     )
 
 
-def _serve(order: _Order) -> None:
-    # The first line that the runner hears must be the address, whatever the engine has to say.
+def _run_server(options: _ServerOptions) -> None:
+    # The first line that the runner reads must be the address, whatever the engine prints.
     announce = os.dup(1)
     os.dup2(2, 1)
     import xllamacpp
 
     params = xllamacpp.CommonParams()
-    params.model.path = order.weights
+    params.model.path = options.weights
     params.model_alias = {_NAME}
-    params.n_ctx = order.context
+    params.n_ctx = options.context
     params.n_predict = _LONGEST_ANSWER
     params.n_parallel = 1
     params.n_threads_http = 2
     for threads in (params.cpuparams, params.cpuparams_batch):
-        threads.n_threads = order.threads
-    # The likeliest token each time, and no prompt continued from another's: the same prompt, the same answer.
+        threads.n_threads = options.threads
+    # Always the most likely token, and no prompt cache: the same prompt gives the same answer.
     params.sampling.temp = 0
     params.cache_prompt = False
     params.cache_ram_mib = 0
@@ -171,15 +171,15 @@ def _serve(order: _Order) -> None:
     params.port = 0
     server = xllamacpp.Server(params)
     os.write(announce, f"{server.listening_address}\n".encode())
-    _outlast(order.runner)
+    _wait_for_end_of(options.runner)
 
 
-def _outlast(runner: int) -> None:
-    """Return once the runner is gone. Its pipes would not tell: a forked child of it may still hold them."""
+def _wait_for_end_of(runner: int) -> None:
+    """Return when the runner has ended. Its pipes do not show it: a forked child may still hold them."""
     while os.getppid() == runner:
         time.sleep(0.2)
 
 
 if __name__ == "__main__":
-    _serve(_Order(**json.loads(sys.argv[1])))
-    os._exit(0)  # the engine's threads are in the middle of things; waiting for them could take long
+    _run_server(_ServerOptions(**json.loads(sys.argv[1])))
+    os._exit(0)  # waiting for the threads of the engine could take long

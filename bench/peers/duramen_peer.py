@@ -1,8 +1,8 @@
-"""Duramen itself in a process of its own, where one has to be killed or watched.
+"""duramen in a separate process, to be killed or traced.
 
-    python -m peers.with_duramen steps PATH COUNT
+    python -m peers.duramen_peer steps PATH COUNT
 
-makes one run of so many steps and closes; what else it understands is in `line`.
+makes one run of COUNT steps and closes. `protocol` describes the other modes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import duramen
 
-from .line import System, serve
+from .protocol import System, run_peer
 
 
-class OnDuramen(System):
+class DuramenSystem(System):
     """A task that calls one step again and again."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
@@ -51,9 +51,9 @@ class OnDuramen(System):
 
 if __name__ == "__main__":
     if sys.argv[1] == "steps":
-        system = OnDuramen()
+        system = DuramenSystem()
         system.open(sys.argv[2], lambda number: None)
         system.run(int(sys.argv[3]))
         system.handle.close()
     else:
-        serve(OnDuramen())
+        run_peer(DuramenSystem())

@@ -1,10 +1,10 @@
-"""What every store must do, as a test suite to inherit from.
+"""The contract of every store, as a test suite to inherit from.
 
     class TestMyStore(StoreContract):
         def address(self, tmp_path): return f"mystore://{tmp_path}"
 
-Each test is written once, as a coroutine over the port, and run twice: stepped by hand on the blocking
-runtime, and on an event loop. `open` gives another handle on the same store, as another process would have.
+Each test is a coroutine that runs twice: on the blocking runtime and on an event loop. `open` returns another handle
+on the same store, as another process would have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import InvalidInput, LeaseLost, PositionConflict, SessionExists, S
 from ..journal.events import Draft, Event, SessionStatus
 from ..runtime import pause
 from .bookmark_contract import BookmarkContract
-from .both_apis import Body, Opener, both_apis, collect
+from .both_apis import Opener, TestBody, both_apis, collect
 from .memory_contract import MemoryContract
 from .run_contract import RunContract
 
@@ -37,13 +37,13 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         raise NotImplementedError("give the address of an empty store")
 
     @pytest.fixture(params=["sync", "async"])
-    def looping(self, request: pytest.FixtureRequest) -> bool:
+    def is_async(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param == "async")
 
     @pytest.fixture
-    def opener(self, tmp_path: Path, looping: bool) -> Iterator[Opener]:
+    def opener(self, tmp_path: Path, is_async: bool) -> Iterator[Opener]:
         with ExitStack():
-            yield Opener(self.address(tmp_path), looping)
+            yield Opener(self.address(tmp_path), is_async)
 
     # -- appending
 
@@ -257,7 +257,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
     # -- subjects
 
     @pytest.mark.parametrize("sealed", [False, True])
-    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, looping: bool, sealed: bool) -> None:
+    def test_erasing_removes_a_person_and_nothing_else(self, opener: Opener, is_async: bool, sealed: bool) -> None:
         key = {"key": bytes(range(32))} if sealed else {}
 
         async def body(open: Opener) -> None:
@@ -277,7 +277,7 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
             again = await session.append("note", "alice is back", subject="alice")
             assert again.subject == "alice"
 
-        self._run(body, opener, looping)
+        self._run(body, opener, is_async)
 
     @both_apis
     async def test_a_writer_that_missed_an_erasure_starts_the_subject_anew(self, open: Opener) -> None:
@@ -374,8 +374,8 @@ class StoreContract(RunContract, BookmarkContract, MemoryContract):
         with pytest.raises(StoreClosed):
             await collect(handle.session("a").events())
 
-    def _run(self, body: Body, opener: Opener, looping: bool) -> None:
-        both_apis(lambda _self, open: body(open))(self, opener, looping)
+    def _run(self, body: TestBody, opener: Opener, is_async: bool) -> None:
+        both_apis(lambda _self, open: body(open))(self, opener, is_async)
 
 
 class Recorder:

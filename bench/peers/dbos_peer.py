@@ -6,10 +6,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from .line import System, serve
+from .protocol import System, run_peer
 
 
-class Dbos(System):
+class DbosSystem(System):
     """A workflow that calls one step again and again."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
@@ -48,4 +48,4 @@ class Dbos(System):
 
 
 if __name__ == "__main__":
-    serve(Dbos())
+    run_peer(DbosSystem())

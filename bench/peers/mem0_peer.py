@@ -9,13 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from .line import SPACY_MODEL
 from .minilm import embedded, folder
-from .retrieving import LIMIT, Retrieval, serve
+from .protocol import SPACY_MODEL
+from .retrieval_system import LIMIT, RetrievalSystem, run_peer
 
 
 class Embedding:
-    """Our embedder as mem0 asks for one."""
+    """duramen's embedder with the interface of mem0."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -25,11 +25,11 @@ class Embedding:
         return embedded([text])[0]
 
     def embed_batch(self, texts: Sequence[str], memory_action: str | None = None) -> list[list[float]]:
-        """Of several."""
+        """The vectors of several texts."""
         return embedded(texts)
 
 
-class Mem0(Retrieval):
+class Mem0(RetrievalSystem):
     """A user for each conversation; sentence-transformers embeds, and its search by keywords is on."""
 
     def open(self, place: str) -> str:
@@ -53,7 +53,7 @@ class Mem0(Retrieval):
         return version("mem0ai")
 
     def _by_keywords(self, place: Path) -> None:
-        """Give it the encoder that it would make: that one asks the hub for a list of stop words at every start."""
+        """Give it an encoder. The one that it would create asks the hub for stop words at every start."""
         from fastembed import SparseTextEmbedding  # type: ignore[import-not-found]
         from spacy.lang.en.stop_words import STOP_WORDS  # type: ignore[import-not-found]
 
@@ -63,8 +63,8 @@ class Mem0(Retrieval):
         self.remarks.append("search by keywords is on, with spaCy's English stop words")
 
     def _by_entities(self) -> None:
-        """Give it the language model by which it finds lemmas and names: from a folder, or let it fetch it; where it
-        cannot, it goes without."""
+        """Give it the language model for lemmas and entities, from a folder or by its own download. Without one it works,
+        but without lemmas and entities."""
         from mem0.utils import spacy_models  # type: ignore[import-not-found]
 
         if place := os.environ.get(SPACY_MODEL):
@@ -78,13 +78,13 @@ class Mem0(Retrieval):
             if spacy_models.get_nlp_full() and spacy_models.get_nlp_lemma():
                 return
         spacy_models._load_failed_full = spacy_models._load_failed_lemma = True
-        self.remarks.append("en_core_web_sm could not be had: no lemmas and no entities, which makes it quicker")
+        self.remarks.append("en_core_web_sm is not available: no lemmas and no entities, which makes it quicker")
 
     def embed(self, text: str) -> Sequence[float]:
         vector: list[float] = self._memory.embedding_model.embed(text, "search")
         return vector
 
-    def take_in(self, name: str, texts: Sequence[str]) -> None:
+    def add_texts(self, name: str, texts: Sequence[str]) -> None:
         for place, text in enumerate(texts):
             self._memory.add(text, user_id=name, infer=False, metadata={"place": place})
 
@@ -94,4 +94,4 @@ class Mem0(Retrieval):
 
 
 if __name__ == "__main__":
-    serve(Mem0())
+    run_peer(Mem0())

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from .line import System, serve
+from .protocol import System, run_peer
 
 
-class OnAbsurd(System):
+class AbsurdSystem(System):
     """A task that takes one step again and again."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
@@ -47,4 +47,4 @@ def install_schema(address: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(OnAbsurd())
+    run_peer(AbsurdSystem())

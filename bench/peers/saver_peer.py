@@ -1,10 +1,10 @@
-"""Conversations through one of LangGraph's savers, each in a file of its own.
+"""Conversations through one of LangGraph's savers, each in its own file.
 
-    python -m peers.with_saver duramen|sqlite|delta FOLDER
+    python -m peers.saver_peer duramen|sqlite|delta FOLDER
 
-Says its version, then takes orders: {"chat": turns} for messages of 500 bytes, one a turn, and {"fixed": turns} for a
-state of 2 KB in which a number counts. Answers with the seconds of each `put` and of each `put_writes`, and with the
-bytes that all files take in the end.
+Answers its version, then reads requests: {"chat": turns} for messages of 500 bytes, one a turn, and {"fixed": turns}
+for a state of 2 KB with a counter. Answers the seconds of each `put` and of each `put_writes`, and the bytes of all files
+at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Annotated, Any, TypedDict
 
-from .line import private_stdout
+from .protocol import answer_writer
 
 _SAMPLE = """
 the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what
@@ -37,12 +37,12 @@ _files = itertools.count()
 
 
 def prose(chance: random.Random, size: int) -> str:
-    """Words, so many bytes of them."""
+    """Random words, `size` bytes in total."""
     return " ".join(chance.choices(_WORDS, k=size // 3))[:size]
 
 
-class Clocked:
-    """A method that notes how long each call of it takes."""
+class TimedMethod:
+    """A method that records the seconds of each call."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
@@ -57,8 +57,8 @@ class Clocked:
 
 
 @contextmanager
-def opened(kind: str, path: str) -> Iterator[Any]:
-    """A saver on a new file, which is closed and its log taken in at the end."""
+def open_saver(kind: str, path: str) -> Iterator[Any]:
+    """A saver on a new file. At the end the file is closed and its log is merged."""
     if kind == "duramen":
         import duramen
         from duramen.integrations.langgraph import DuramenSaver
@@ -94,7 +94,7 @@ def chat(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
         reducer = DeltaChannel(add_all)
     state: Any = TypedDict("state", {"messages": Annotated[list, reducer]})  # type: ignore[type-arg]
     left = itertools.count(turns - 1, -1)
-    speak = _looping(
+    speak = _loop_graph(
         state,
         lambda _: {"messages": [AIMessage(prose(chance, 500), id=f"run-{uuid.uuid4()}")]},
         lambda _: next(left) > 0,
@@ -105,17 +105,17 @@ def chat(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
 def fixed(kind: str, turns: int) -> tuple[Any, dict[str, Any]]:
     """A graph that counts in a state of 2 KB, and its input."""
     state: Any = TypedDict("state", {"text": str, "count": int})
-    count = _looping(state, lambda now: {"count": now["count"] + 1}, lambda now: now["count"] < turns)
+    count = _loop_graph(state, lambda now: {"count": now["count"] + 1}, lambda now: now["count"] < turns)
     return count, {"text": prose(random.Random(8), 2000), "count": 0}
 
 
-def _looping(state: Any, node: Callable[[Any], Any], goes_on: Callable[[Any], bool]) -> Any:
+def _loop_graph(state: Any, node: Callable[[Any], Any], continues: Callable[[Any], bool]) -> Any:
     from langgraph.graph import END, START, StateGraph
 
     graph: Any = StateGraph(state)
     graph.add_node("node", node)
     graph.add_edge(START, "node")
-    graph.add_conditional_edges("node", lambda now: "node" if goes_on(now) else END, ["node", END])
+    graph.add_conditional_edges("node", lambda now: "node" if continues(now) else END, ["node", END])
     return graph
 
 
@@ -123,8 +123,8 @@ def run(kind: str, folder: str, what: str, turns: int) -> dict[str, Any]:
     """One conversation of so many turns."""
     path = os.path.join(folder, f"{kind}-{next(_files)}.db")
     graph, given = (chat if what == "chat" else fixed)(kind, turns)
-    with opened(kind, path) as saver:
-        puts, writes = Clocked(saver.put), Clocked(saver.put_writes)
+    with open_saver(kind, path) as saver:
+        puts, writes = TimedMethod(saver.put), TimedMethod(saver.put_writes)
         saver.put, saver.put_writes = puts, writes
         config = {"configurable": {"thread_id": "chat"}, "recursion_limit": turns + 5}
         graph.compile(checkpointer=saver).invoke(given, config, durability="sync")
@@ -135,8 +135,8 @@ def run(kind: str, folder: str, what: str, turns: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    say = private_stdout()
-    say(version=version("langgraph"))
+    answer = answer_writer()
+    answer(version=version("langgraph"))
     for line in sys.stdin:
         for what, turns in json.loads(line).items():
-            say(done=run(sys.argv[1], sys.argv[2], what, turns))
+            answer(done=run(sys.argv[1], sys.argv[2], what, turns))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, TypedDict
 
-from .line import System, serve
+from .protocol import System, run_peer
 
 
 class Total(TypedDict):
@@ -22,7 +22,7 @@ class Total(TypedDict):
     steps: int
 
 
-class OnLangGraph(System):
+class LangGraphSystem(System):
     """A graph that comes back to one node again and again."""
 
     def open(self, address: str, inside: Callable[[int], None]) -> str:
@@ -51,4 +51,4 @@ class OnLangGraph(System):
 
 
 if __name__ == "__main__":
-    serve(OnLangGraph())
+    run_peer(LangGraphSystem())

@@ -1,4 +1,4 @@
-"""How often a run of duramen syncs its file."""
+"""Counts how often a run of duramen syncs its file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 
 def count_syncs(folder: Path, steps: int) -> int:
-    """How often a process that opens a new file, runs so many steps and closes has synced."""
+    """The syncs of a process that opens a new file, runs `steps` steps and closes it."""
     path = folder / f"syncs-{steps}.db"
     if shutil.which("strace") is None:
-        return _count_by_layer(path.name, steps)
+        return _count_in_file_layer(path.name, steps)
     report = path.with_suffix(".strace")
     strace = ["strace", "-f", "-c", "-e", "trace=fsync,fdatasync", "-o", str(report)]
-    program = [sys.executable, "-m", "peers.with_duramen", "steps", str(path), str(steps)]
+    program = [sys.executable, "-m", "peers.duramen_peer", "steps", str(path), str(steps)]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
     subprocess.run([*strace, *program], check=True, env=environment, stderr=subprocess.DEVNULL)
     # % time, seconds, usecs/call, calls, errors if there were any, syscall
@@ -26,23 +26,23 @@ def count_syncs(folder: Path, steps: int) -> int:
     return sum(int(number) for number in calls)
 
 
-def _count_by_layer(name: str, steps: int) -> int:
-    """The same, where no strace is: as SQLite asks its file layer for them."""
+def _count_in_file_layer(name: str, steps: int) -> int:
+    """The same without strace: the syncs that SQLite asks of its file layer."""
     from duramen.api._async.duramen import AsyncDuramen
     from duramen.api._sync.duramen import Duramen
     from duramen.api.settings import open_journal
     from duramen.runtime import Blocking
     from duramen.stores.sqlite.connection import SqliteSettings
     from duramen.stores.sqlite.store import SqliteStore
-    from duramen.testing.powerloss import PowerLossDisk
+    from duramen.testing.power_loss import PowerLossDisk
 
-    from .with_duramen import OnDuramen
+    from .duramen_peer import DuramenSystem
 
     with PowerLossDisk() as disk:
         runtime = Blocking()
         store: Any = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
         with Duramen(AsyncDuramen(open_journal(store, {}), runtime)) as handle:
-            system = OnDuramen()
+            system = DuramenSystem()
             system.use(handle, lambda number: None)
             system.run(steps)
         return disk._power.made["xSync"]
