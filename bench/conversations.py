@@ -33,7 +33,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BenchQuestion:
     """A question, its category and the positions of the turns that answer it."""
 
     text: str
@@ -47,7 +47,7 @@ class Conversation:
 
     name: str
     turns: tuple[Turn, ...]
-    questions: tuple[Asked, ...]
+    questions: tuple[BenchQuestion, ...]
 
     @property
     def asked_on(self) -> date:
@@ -70,12 +70,12 @@ def _conversation(entry: dict[str, Any]) -> Conversation:
             caption = f" [{said['blip_caption']}]" if said.get("blip_caption") else ""
             turns[said["dia_id"]] = Turn(said["speaker"], said["text"] + caption, str(number), on)
     positions = {name: position for position, name in enumerate(turns)}
-    asked = (_asked(question, positions) for question in entry["qa"])
+    asked = (_question(question, positions) for question in entry["qa"])
     return Conversation(entry["sample_id"], tuple(turns.values()), tuple(one for one in asked if one.evidence))
 
 
-def _asked(question: dict[str, Any], positions: dict[str, int]) -> Asked:
+def _question(question: dict[str, Any], positions: dict[str, int]) -> BenchQuestion:
     # Some entries hold several ids in one string ("D8:6; D9:17").
     named = [name for entry in question.get("evidence", ()) for name in re.findall(r"D\d+:\d+", entry)]
     evidence = frozenset(positions[name] for name in named if name in positions)
-    return Asked(question["question"], question["category"], evidence)
+    return BenchQuestion(question["question"], question["category"], evidence)

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conversations import CATEGORIES, Asked, Conversation, read
+from conversations import CATEGORIES, BenchQuestion, Conversation, read
 from measuring import Must, arguments, show
 from numpy.typing import NDArray
 from peers.install import RETRIEVERS, Peers
@@ -46,7 +46,7 @@ from peers.line import SPACY_MODEL, Peer, PeerFailed
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.memory.index.words import STOP_WORDS
+from duramen.memory.extraction.words import STOP_WORDS
 from duramen.ports import Embedder
 from duramen.testing.clock import FakeClock
 
@@ -257,7 +257,7 @@ def excusing(name: str, failed: dict[str, str]) -> Iterator[None]:
         failed[name] = str(failure)
 
 
-def _graded(asked: Asked, best: Sequence[int]) -> tuple[int, float, float, float]:
+def _graded(asked: BenchQuestion, best: Sequence[int]) -> tuple[int, float, float, float]:
     """The category of a question, what of its evidence is among the first five and ten, and the first hit's rank."""
     hits = [place for place, turn in enumerate(best) if turn in asked.evidence]
     five, ten = (sum(place < limit for place in hits) / len(asked.evidence) for limit in (5, LIMIT))

@@ -182,7 +182,7 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
         assert (theirs.content, theirs.times, theirs.current) == ("the sun is up", 1, True)
         found = south.memory.recall("sun")
         assert (contents(found), found.waiting) == (["the sun is up"], 0)
-        assert "access" not in found.hits[0].chunks
+        assert "access" not in found.hits[0].parts
         with pytest.raises(UnknownMemory):
             south.memory.get(next(iter(north.memory.list())).id)
         assert south.memory.forget_before(theirs.recorded.replace(year=9000), everyone=True).memories == 1

@@ -16,10 +16,10 @@ import pytest
 import duramen
 from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.memory_event import remembered
-from duramen.memory.index import index_cache as holding
+from duramen.memory.index import index_cache
 from duramen.memory.index.columns import codes_of
 from duramen.memory.index.index_cache import IndexCache
-from duramen.memory.index.postings import Packed, Postings
+from duramen.memory.index.postings import PackedPostings, Postings
 from duramen.memory.ranking import candidates
 from duramen.memory.ranking.search import Search
 from duramen.testing.clock import FakeClock
@@ -82,7 +82,7 @@ def mind(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 
 def held_by(dm: duramen.Duramen) -> IndexCache:
-    return dm.memory._core.service.searching.holding
+    return dm.memory._core.service.search.index_cache
 
 
 def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:
@@ -231,7 +231,7 @@ def test_vectors_are_let_go_first_and_read_again(mind: duramen.Duramen, monkeypa
     audiences = list(held_by(mind)._audiences.values())
     assert all(audience.exact for audience in audiences)
     monkeypatch.setattr(
-        holding,
+        index_cache,
         "KEPT",
         sum(audience.held_bytes for audience in audiences) + max(audience.vector_bytes for audience in audiences),
     )
@@ -239,9 +239,9 @@ def test_vectors_are_let_go_first_and_read_again(mind: duramen.Duramen, monkeypa
     mind.memory.recall("violin", subject="bob")
     assert [audience.exact for audience in held_by(mind)._audiences.values()].count(False) >= 1
     assert len(held_by(mind)._audiences) == len(audiences)
-    monkeypatch.setattr(holding, "KEPT", 2**40)
+    monkeypatch.setattr(index_cache, "KEPT", 2**40)
     assert [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS] == whole
-    monkeypatch.setattr(holding, "KEPT", 1)
+    monkeypatch.setattr(index_cache, "KEPT", 1)
     held_by(mind).forget()
     mind.memory.recall("violin", everyone=True)
     assert len(held_by(mind)._audiences) == 1
@@ -274,7 +274,7 @@ def test_packed_lists_are_what_was_put_in() -> None:
     few = postings.chosen([7, 51], np.array(sorted(dense)[:3]))
     assert few.find(51) is None
     assert [column.tolist() for column in few.find(7) or ()] == [[0, 1, 2], [dense[at] for at in sorted(dense)[:3]]]
-    empty = Packed.of(np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.uint8))
+    empty = PackedPostings.of(np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.uint8))
     assert empty.find(1) is None
 
 

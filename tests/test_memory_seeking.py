@@ -21,7 +21,7 @@ from duramen.memory.index.index_entry import code_bits, day_of
 from duramen.memory.ranking import retrieval as seeking
 from duramen.memory.ranking.rank import Question, Weights
 from duramen.memory.ranking.retrieval import Retrieval
-from duramen.memory.ranking.selection import Asked, Wanted
+from duramen.memory.ranking.selection import ActiveSearch, SearchRequest
 from duramen.runtime import drive, meanwhile
 from duramen.stores.postgres import retrieval as inside
 from duramen.stores.postgres import vector_index as tending
@@ -45,7 +45,7 @@ def opened(address: str, **settings: Any) -> duramen.Duramen:
 
 def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
     """Above so many memories candidates are asked for; None: never."""
-    found: Any = dm.memory._core.service.searching._sources[0]
+    found: Any = dm.memory._core.service.search._sources[0]
     assert isinstance(found, Retrieval)
     found.exact = 10**9 if exact is None else exact
     return found
@@ -85,9 +85,9 @@ def told(found: Any) -> list[str]:
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
     """What is found and its score, whatever was recalled before."""
     source(dm, exact)
-    mind: Any = dm.memory._core.service
+    service: Any = dm.memory._core.service
     audiences = options.pop("audiences", (b"",))
-    found = drive(mind.searching.search(Wanted(question, audiences, weights=Weights(access=0), **options)))
+    found = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
     return {hit.memory.content: hit.score for hit in found.hits}
 
 
@@ -166,7 +166,7 @@ def test_a_common_word_does_not_rank_every_memory_that_has_it(
 
 def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
     fill(dm, 60)
-    dm.memory._core.service.indexing.stop()
+    dm.memory._core.service.index_worker.stop()
     dm.memory.remember("the heron stands in the reeds")
     found = dm.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
@@ -306,7 +306,7 @@ def test_what_was_drawn_says_which_part_filters_leave(dm: duramen.Duramen, clock
     standing, question = stands(dm), Question.read("heron", day_of(clock.now()))
     for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
         for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
-            asked = Asked(Wanted("heron", (b"",), kinds=kinds), question, None, 1, now)
+            asked = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
             counted = others + (left if kinds is None else 0)
             expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
             assert standing.left(asked) == expected
@@ -318,7 +318,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
-    embedding: Any = dm.memory._core.service.embedding
+    embedding: Any = dm.memory._core.service.embedder
     room, at_once = embedding._room, list[int]()
 
     async def watching(*both: Any) -> Any:
@@ -473,7 +473,7 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
     dm.close()
     unmake(postgres_url)
     with opened(postgres_url) as again:
-        again.memory._core.service.indexing.stop()
+        again.memory._core.service.index_worker.stop()
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
@@ -522,12 +522,12 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def maintain_indexes(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
-    mind: Any = dm.memory._core.service
-    mind.indexing.stop()
-    thread = mind.indexing._tending
+    service: Any = dm.memory._core.service
+    service.index_worker.stop()
+    thread = service.index_worker._tending
     if thread is not None:
         thread.join()
-    mind.indexing._tend_now(source(dm, 20)._retriever)
+    service.index_worker._tend_now(source(dm, 20)._retriever)
 
 
 def indexes(address: str) -> list[Any]:
@@ -585,7 +585,7 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
         sql(postgres_url, grant)
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
-        store: Any = bound.memory._core.service._journal.store
+        store: Any = bound.memory._core.service.journal.store
         assert "owner" in store._tending.refused or "permission" in store._tending.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []

@@ -14,8 +14,8 @@ from programs.minds import DIMS, come_to_rest, open_mind, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory.catalog.texts import Texts
 from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index.index_codec import IndexCodec
 from duramen.memory.ranking.search import Search
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
@@ -68,7 +68,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch, address: str, **settings: Any) -
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(Texts, "unpacked", unreadable)
+        patch.setattr(IndexCodec, "unpacked", unreadable)
         with open_mind(address, **settings) as dm:
             return asked(dm)
 
@@ -86,15 +86,15 @@ def test_a_new_process_finds_the_same_by_segments(
             return
         dm.memory.remember("The boat 99 is new here", subject="ada", fresh=True)
     opened: list[int] = []
-    original = Texts.opened
+    original = IndexCodec.opened
 
-    async def counted(self: Texts, changes: Any, *rest: Any) -> Any:
+    async def counted(self: IndexCodec, changes: Any, *rest: Any) -> Any:
         opened.append(len(changes))
         return await original(self, changes, *rest)
 
     plain = one_by_one(monkeypatch, any_address, clock=clock)
     with monkeypatch.context() as patch, open_mind(any_address, clock=clock) as dm:
-        patch.setattr(Texts, "opened", counted)
+        patch.setattr(IndexCodec, "opened", counted)
         assert asked(dm) == plain
         assert sum(opened) < SAID / 2
         assert dm.verify().ok
@@ -104,7 +104,7 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_mind(any_address, clock=clock) as dm:
-        indexing: Any = dm.memory._core.service.indexing
+        indexing: Any = dm.memory._core.service.index_worker
         indexing.stop()
         fill(dm, clock)
         drive(indexing.pack())
@@ -145,7 +145,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
-        dm.memory._core.service.indexing._segmenting._looked.clear()
+        dm.memory._core.service.index_worker._segmenting._looked.clear()
         come_to_rest(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
@@ -153,7 +153,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
     plain = one_by_one(monkeypatch, address, clock=clock)
     with open_mind(address, clock=clock) as dm:
         assert asked(dm) == plain
-        dm.memory._core.service.indexing.stop()  # it would pack that they are gone
+        dm.memory._core.service.index_worker.stop()  # it would pack that they are gone
         dm.erase("ada")
         assert spans(dm) == []
         assert dm.verify().ok

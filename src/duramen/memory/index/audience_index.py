@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ports import MemoryRow
-from .columns import COLUMNS, EPISODE, FOREVER, Index, Names, codes_of
+from .columns import COLUMNS, EPISODE, FOREVER, NameTable, PlaceTable, codes_of
 from .index_entry import TermStats, Vector
-from .postings import Counts, Packed, Places, Postings
+from .postings import Counts, PackedPostings, Places, Postings
 
 _DAY = 86_400_000_000
 _LARGE = 100_000
@@ -23,7 +23,7 @@ _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
-class Entry(NamedTuple):
+class IndexedMemory(NamedTuple):
     """A memory for an audience: its row, its stats, its vector if there is one, and how often it was recalled."""
 
     row: MemoryRow
@@ -62,11 +62,11 @@ class AudienceIndex:
         self.sampled = 0
         """How many memories there were when it was taken."""
         self._postings = Postings()
-        self._index = Index()
+        self._index = PlaceTable()
         self._last_of: dict[int, int] = {}
         self._told: NDArray[np.int32] = np.zeros((0, 2), dtype=np.int32)
         self._notes = bytearray()
-        self.speakers, self.kinds, self.sessions = Names(), Names(), Names()
+        self.speakers, self.kinds, self.sessions = NameTable(), NameTable(), NameTable()
 
     def column(self, name: str) -> NDArray[Any]:
         """A column, one value for each place."""
@@ -134,9 +134,9 @@ class AudienceIndex:
 
     def put(self, row: MemoryRow, stats: TermStats, vector: Vector | None, recalled: int) -> None:
         """Take in a memory, or what is new about it."""
-        self.put_all([Entry(row, stats, vector, recalled)])
+        self.put_all([IndexedMemory(row, stats, vector, recalled)])
 
-    def put_all(self, entries: Sequence[Entry]) -> None:
+    def put_all(self, entries: Sequence[IndexedMemory]) -> None:
         """Take in some memories, each once, or what is new about them."""
         if not entries:
             return
@@ -164,7 +164,7 @@ class AudienceIndex:
         if self._vectors is not None:
             self._vectors[places] = vectors
 
-    def _add(self, entries: Sequence[Entry], numbers: NDArray[np.int64]) -> None:
+    def _add(self, entries: Sequence[IndexedMemory], numbers: NDArray[np.int64]) -> None:
         start, stop = self.size, self.size + len(entries)
         self._make_room(stop)
         self.size = stop
@@ -218,7 +218,7 @@ class AudienceIndex:
 
     # -- packed
 
-    def lists(self) -> Packed:
+    def lists(self) -> PackedPostings:
         """All terms with their places, packed as one."""
         return self._postings.packed()
 
@@ -234,7 +234,7 @@ class AudienceIndex:
     def append(
         self,
         columns: Mapping[str, NDArray[Any]],
-        lists: Packed,
+        lists: PackedPostings,
         told: NDArray[np.int32],
         notes: bytes,
         sessions: NDArray[np.int32],

@@ -44,7 +44,7 @@ begin, of which there are `tells`; `noted` where its metadata do, in `notes` byt
 vector."""
 
 
-class Names:
+class NameTable:
     """Numbers for names, given as they come."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Names:
         return self._numbers.get(name, -1)
 
 
-class Index:
+class PlaceTable:
     """The places of numbers: sorted, and a dict of what came since."""
 
     def __init__(self) -> None:

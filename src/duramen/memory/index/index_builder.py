@@ -16,9 +16,10 @@ from ...errors import DuramenError, EmbedderFailed
 from ...journal.journal import Journal
 from ...ports import MemoryRow
 from ...runtime import meanwhile
-from ..catalog.texts import Texts
-from .index_entry import READ_UPTO, PackedVector, TermStats, pack_vectors, said
-from .workspace_embedder import Embedding
+from ..catalog.texts import MemoryTexts
+from .index_codec import IndexCodec
+from .index_entry import READ_UPTO, PackedVector, TermStats, pack_vectors, read_term_stats, said
+from .workspace_embedder import WorkspaceEmbedder
 
 BATCH = 32
 """Memories that are embedded together, at first, and however long they are."""
@@ -46,10 +47,11 @@ class _Batch:
 class IndexBuilder:
     """Makes the index_entries that the memories of a workspace are without."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
         self._texts = texts
-        self._embedding = embedding
+        self._codec = codec
+        self._embedder = embedder
         self._size, self._room = BATCH, 0
         """How many memories a batch may have, and how many characters if there are more than usual."""
         self._unreadable: set[int] = set()
@@ -97,7 +99,9 @@ class IndexBuilder:
     async def _beside(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
         """What is done while the vectors of a batch are made. Gives the batch after it."""
         await self._store(generation, before)
-        batch.stats_list = {number: self._texts.stats(batch.rows[number], text) for number, text in batch.texts.items()}
+        batch.stats_list = {
+            number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()
+        }
         return await self._read(generation, batch.rows) if goes_on else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
@@ -106,7 +110,7 @@ class IndexBuilder:
         most = size + len(self._unreadable) + len(taken)
         found = await self._journal.store.unindexed(self._journal.workspace, generation, most)
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
-        known = await self._texts.of(list(rows.values()))
+        known = await self._texts.event_data(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
         # What is damaged must not stand in the way of what comes after it.
         self._unreadable.update(rows.keys() - texts.keys())
@@ -124,7 +128,7 @@ class IndexBuilder:
             owner = await self._journal.bookmarks.owner_of(batch.rows[number].owner)
             if owner is not None:
                 index_entries.append(
-                    self._texts.index_entry(batch.rows[number], batch.stats_list[number], vector, owner, generation)
+                    self._codec.index_entry(batch.rows[number], batch.stats_list[number], vector, owner, generation)
                 )
         if index_entries:
             await self._journal.store.put_index_entries(self._journal.workspace, generation, index_entries)
@@ -152,7 +156,7 @@ class IndexBuilder:
         return found
 
     def _embed(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
-        vectors = self._embedding.embed_now([said(text) for text in texts.values()])
+        vectors = self._embedder.embed_now([said(text) for text in texts.values()])
         return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
 
 

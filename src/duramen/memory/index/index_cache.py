@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from ...errors import EmbedderFailed
 from ...journal.journal import Journal
 from ...ports import Change, MemoryRow
-from ..catalog.texts import Texts
-from . import segment_format as packing
-from .audience_index import AudienceIndex, Entry
+from ..catalog.texts import MemoryTexts
+from . import segment_format
+from .audience_index import AudienceIndex, IndexedMemory
+from .index_codec import IndexCodec
 from .index_entry import Vector
-from .workspace_embedder import Embedding
+from .workspace_embedder import WorkspaceEmbedder
 
 EXACT = 100_000
 """So many memories are searched one by one; of more candidates are chosen first."""
@@ -32,10 +33,11 @@ _LOOKED_AT = 100
 class IndexCache:
     """Holds audiences. Whoever looks into one holds `lock`."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
         self._texts = texts
-        self._embedding = embedding
+        self._codec = codec
+        self._embedder = embedder
         self.exact_upto = EXACT
         self._grown = False
         """Whether something was taken in since it was last looked at what all of it takes."""
@@ -66,7 +68,7 @@ class IndexCache:
 
     async def _generation(self) -> int:
         try:
-            return await self._embedding.generation()
+            return await self._embedder.generation()
         except EmbedderFailed:
             return 0
 
@@ -148,7 +150,7 @@ class IndexCache:
                 self._audiences.move_to_end((name, generation))
 
     async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> AudienceIndex:
-        whole = AudienceIndex(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
+        whole = AudienceIndex(self._embedder.dims if generation else 0, exact=False, center=center, several=True)
         for name in names:
             if await self._take_segments(name, whole, generation):
                 whole.take_more(*await self.vectors(name, whole, generation))
@@ -156,7 +158,7 @@ class IndexCache:
 
     async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
         """An audience with what is in its segments and between them; what changed since is read next."""
-        audience = AudienceIndex(self._embedding.dims if generation else 0, exact=False)
+        audience = AudienceIndex(self._embedder.dims if generation else 0, exact=False)
         if await self._take_segments(name, audience, generation):
             return audience
         return AudienceIndex(audience.dims, exact=center is None, center=center)
@@ -167,10 +169,10 @@ class IndexCache:
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
             await self._fill_gap(name, audience, generation, segment.after)
-            body = await self._texts.unpacked(name, generation, segment)
+            body = await self._codec.unpacked(name, generation, segment)
             if body is not None and audience.seen.get(name, 0) == segment.after:
                 with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
-                    packing.take_in(audience, body, name)
+                    segment_format.take_in(audience, body, name)
                     audience.seen[name] = segment.upto
         if segments:
             audience.count_recalls(await store.recalls(workspace, name))
@@ -188,9 +190,9 @@ class IndexCache:
             some: list[Vector] = []
             for name in names:
                 changes = await self._journal.store.changes(self._journal.workspace, name, generation, 0, _LOOKED_AT)
-                opened = await self._texts.opened(changes, self._embedding.dims, generation)
+                opened = await self._codec.opened(changes, self._embedder.dims, generation)
                 some += [entry.vector for entry in opened.values() if entry.vector is not None]
-            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedding.dims, np.float32)
+            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedder.dims, np.float32)
             if len(some) >= _LOOKED_AT:
                 found = self._centers.setdefault(generation, found)
         return found
@@ -199,7 +201,7 @@ class IndexCache:
         """Take in what changed in an audience, at least up to a count."""
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
-            opened = await self._texts.entries(changes, self._embedding.dims, generation)
+            opened = await self._codec.entries(changes, self._embedder.dims, generation)
             with self.lock:
                 if audience.seen.get(name, 0) == seen:
                     _take_in(name, audience, changes, opened)
@@ -213,7 +215,7 @@ class IndexCache:
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
-            _take_in(name, audience, until, await self._texts.entries(until, self._embedding.dims, generation))
+            _take_in(name, audience, until, await self._codec.entries(until, self._embedder.dims, generation))
             if len(until) < _PAGE:
                 audience.seen[name] = count
 
@@ -225,7 +227,7 @@ class IndexCache:
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []
-        return await self._texts.vectors(kept, audience.dims, generation)
+        return await self._codec.vectors(kept, audience.dims, generation)
 
     def _let_go(self) -> None:
         with self.lock:
@@ -246,12 +248,12 @@ class IndexCache:
         counted = await store.audience_changes(workspace, wanted)
         found = []
         for name in sorted(counted):
-            audience = AudienceIndex(self._embedding.dims if generation else 0)
+            audience = AudienceIndex(self._embedder.dims if generation else 0)
             after = 0
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
                 then = await self._as_of(changes, time)
-                _take_in(name, audience, then, await self._texts.entries(then, self._embedding.dims, generation))
+                _take_in(name, audience, then, await self._codec.entries(then, self._embedder.dims, generation))
             found.append(audience)
         return found
 
@@ -259,7 +261,9 @@ class IndexCache:
         """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
         would: it held as long as its own event says."""
         ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
-        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
+        said = await self._texts.event_data(
+            [row for row in ended if row.id and row.recorded <= time < (row.closed or 0)]
+        )
         found = []
         for change in changes:
             row = change.row
@@ -272,7 +276,7 @@ class IndexCache:
         return found
 
 
-def _take_in(name: bytes, audience: AudienceIndex, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+def _take_in(name: bytes, audience: AudienceIndex, changes: Sequence[Change], opened: dict[int, IndexedMemory]) -> None:
     for change in changes:
         if change.row.number not in opened:
             audience.drop(change.row.number)

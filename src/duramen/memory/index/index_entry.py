@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...journal.events import moment
 from ...ports import SearchFields
-from ..ranking.dates import MONTHS, spans
-from .words import STOP_WORDS, number_of_word, split
+from ..extraction.dates import MONTHS, spans
+from ..extraction.words import STOP_WORDS, number_of_word, split
 
 Vector = NDArray[np.float32]
 READ_UPTO = 20_000

@@ -9,15 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from ...crash_points import reach
-from ...errors import DuramenError, InvalidInput, StoreBusy, StoreReadOnly
+from ...errors import DuramenError, EmbedderFailed, InvalidInput, StoreBusy, StoreReadOnly
 from ...journal.journal import Journal
 from ...ports import Retriever, SearchFields
 from ...runtime import Lock, drive
-from ..catalog.texts import Texts
+from ..catalog.texts import MemoryTexts
 from .index_builder import IndexBuilder
+from .index_codec import IndexCodec
 from .index_entry import code_bits, code_of, search_fields
 from .segment_writer import SegmentWriter
-from .workspace_embedder import Embedding
+from .workspace_embedder import WorkspaceEmbedder
 
 _BATCH_TAKES = 30.0
 """Seconds that whoever makes vectors waits for another thread's batch: both would take the same memories, and embed
@@ -36,12 +37,12 @@ _LOOK_EVERY = 5.0
 class IndexWorker:
     """Makes index_entries of the memories of a workspace."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
-        self._texts = texts
-        self._embedding = embedding
-        self._tracing = IndexBuilder(journal, texts, embedding)
-        self._segmenting = SegmentWriter(journal, texts, embedding)
+        self._codec = codec
+        self._embedder = embedder
+        self._tracing = IndexBuilder(journal, texts, codec, embedder)
+        self._segmenting = SegmentWriter(journal, codec, embedder)
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -74,7 +75,7 @@ class IndexWorker:
                 if time.monotonic() - flushed > _FLUSH_EVERY:
                     drive(self.flush())
                     flushed = time.monotonic()
-                self._embedding.fetch()
+                self._embedder.fetch()
                 while not self._ending.is_set() and drive(self.once()):
                     pass
                 if not self._ending.is_set():
@@ -86,7 +87,7 @@ class IndexWorker:
 
     async def once(self) -> int:
         """Make index_entries for a while; how many there were."""
-        generation = await self._embedding.generation()
+        generation = await self._embedder.generation()
         if not generation:
             return 0
         taken = await self._turn.take(_BATCH_TAKES)
@@ -100,11 +101,11 @@ class IndexWorker:
         """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
         where index_entries are older than its tables."""
         retriever, workspace = self._journal.store.retriever, self._journal.workspace
-        generation = 0 if retriever is None else await self._embedding.generation()
+        generation = 0 if retriever is None else await self._embedder.generation()
         if retriever is None or not generation:
             return 0
         changes = await retriever.unsearchable(workspace, generation, _READY_BATCH)
-        opened = await self._texts.opened(changes, self._embedding.dims, generation)
+        opened = await self._codec.opened(changes, self._embedder.dims, generation)
         ready: list[tuple[int, SearchFields | None]] = []
         for change in changes:
             owner, entry = await self._journal.bookmarks.owner_of(change.row.owner), opened.get(change.row.number)
@@ -132,14 +133,14 @@ class IndexWorker:
 
     def _tend_now(self, retriever: Retriever) -> None:
         with suppress(DuramenError):
-            generation = drive(self._embedding.generation())
+            generation = drive(self._embedder.generation())
             if generation:
-                drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedding.dims)))
+                drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedder.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Says how many are done and how many are left. Stopped anywhere, the next call goes on."""
-        generation, done = await self._embedding.next_generation(), 0
+        generation, done = await self._embedder.next_generation(), 0
         if not generation:
             raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
         store, workspace = self._journal.store, self._journal.workspace
@@ -151,9 +152,20 @@ class IndexWorker:
                 done += made
                 yield done, await store.count_unindexed(workspace, generation)
         if store.retriever is not None:  # before it is searched: without an index it would be slow until it has one
-            await store.retriever.maintain_indexes(workspace, generation, code_bits(self._embedding.dims))
-        await self._embedding.search_by(generation)
+            await store.retriever.maintain_indexes(workspace, generation, code_bits(self._embedder.dims))
+        await self._embedder.search_by(generation)
         reach("memory.reindexed")
+
+    async def index_new(self, *, wait: bool) -> None:
+        """Index new memories: now if the caller waits for it, else in the background. Raises `EmbedderFailed`."""
+        if not wait:
+            self.wake()
+            return
+        try:
+            await self.catch_up()
+        except EmbedderFailed as failure:
+            failure.add_note("The memory is stored, and found by its words; its vector follows.")
+            raise
 
     async def catch_up(self) -> None:
         """Make all index_entries that are missing, now."""
@@ -164,7 +176,7 @@ class IndexWorker:
 
     async def pack(self) -> None:
         """Pack what came to rest, now."""
-        generation = await self._embedding.generation()
+        generation = await self._embedder.generation()
         if not generation or not await self._packing.take(_BATCH_TAKES):
             return
         try:
@@ -175,7 +187,7 @@ class IndexWorker:
     async def waiting(self, generation: int | None = None) -> int:
         """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
         if generation is None:
-            generation = await self._embedding.generation()
+            generation = await self._embedder.generation()
         return await self._journal.store.count_unindexed(self._journal.workspace, generation) if generation else 0
 
     def note(self, numbers: list[int], now: int) -> None:

@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .audience_index import AudienceIndex, Entry
+from .audience_index import AudienceIndex, IndexedMemory
 from .columns import COLUMNS, EPISODE
-from .postings import Packed
+from .postings import PackedPostings
 
 _OWN = tuple(
     name for name in COLUMNS if name not in ("alive", "before", "after", "answers", "recalled", "told", "noted")
@@ -20,7 +20,7 @@ _OWN = tuple(
 _VERSION = 1
 
 
-class Body(msgspec.Struct, array_like=True, frozen=True):
+class SegmentBody(msgspec.Struct, array_like=True, frozen=True):
     """Memories packed: columns by name, the lists of their terms, the times that they name, their metadata, the names
     that columns number, and the numbers of those that are memories no longer."""
 
@@ -35,17 +35,17 @@ class Body(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Body).decode
+_decode = msgspec.msgpack.Decoder(SegmentBody).decode
 _LISTS = (np.uint32, np.uint32, np.uint32, np.uint8)
 
 
-def pack(entries: Sequence[Entry], gone: Sequence[int]) -> bytes:
+def pack(entries: Sequence[IndexedMemory], gone: Sequence[int]) -> bytes:
     """Memories, of which only is kept that there is a vector, and the numbers of those that are none any more."""
     audience = AudienceIndex(0)
     audience.put_all([entry._replace(vector=None) for entry in entries])
     audience.column("known")[:] = [entry.vector is not None for entry in entries]
     lists = audience.lists()
-    body = Body(
+    body = SegmentBody(
         _VERSION,
         audience.size,
         {name: _narrow(audience.column(name)) for name in _OWN},
@@ -71,7 +71,7 @@ def _wide(name: str, packed: bytes) -> NDArray[Any]:
     return np.cumsum(column, dtype=kind) if kind.kind == "i" else column
 
 
-def unpack(packed: bytes) -> Body:
+def unpack(packed: bytes) -> SegmentBody:
     """What was packed. ValueError if it cannot be read, or by this version."""
     try:
         body = _decode(packed)
@@ -82,13 +82,13 @@ def unpack(packed: bytes) -> Body:
     return body
 
 
-def take_in(audience: AudienceIndex, body: Body, name: bytes) -> None:
+def take_in(audience: AudienceIndex, body: SegmentBody, name: bytes) -> None:
     """Put what was packed of the audience of a name into one; what it says of a memory that is there takes the place of
     what was known."""
     columns = {name: _wide(name, packed) for name, packed in body.columns.items()}
     if any(len(column) != body.count for column in columns.values()):
         raise ValueError("a column has another length than the others")
-    lists = Packed(*(np.frombuffer(part, dtype=kind) for part, kind in zip(body.lists, _LISTS, strict=True)))
+    lists = PackedPostings(*(np.frombuffer(part, dtype=kind) for part, kind in zip(body.lists, _LISTS, strict=True)))
     speakers, kinds, sessions = body.names
     columns["speaker"] = _renumbered(columns["speaker"], [audience.speakers.number(name) for name in speakers])
     columns["kind"] = _renumbered(columns["kind"], [audience.kinds.number(name) for name in kinds])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ...crash_points import reach
 from ...journal.journal import Journal
-from ..catalog.texts import Texts
-from .workspace_embedder import Embedding
+from .index_codec import IndexCodec
+from .workspace_embedder import WorkspaceEmbedder
 
 LEAST = 512
 """Changes that are packed together at least, if nothing stands behind them yet."""
@@ -19,10 +19,10 @@ Span = tuple[int, int]
 class SegmentWriter:
     """Packs the audiences of a workspace."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
-        self._texts = texts
-        self._embedding = embedding
+        self._codec = codec
+        self._embedder = embedder
         self._looked: dict[tuple[bytes, int], int] = {}
         """The count of each audience when it was last looked at."""
 
@@ -69,9 +69,9 @@ class SegmentWriter:
             if end is None and len(inside) < LEAST:
                 return begin
             upto = end if end is not None and len(inside) < MOST else inside[-1].row.changed
-            entries = await self._texts.entries(inside, self._embedding.dims, generation)
+            entries = await self._codec.entries(inside, self._embedder.dims, generation)
             gone = [one.row.number for one in inside if one.row.number not in entries]
-            segment = await self._texts.segment(audience, generation, (begin, upto), list(entries.values()), gone)
+            segment = await self._codec.segment(audience, generation, (begin, upto), list(entries.values()), gone)
             reach("memory.packing")
             if segment is None or not await store.put_segment(workspace, audience, generation, segment, seen):
                 return begin

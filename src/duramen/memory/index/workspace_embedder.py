@@ -12,19 +12,19 @@ import msgspec
 from ...errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ...ports import Embedder, EmbedderIdentity, Store
 from ...runtime import aside, meanwhile
-from ..ranking.selection import HeadStart
+from ..ranking.selection import Prefetch
 from .index_entry import Vector
 
-Load = Callable[[bool], Embedder | None]
+EmbedderLoader = Callable[[bool], Embedder | None]
 """Gives the embedder, or None if there shall be none; fetches what it needs only if told so."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
 
 
-class Embedding:
+class WorkspaceEmbedder:
     """One embedder for one workspace."""
 
-    def __init__(self, store: Store, workspace: str, load: Load) -> None:
+    def __init__(self, store: Store, workspace: str, load: EmbedderLoader) -> None:
         self._store = store
         self._workspace = workspace
         self._load = load
@@ -100,7 +100,7 @@ class Embedding:
         embedder = self.embedder()
         return None if embedder is None else embedder.embed(texts)
 
-    async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
+    async def embed_question(self, text: str, ahead: Prefetch | None) -> Vector | None:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
         takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
         and what `ahead` raises."""

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extraction.dates import Span, closeness, spans
+from ..extraction.names import is_about
+from ..extraction.words import number_of, query_terms
 from ..index.audience_index import AudienceIndex
 from ..index.index_entry import READ_UPTO, TIMES_CAP, Vector
-from ..index.words import number_of, query_terms
 from .bm25 import WordScores, word_scores
-from .dates import Span, closeness, spans
 from .measures import Floats, Measures, Spread
-from .names import is_about
 from .weights import DEFAULT as DEFAULT
 from .weights import Weights as Weights
 
