@@ -195,11 +195,11 @@ def settled(url: str, size: int, index: bool) -> dict[str, float]:
         service: Any = dm.memory._core.service
         service.index_worker.stop()
         began = time.perf_counter()
-        drive(service.index_worker.pack())
+        drive(service.index_worker.write_segments())
         figures = {"packing_s": time.perf_counter() - began}
         if index:
             began = time.perf_counter()
-            service.index_worker._tend_now(service.journal.store.retriever)
+            service.index_worker._maintain_now(service.journal.store.retriever)
             figures["indexing_s"] = time.perf_counter() - began
     with psycopg.connect(url, autocommit=True) as connection:
         size_of: Any = connection.execute(
@@ -224,7 +224,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            dm.memory._core.service.index_worker._tend_again = float("inf")
+            dm.memory._core.service.index_worker._next_maintenance = float("inf")
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(spoken(5).text(4), subject="subject 3")

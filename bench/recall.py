@@ -121,7 +121,7 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
     clock = FakeClock(0)
     dm = duramen.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 
-    def take_in(conversation: Conversation) -> Timed:
+    def load_segment(conversation: Conversation) -> Timed:
         clock.advance(_noon(conversation.asked_on) - clock.now() / 1e6)
         places: dict[str, int] = {}
         for index, turn in enumerate(conversation.turns):
@@ -141,7 +141,7 @@ def ours(embedder: Embedder | None, folder: Path) -> System:
 
         return timed(search)
 
-    return take_in
+    return load_segment
 
 
 def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *, together: bool) -> System:
@@ -150,7 +150,7 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
     dm = stack.enter_context(duramen.open(path, embedder=embedder))
     dm.memory.remember("warm", fresh=True)
 
-    def take_in(conversation: Conversation) -> None:
+    def load_segment(conversation: Conversation) -> None:
         turns = conversation.turns
         began = time.perf_counter()
         if together:
@@ -163,7 +163,7 @@ def taking_in(embedder: Embedder, path: Path, rates: Rates, stack: ExitStack, *,
         dm.memory.catch_up()
         rates.setdefault(conversation.name, []).append(len(turns) / (time.perf_counter() - began))
 
-    return take_in
+    return load_segment
 
 
 def theirs(child: Peer, rates: Rates, most: int) -> System:
@@ -174,7 +174,7 @@ def theirs(child: Peer, rates: Rates, most: int) -> System:
         child.tell(json.dumps(order))
         return child.hear("done", within=3_600)
 
-    def take_in(conversation: Conversation) -> Timed | None:
+    def load_segment(conversation: Conversation) -> Timed | None:
         if len(rates) == most:
             return None
         done = ordered(name=conversation.name, texts=[turn.memory for turn in conversation.turns])
@@ -186,7 +186,7 @@ def theirs(child: Peer, rates: Rates, most: int) -> System:
 
         return ask
 
-    return take_in
+    return load_segment
 
 
 def _noon(day: dt.date) -> float:
@@ -213,7 +213,7 @@ def full_text(conversation: Conversation) -> Timed:
 def vectors(embedder: Embedder) -> System:
     """Cosine alone."""
 
-    def take_in(conversation: Conversation) -> Timed:
+    def load_segment(conversation: Conversation) -> Timed:
         rows = embedder.embed([turn.said for turn in conversation.turns])
 
         def search(question: str) -> Sequence[int]:
@@ -222,7 +222,7 @@ def vectors(embedder: Embedder) -> System:
 
         return timed(search)
 
-    return take_in
+    return load_segment
 
 
 def measure(

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.seeking import Themes, fill, sentence
+from programs.retrieval_corpus import Themes, fill, sentence
 from programs.tenants import OURS, THEIRS
 from psycopg import errors as pg
 

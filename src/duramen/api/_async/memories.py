@@ -192,7 +192,7 @@ class AsyncMemories:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
-        await self.service.index_worker.flush()
+        await self.service.index_worker.flush_recalls()
         return await self.service.catalog.get(id)
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
@@ -235,7 +235,7 @@ class AsyncMemories:
     ) -> AsyncGenerator[Memory, None]:
         _check_options(whose, Scope)
         query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
-        await self.service.index_worker.flush()  # what was recalled until now is shown
+        await self.service.index_worker.flush_recalls()  # what was recalled until now is shown
         async for memory in self.service.catalog.listed(query):
             yield memory
 
@@ -305,7 +305,7 @@ class AsyncMemories:
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
-        return await self.service.index_worker.waiting()
+        return await self.service.index_worker.count_waiting()
 
     async def catch_up(self) -> None:
         """Make the vectors that are missing, now."""

@@ -55,11 +55,11 @@ class IndexCodec:
     def _where(self, audience: bytes, id: str, generation: int) -> bytes:
         return _pack((self._journal.workspace, audience, id, generation))
 
-    async def opened(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
+    async def open_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
         """What is searched of some memories, by number; without those of which it is not there or cannot be read: it is
         made from the text."""
         owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
-        stats_list: list[tuple[Change, TermStats]] = []
+        all_stats: list[tuple[Change, TermStats]] = []
         vectors: dict[int, bytes] = {}
         for change in changes:
             row = change.row
@@ -67,34 +67,32 @@ class IndexCodec:
             if owner is None or change.words is None:
                 continue
             try:
-                stats_list.append(
-                    (change, unpack(self._disclosed(change.words, owner, row.audience, row.id, generation)))
-                )
+                all_stats.append((change, unpack(self._open(change.words, owner, row.audience, row.id, generation))))
                 if change.vector is not None:
-                    vectors[row.number] = self._disclosed(change.vector, owner, row.audience, row.id, generation, b"v")
+                    vectors[row.number] = self._open(change.vector, owner, row.audience, row.id, generation, b"v")
             except (ValueError, msgspec.DecodeError):
                 continue
-        found = unpacked(vectors, dims)
+        found = _unpacked_vectors(vectors, dims)
         return {
             change.row.number: IndexedMemory(change.row, stats, found.get(change.row.number), change.recalled)
-            for change, stats in stats_list
+            for change, stats in all_stats
         }
 
     @staticmethod
-    def drawn(drawn: Sequence[SampledMemory], dims: int) -> list[IndexedMemory]:
+    def open_sample(sample: Sequence[SampledMemory], dims: int) -> list[IndexedMemory]:
         """What is searched of memories that are drawn, of which none is sealed; without those that cannot be read."""
-        stats_list: list[tuple[SampledMemory, TermStats]] = []
-        for one in drawn:
+        all_stats: list[tuple[SampledMemory, TermStats]] = []
+        for one in sample:
             with suppress(ValueError, msgspec.DecodeError):
                 packed = one.words[1:] if _is_plain(one.words) else disclose(one.words, NOBODY, b"")
-                stats_list.append((one, unpack(packed)))
-        found = unpacked({one.number: one.vector[1:] for one, _ in stats_list if _is_plain(one.vector)}, dims)
-        return [IndexedMemory(_row_of(one), stats, found.get(one.number), 0) for one, stats in stats_list]
+                all_stats.append((one, unpack(packed)))
+        found = _unpacked_vectors({one.number: one.vector[1:] for one, _ in all_stats if _is_plain(one.vector)}, dims)
+        return [IndexedMemory(_row_of(one), stats, found.get(one.number), 0) for one, stats in all_stats]
 
-    async def entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
+    async def current_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
         """What is searched of the current ones among some changes, by number."""
         current = [one for one in changes if _is_current(one.row)]
-        found = await self.opened(current, dims, generation)
+        found = await self.open_entries(current, dims, generation)
         unread = [one for one in current if one.row.number not in found]
         texts = await self._texts.event_data([one.row for one in unread])
         for one in unread:
@@ -103,51 +101,53 @@ class IndexCodec:
                 found[one.row.number] = IndexedMemory(one.row, stats, None, one.recalled)
         return found
 
-    async def vectors(
-        self, kept: Sequence[StoredIndexEntry], dims: int, generation: int
+    async def open_vectors(
+        self, stored: Sequence[StoredIndexEntry], dims: int, generation: int
     ) -> tuple[NDArray[np.int64], Vector]:
         """The vectors of some index_entries: their numbers, and a row for each; without those that cannot be read."""
-        owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.owner for one in kept}}
+        owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.owner for one in stored}}
         numbers: list[int] = []
         packed: list[bytes] = []
-        for one in kept:
+        for one in stored:
             owner = owners[one.owner]
             if owner is None or one.vector is None:
                 continue
             with suppress(ValueError):
-                body = self._disclosed(one.vector, owner, one.audience, one.id, generation, b"v")
+                body = self._open(one.vector, owner, one.audience, one.id, generation, b"v")
                 if has_dims(body, dims):
                     numbers.append(one.number)
                     packed.append(body)
         return np.array(numbers, dtype=np.int64), unpack_vectors(packed, dims)
 
-    def _disclosed(
+    def _open(
         self, envelope: bytes, owner: Owner, audience: bytes, id: str, generation: int, part: bytes = b""
     ) -> bytes:
         if envelope[:1] == _PLAIN:  # nearly all of them, where nothing is sealed
             return envelope[1:]
         return disclose(envelope, owner, self._where(audience, id, generation) + part)
 
-    async def segment(
+    async def pack_segment(
         self,
         audience: bytes,
         generation: int,
         span: tuple[int, int],
         entries: Sequence[IndexedMemory],
-        gone: Sequence[int],
+        removed: Sequence[int],
     ) -> Segment | None:
         """Changes of an audience, packed and sealed; None if they have several owners, or one that is erased."""
         refs = {entry.row.owner for entry in entries}
         owner = await self._journal.bookmarks.owner_of(next(iter(refs), None))
         if len(refs) > 1 or owner is None:
             return None
-        numbers = [*(entry.row.number for entry in entries), *gone]
+        numbers = [*(entry.row.number for entry in entries), *removed]
         body = enclose(
-            segment_format.pack(entries, gone), owner, self._span(audience, generation, span), self._journal.ids
+            segment_format.pack(entries, removed), owner, self._span(audience, generation, span), self._journal.ids
         )
         return Segment(*span, min(numbers, default=0), max(numbers, default=0), owner.ref if refs else None, body)
 
-    async def unpacked(self, audience: bytes, generation: int, segment: Segment) -> segment_format.SegmentBody | None:
+    async def open_segment(
+        self, audience: bytes, generation: int, segment: Segment
+    ) -> segment_format.SegmentBody | None:
         """What is in a segment; None if it cannot be read."""
         owner = await self._journal.bookmarks.owner_of(segment.owner)
         if owner is None:
@@ -162,14 +162,14 @@ class IndexCodec:
         return _pack((self._journal.workspace, audience, "segment", generation, *span))
 
     @staticmethod
-    def clear_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
+    def plain_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
         """Vectors that are not sealed, many at once: those that can be read, by their places, and a row for each."""
         size = len(_PLAIN) + packed_size(dims)
         plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == Form.PLAIN]
         return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
 
-def unpacked(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
+def _unpacked_vectors(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
     """Vectors by number, without those that have other dimensions."""
     numbers = [number for number, one in packed.items() if has_dims(one, dims)]
     if not numbers:
@@ -181,18 +181,18 @@ def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
     return body is not None and body[:1] == _PLAIN
 
 
-def _row_of(drawn: SampledMemory) -> MemoryRow:
+def _row_of(sample: SampledMemory) -> MemoryRow:
     """The row of a memory that was drawn, with nothing in it that does not tell how things stand."""
-    said = drawn.begins if drawn.opens is None else drawn.begins - 1
-    held = (said, drawn.begins, drawn.ends, drawn.expires)
-    place = (drawn.session or "", drawn.position or 0)
+    said = sample.begins if sample.opens is None else sample.begins - 1
+    held = (said, sample.begins, sample.ends, sample.expires)
+    place = (sample.session or "", sample.position or 0)
     # By place: this is done for hundreds, before a question is answered.
     return MemoryRow._make(
         (
-            drawn.audience,
+            sample.audience,
             "",
             *place,
-            drawn.kind,
+            sample.kind,
             None,
             None,
             *held,
@@ -203,7 +203,7 @@ def _row_of(drawn: SampledMemory) -> MemoryRow:
             None,
             None,
             0,
-            drawn.number,
+            sample.number,
             True,
             0,
             0,

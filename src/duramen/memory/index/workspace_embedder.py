@@ -33,27 +33,27 @@ class WorkspaceEmbedder:
         self._embedder: Embedder | None = None
         self._failure: EmbedderFailed | None = None
         self._fetched = False
-        self._room = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+        self._idle_slots = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
         """For questions beside whose embedding something is done."""
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
         with self._loading:
             if not self._loaded:
-                self._try(fetch=False)
+                self._try_load(fetch=False)
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._embedder
 
-    def fetch(self) -> None:
+    def fetch_weights(self) -> None:
         """Get what the embedder lacks, once: whoever recalls meanwhile does not wait for it."""
         with suppress(EmbedderFailed):
             self.embedder()
         if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
             self._fetched = True
-            self._try(fetch=True)
+            self._try_load(fetch=True)
 
-    def _try(self, *, fetch: bool) -> None:
+    def _try_load(self, *, fetch: bool) -> None:
         try:
             self._embedder, self._failure = self._load(fetch), None
         except EmbedderFailed as error:
@@ -80,7 +80,7 @@ class WorkspaceEmbedder:
             except StoreReadOnly:
                 return 0
         if active.identity != identity:
-            raise EmbedderMismatch(_shown(active.identity), _shown(identity))
+            raise EmbedderMismatch(_description(active.identity), _description(identity))
         return active.number
 
     async def next_generation(self) -> int:
@@ -91,11 +91,11 @@ class WorkspaceEmbedder:
         made = await self._store.add_generation(self._workspace, _pack(embedder.identity), active=True)
         return made.number
 
-    async def search_by(self, generation: int) -> None:
+    async def activate(self, generation: int) -> None:
         """Search this generation from now on, and drop the others."""
         await self._store.activate(self._workspace, generation)
 
-    def embed_now(self, texts: Sequence[str]) -> Vector | None:
+    def embed(self, texts: Sequence[str]) -> Vector | None:
         """One row for each text; None if there is no embedder. Blocks. Raises `EmbedderFailed`."""
         embedder = self.embedder()
         return None if embedder is None else embedder.embed(texts)
@@ -107,7 +107,7 @@ class WorkspaceEmbedder:
         embedder = await aside(self.embedder)
         if embedder is None:
             return None
-        if ahead is None or not self._room.acquire(blocking=False):
+        if ahead is None or not self._idle_slots.acquire(blocking=False):
             return await aside(lambda: embedder.embed([text])[0])
 
         def work() -> Vector:
@@ -119,10 +119,10 @@ class WorkspaceEmbedder:
             vector, _ = await meanwhile(work, ahead.meanwhile())
             return vector
         finally:
-            self._room.release()
+            self._idle_slots.release()
 
 
-def _shown(identity: bytes) -> str:
+def _description(identity: bytes) -> str:
     try:
         known = _unpack(identity)
     except msgspec.DecodeError:

@@ -207,7 +207,7 @@ class Procedures:
     async def add_matching(self, query: str, audiences: tuple[bytes, ...], found: Recalled) -> Recalled:
         """The result of a search, with the procedures that match the query if it holds none: many facts can crowd them
         out."""
-        indexes = await self._search.index_cache.held(audiences)
+        indexes = await self._search.index_cache.without_vectors(audiences)
         have_none = all(audience.kinds.find(PROCEDURE) < 0 for audience in indexes)
         if have_none or any(hit.memory.kind == PROCEDURE for hit in found):
             return found

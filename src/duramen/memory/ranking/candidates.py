@@ -70,11 +70,11 @@ class IndexCandidates:
         """Candidates, if there are more memories than are ranked exactly."""
         held = await self._held(asked)
         audiences = [audience for _, audience in held]
-        if sum(audience.count() for audience in audiences) <= self._index_cache.exact_upto:
+        if sum(audience.count() for audience in audiences) <= self._index_cache.exact_limit:
             return None
         for name, audience in held if asked.vector is not None else ():
             if name is not None:
-                await self._index_cache.code(name, audience, asked.generation)
+                await self._index_cache.ensure_codes(name, audience, asked.generation)
             await self._sample(name, audience, asked.generation)
         first = await aside(lambda: self._first(asked, audiences))
         if first is None:
@@ -83,7 +83,7 @@ class IndexCandidates:
 
     async def _held(self, asked: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
         """What is searched: some audiences, each with its name, or all of them as one."""
-        whole = await self._index_cache.whole(asked.generation) if asked.wanted.audiences is None else None
+        whole = await self._index_cache.combined(asked.generation) if asked.wanted.audiences is None else None
         if whole is not None:
             return [(None, whole)]
         return await self._index_cache.current(asked.wanted.audiences, asked.generation)
@@ -94,7 +94,7 @@ class IndexCandidates:
             numbers = audience.column("number")[:: _step(audience)]
             read = await self._index_cache.vectors(name, audience, generation, numbers)
             with self._index_cache.lock:
-                audience.take_sample(*read)
+                audience.set_sample(*read)
 
     # -- everything, by what is in memory
 
@@ -131,7 +131,7 @@ class IndexCandidates:
                 # Of neighbours, too: what they count for would else be no more than what their codes say.
                 numbers = excerpt.column("number")
                 read = await self._index_cache.vectors(name, audience, asked.generation, numbers)
-                exact.append(excerpt.take_candidates(*read))
+                exact.append(excerpt.set_candidate_vectors(*read))
                 first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
         if not exact or first.cosines is None:
             return Selection(audiences, first.chosen, first.measures)
@@ -204,7 +204,7 @@ def _leading(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats)
     asked = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
     asked[sessions[places]] = True
     asked[-1] = False
-    members = np.nonzero(asked[sessions] & audience.column("known"))[0]
+    members = np.nonzero(asked[sessions] & audience.column("has_vector"))[0]
     order = members[np.lexsort((-cosines[members], sessions[members]))]
     first = np.diff(sessions[order], prepend=-1) != 0
     second = np.zeros(len(order), dtype=bool)
@@ -361,10 +361,10 @@ def _common_scores(
     scores, near_scores = np.zeros(len(places), dtype=np.float32), np.zeros(len(places), dtype=np.float32)
     for at, term in enumerate(question.terms):
         if term in common:
-            counts = audience.often(term, places).astype(np.float32)
+            counts = audience.term_counts(term, places).astype(np.float32)
             near_counts = counts
             for side in beside:
-                near_counts = near_counts + audience.often(term, side).astype(np.float32)
+                near_counts = near_counts + audience.term_counts(term, side).astype(np.float32)
             scores += term_scores(own, at, lengths[places], counts)
             near_scores += term_scores(near, at, near_lengths, near_counts)
     return scores, near_scores

@@ -136,7 +136,7 @@ def _best(audience: AudienceIndex, vector: Vector | None) -> Floats:
     talks, count = _talks(audience)
     highest = np.full(count, -1, dtype=np.float32)
     session = audience.column("session")
-    there = (session >= 0) & audience.column("known")
+    there = (session >= 0) & audience.column("has_vector")
     if vector is not None and there.any():
         np.maximum.at(highest, talks[session[there]], audience.vectors[there] @ vector)
     return highest[talks]
@@ -157,7 +157,7 @@ def _cosines(standing: CorpusStats, asked: ActiveSearch) -> Floats:
     """Of those drawn that the filters leave; of all, if those are too few to tell."""
     if asked.vector is None:
         return np.zeros(0, dtype=np.float32)
-    known, vectors = standing.drawn.column("known"), standing.drawn.vectors
+    known, vectors = standing.drawn.column("has_vector"), standing.drawn.vectors
     chosen = chosen_of(standing.drawn, asked.wanted, asked.now) & known
     found: Vector = vectors[chosen if np.count_nonzero(chosen) >= _ENOUGH else known] @ asked.vector
     return found

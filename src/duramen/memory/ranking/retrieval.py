@@ -122,7 +122,7 @@ class Retrieval:
         standing = None
         if sample is not None:
             drawn = AudienceIndex(self._embedder.dims)
-            drawn.put_all(self._codec.drawn(sample.memories, drawn.dims))
+            drawn.put_all(self._codec.open_sample(sample.memories, drawn.dims))
             standing = CorpusStats(max(self.exact + 1, sample.size), drawn, sample.episodes_per_session)
         with self._lock:
             self._known[place] = (changes, standing)
@@ -146,14 +146,14 @@ class Retrieval:
         given = {number: vector for _, number, vector, _ in found if vector is not None}
         if asked.vector is None or not given:
             return {}
-        at, vectors = self._codec.clear_vectors(list(given.values()), self._embedder.dims)
+        at, vectors = self._codec.plain_vectors(list(given.values()), self._embedder.dims)
         numbers = list(given)
         return dict(zip([numbers[place] for place in at], (vectors @ asked.vector).tolist(), strict=True))
 
     async def _audiences(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[AudienceIndex]:
         """What was read, as audiences that are made for this search."""
         sound = [change for change in _in_runs(changes, chosen) if change.row.intact]
-        entries = await self._codec.opened(sound, self._embedder.dims, generation)
+        entries = await self._codec.open_entries(sound, self._embedder.dims, generation)
         unread = [change for change in changes if change.row.intact and change.row.number not in entries]
         texts = await self._texts.event_data([change.row for change in unread])
         for change in unread:

@@ -49,7 +49,7 @@ class Search:
         """Read everything anew: somebody was erased."""
         for source in self._sources:
             source.forget()
-        self.index_cache.forget()
+        self.index_cache.clear()
 
     async def find(self, wanted: SearchRequest) -> Recalled:
         """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
@@ -60,7 +60,7 @@ class Search:
         try:
             generation = await self._embedder.generation()
             if generation:
-                waiting = await self._index_worker.waiting(generation)
+                waiting = await self._index_worker.count_waiting(generation)
                 asked, missing = asked._replace(generation=generation, waiting=waiting), ()
                 ahead = self._sources[0].ahead(asked)
                 vector = await self._embedder.embed_question(wanted.query, ahead)
@@ -78,15 +78,15 @@ class Search:
 
     def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
         """These were recalled."""
-        self._index_worker.note([row.number for row, _ in hits], now)
+        self._index_worker.add_recalls([row.number for row, _ in hits], now)
         with self._lock:
             for row, _ in hits:
-                self.index_cache.note(row, generation)
+                self.index_cache.count_recall(row, generation)
 
     async def with_metadata(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
         wanted = SearchRequest("", audiences, kinds=frozenset([kind]), metadata=metadata)
-        held, now = await self.index_cache.held(audiences), self._journal.clock.now()
+        held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         with self._lock:
             numbers = [
                 number
@@ -98,7 +98,7 @@ class Search:
     async def mentioning(self, name: str, audiences: tuple[bytes, ...] | None) -> list[int]:
         """The numbers of the current memories that have all words of a name, the newest first."""
         wanted = SearchRequest(name, audiences)
-        held, now = await self.index_cache.held(audiences), self._journal.clock.now()
+        held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         found: list[tuple[int, int]] = []
         with self._lock:
             for audience in held:
@@ -128,7 +128,7 @@ class Search:
         source chose where there is much, else everything in the audiences."""
         wanted, generation = asked.wanted, asked.generation
         if wanted.at is not None:
-            selection = Selection(await self.index_cache.past(wanted.audiences, wanted.at, generation))
+            selection = Selection(await self.index_cache.as_of(wanted.audiences, wanted.at, generation))
         else:
             selection = await self._candidates(asked) or Selection(
                 await self.index_cache.exact(wanted.audiences, generation)

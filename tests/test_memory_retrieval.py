@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 from programs.children import Nursery, until
-from programs.seeking import Themes, fill, sentence
+from programs.retrieval_corpus import Themes, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
 from duramen.memory.index.index_entry import code_bits, day_of
-from duramen.memory.ranking import retrieval as seeking
+from duramen.memory.ranking import retrieval
 from duramen.memory.ranking.rank import Question, Weights
 from duramen.memory.ranking.retrieval import Retrieval
 from duramen.memory.ranking.selection import ActiveSearch, SearchRequest
@@ -155,7 +155,7 @@ def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(dm: duramen.
 def test_a_common_word_does_not_rank_every_memory_that_has_it(
     dm: duramen.Duramen, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeking, "_LOOKED_AT", 40)
+    monkeypatch.setattr(retrieval, "_LOOKED_AT", 40)
     said = fill(dm, 300)
     common, rare = said[7].split()[0], said[7].split()[-1]
     found = dm.memory.recall(f"{common} {rare}")
@@ -187,7 +187,7 @@ class Patient(Themes):
 
 
 @pytest.mark.promise("B2")
-def test_a_audience_is_looked_over_while_the_question_is_embedded(
+def test_an_audience_is_looked_over_while_the_question_is_embedded(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
@@ -210,7 +210,7 @@ def test_a_audience_is_looked_over_while_the_question_is_embedded(
 
 
 @pytest.mark.promise("B2")
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_vector", [True, False])
 def test_what_is_near_is_sought_while_words_still_are(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
@@ -289,7 +289,9 @@ def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Dur
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         held = stands(other).drawn
     assert set(held.column("number").tolist()) == {number for number in drawn if number % 3}
-    assert set(held.column("number")[held.column("known")].tolist()) == {number for number in drawn if number % 3 == 2}
+    assert set(held.column("number")[held.column("has_vector")].tolist()) == {
+        number for number in drawn if number % 3 == 2
+    }
 
 
 @pytest.mark.promise("S3")
@@ -318,8 +320,8 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
-    embedding: Any = dm.memory._core.service.embedder
-    room, at_once = embedding._room, list[int]()
+    embedder: Any = dm.memory._core.service.embedder
+    room, at_once = embedder._idle_slots, list[int]()
 
     async def watching(*both: Any) -> Any:
         at_once.append(1)
@@ -355,7 +357,7 @@ def test_two_answers_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None
     assert len(numbers) == 60
     some, others = (drive(given.beside(1, set(numbers[first::4]))) for first in (0, 2))
     assert {one.row.number for one in some} & {one.row.number for one in others}, "what stands beside both"
-    assert seeking._joined(others, some) == seeking._joined(some, others) == every
+    assert retrieval._joined(others, some) == retrieval._joined(some, others) == every
 
 
 # -- what is gone
@@ -477,12 +479,12 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
-        child = nursery.start("seeking:make_searchable", crash=("memory.readying", 2), address=postgres_url)
+        child = nursery.start("retrieval_corpus:make_searchable", crash=("memory.readying", 2), address=postgres_url)
         assert child.wait() == -signal.SIGKILL, child.complaint()
         made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
         assert made == [(500,)]
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        children = [nursery.start("seeking:make_searchable", address=postgres_url) for _ in range(2)]
+        children = [nursery.start("retrieval_corpus:make_searchable", address=postgres_url) for _ in range(2)]
         for one in children:
             one.finish()
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
@@ -527,7 +529,7 @@ def maintain_indexes(dm: duramen.Duramen) -> None:
     thread = service.index_worker._tending
     if thread is not None:
         thread.join()
-    service.index_worker._tend_now(source(dm, 20)._retriever)
+    service.index_worker._maintain_now(source(dm, 20)._retriever)
 
 
 def indexes(address: str) -> list[Any]:
