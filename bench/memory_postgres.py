@@ -35,7 +35,7 @@ from memory import SUBJECTS, Quick, Speech
 import duramen
 from duramen.embedders import load_embedder
 from duramen.memory.catalog.memory_event import remembered
-from duramen.memory.index.index_entry import pack_vectors
+from duramen.memory.index.index_entry import pack_vectors, read_term_stats
 from duramen.ports import GENESIS, Batch, Head, MemoryChanges, MemoryRow, Record, Stored
 from duramen.runtime import drive
 from duramen.stores.common.memory_rows import entering
@@ -59,7 +59,7 @@ TOGETHER = 1_000
 _EVENT = "workspace session position type time actor cause key subject payload payload_hash hash tx seq feed_check"
 _MEMORY = """workspace audience number id session position kind key owner recorded begins ends expires importance
     confidence confirmed times closed successor changed indexed checksum"""
-_TRACE = "workspace audience number generation words vector checksum"
+_INDEX_ENTRY = "workspace audience number generation words vector checksum"
 _SEARCHABLE = """workspace generation audience number kind session position begins opens ends expires hidden draw length
     metadata terms code checksum"""
 
@@ -68,9 +68,9 @@ class Bulk:
     """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
 
     def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
-        self._journal: Any = dm.memory._core.service._journal
-        self._texts: Any = dm.memory._core.service.texts
-        self._generation = drive(dm.memory._core.service.embedding.generation())
+        self._journal: Any = dm.memory._core.service.journal
+        self._codec: Any = dm.memory._core.service.codec
+        self._generation = drive(dm.memory._core.service.embedder.generation())
         self._embedder = embedder
         self._connection = psycopg.connect(url)
         self._heads: dict[str, Head] = {}
@@ -92,7 +92,7 @@ class Bulk:
         return Stored(records)
 
     def flush(self, texts: dict[int, dict[str, Any]]) -> None:
-        """Copy the memories of one subject. Each was changed twice, by its index_entry too."""
+        """Copy the memories of one subject. Each was changed twice, by its index entry too."""
         cursor, workspace = self._connection.cursor(), self._journal.workspace
         count, audience, session = len(self._rows), self._rows[0].audience, self._rows[0].session
         for_numbers = "SELECT nextval(%s) FROM generate_series(1, %s)"
@@ -117,15 +117,15 @@ class Bulk:
             row = given._replace(number=number, changed=count + at + 1)
             fields: tuple[Any, ...] = (workspace, row.audience, number, *row[1:18], self._generation)
             memories.append((*fields, checksum(*fields)))
-            stats = self._texts.stats(row, texts[row.position])
-            index_entry = self._texts.index_entry(row, stats, vectors[at], owner, self._generation)
+            stats = read_term_stats(texts[row.position], row.begins)
+            index_entry = self._codec.index_entry(row, stats, vectors[at], owner, self._generation)
             fields = (workspace, row.audience, number, self._generation, index_entry.words, index_entry.vector)
             index_entries.append((*fields, checksum(*fields)))
             search_fields.append(
                 searchable.columns(workspace, secret, self._generation, row, index_entry.search_fields)
             )
         self._copy("memories", _MEMORY, memories)
-        self._copy("index_entries", _TRACE, index_entries)
+        self._copy("index_entries", _INDEX_ENTRY, index_entries)
         self._copy("searchable", _SEARCHABLE, search_fields)
         self._connection.commit()
         self._records, self._rows = [], []
@@ -156,7 +156,7 @@ def fill(url: str, first: int, last: int, each: int) -> None:
     """The memories of some subjects."""
     embedder, speech = Quick(None), spoken(1_000 + first)
     with duramen.open(url, embedder=embedder) as dm:
-        dm.memory._core.service.indexing.stop()  # its index would be made while it grows, which takes many times as long
+        dm.memory._core.service.index_worker.stop()  # its index would be made while it grows, which takes many times as long
         bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
@@ -194,13 +194,13 @@ def settled(url: str, size: int, index: bool) -> dict[str, float]:
     """Let a store that is filled make what it makes in the background."""
     with duramen.open(url, embedder=Quick(None)) as dm:
         service: Any = dm.memory._core.service
-        service.indexing.stop()
+        service.index_worker.stop()
         began = time.perf_counter()
-        drive(service.indexing.pack())
+        drive(service.index_worker.write_segments())
         figures = {"packing_s": time.perf_counter() - began}
         if index:
             began = time.perf_counter()
-            service.indexing._tend_now(service._journal.store.retriever)
+            service.index_worker._maintain_now(service.journal.store.retriever)
             figures["indexing_s"] = time.perf_counter() - began
     with psycopg.connect(url, autocommit=True) as connection:
         size_of: Any = connection.execute(
@@ -225,7 +225,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            dm.memory._core.service.indexing._tend_again = float("inf")
+            dm.memory._core.service.index_worker._next_maintenance = float("inf")
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(spoken(5).text(4), subject="subject 3")

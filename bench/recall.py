@@ -46,7 +46,7 @@ from peers.protocol import SPACY_MODEL, Peer, PeerFailed
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.memory.index.words import STOP_WORDS
+from duramen.memory.extraction.words import STOP_WORDS
 from duramen.ports import Embedder
 from duramen.testing.clock import FakeClock
 

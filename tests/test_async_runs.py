@@ -269,15 +269,15 @@ async def cancels_its_step() -> str:
 
 
 @pytest.mark.promise("X4")
-@pytest.mark.parametrize("on_a_loop", [True, False])
-def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(on_a_loop: bool) -> None:
+@pytest.mark.parametrize("suspension_allowed", [True, False])
+def test_a_step_that_is_cancelled_from_outside_says_what_to_do_instead(suspension_allowed: bool) -> None:
     async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
         with pytest.raises(InvalidInput, match=r"cancelled by the code around it.*\n.*timeout="):
             await dm.run(cancels_its_step, id="r")
         info = await dm.run_info("r")
         assert (info.status, info.in_doubt) == (RunStatus.CRASHED, ["fetch#1"])
 
-    if on_a_loop:
+    if suspension_allowed:
         looped(body)
         return
     with blocking() as dm:

@@ -131,7 +131,7 @@ def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duram
 @pytest.mark.parametrize("what", ["bytes", "link", "folder"])
 def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_path: Path, what: str) -> None:
     root = tmp_path / "files"
-    dm.memory.proposals.make("Be kind.", kind="soul", accepted=True)
+    dm.memory.proposals.make("Be kind.", kind="persona", accepted=True)
     sync(dm, root)
     soul = root / "SOUL.md"
     soul.unlink()

@@ -533,7 +533,7 @@ def test_without_a_manifest_the_folders_say_whose_it_is(dm: duramen.Duramen, fil
 
 @pytest.mark.promise("F6")
 def test_agents_and_soul_are_in_the_prompt(dm: duramen.Duramen, files: Files) -> None:
-    dm.memory.proposals.make("You are Harbour.", kind="soul", accepted=True, actor="ada")
+    dm.memory.proposals.make("You are Harbour.", kind="persona", accepted=True, actor="ada")
     (Path(files.root) / "AGENTS.md").write_text("Answer in one line.\n")
     seen: list[str] = []
 

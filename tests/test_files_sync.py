@@ -294,7 +294,7 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
 
 @pytest.mark.promise("F6")
 def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, files: Files) -> None:
-    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="soul")
+    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="persona")
     assert proposal is not None
     files.sync()
     soul = Path(files.root) / "SOUL.md"

@@ -12,7 +12,7 @@ import apsw
 import numpy as np
 import psycopg
 import pytest
-from programs.minds import contents, open_mind, vectors_of
+from programs.memory_handles import contents, open_memory, vectors_of
 
 import duramen
 from duramen.errors import StoreBusy, UnknownMemory
@@ -120,7 +120,7 @@ def erase_ada(dm: duramen.Duramen, ids: list[str]) -> None:
 def test_nothing_of_it_stays(
     address: str, tmp_path: Path, key: bytes | None, forget: Callable[[duramen.Duramen, list[str]], None]
 ) -> None:
-    with open_mind(address, key=key) as dm:
+    with open_memory(address, key=key) as dm:
         ids = plant(dm)
         if key is None:
             assert planted_in(address, tmp_path), "the search finds what is there"
@@ -133,7 +133,7 @@ def test_nothing_of_it_stays(
         assert PLANTED not in dm.session("s").recall(PLANTED.replace("-", " "), subject="ada").text
         assert dm.verify().ok
         dm.memory.remember("life goes on", subject="ada")
-    with open_mind(address, key=key) as dm:
+    with open_memory(address, key=key) as dm:
         assert contents(dm.memory.recall("life", subject="ada")) == ["life goes on"]
         assert dm.verify().ok
     assert planted_in(address, tmp_path) == []
@@ -142,7 +142,7 @@ def test_nothing_of_it_stays(
 @pytest.mark.promise("G1", "G3")
 @pytest.mark.parametrize("subject", [None, "ada"])
 def test_a_sealed_store_never_held_the_words_or_the_vectors(address: str, tmp_path: Path, subject: str | None) -> None:
-    with open_mind(address, key=KEY) as dm:
+    with open_memory(address, key=KEY) as dm:
         plant(dm, subject)
         data = {"content": f"{PLANTED} from a task"}
         vector = vectors_of([data["content"]])[0]
@@ -152,7 +152,7 @@ def test_a_sealed_store_never_held_the_words_or_the_vectors(address: str, tmp_pa
             assert planted_in(address, tmp_path, secret) == []
     plain = tmp_path / "plain"
     plain.mkdir()
-    with open_mind(str(plain / "agent.db")) as dm:
+    with open_memory(str(plain / "agent.db")) as dm:
         plant(dm, subject)
         for secret in (PLANTED.encode(), packed):
             assert planted_in(str(plain / "agent.db"), plain, secret), "the search finds what is not sealed"
@@ -160,14 +160,14 @@ def test_a_sealed_store_never_held_the_words_or_the_vectors(address: str, tmp_pa
 
 @pytest.mark.promise("G3")
 def test_an_id_tells_nothing_without_its_owners_salt(tmp_path: Path) -> None:
-    with open_mind("memory:", key=KEY) as one, open_mind("memory:", key=KEY) as two:
+    with open_memory("memory:", key=KEY) as one, open_memory("memory:", key=KEY) as two:
         for subject in (None, "ada"):
             assert one.memory.remember("yes", subject=subject).id != two.memory.remember("yes", subject=subject).id
 
 
 @pytest.mark.promise("G3")
 def test_the_report_counts_what_went(any_address: str) -> None:
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
         one = dm.memory.remember("lives in Rome", key="home")
         dm.memory.remember("lives in Rome", key="home")
         for number in range(3):
@@ -184,7 +184,7 @@ def test_the_report_counts_what_went(any_address: str) -> None:
 
 @pytest.mark.promise("G3")
 def test_forgetting_leaves_all_others_alone(any_address: str) -> None:
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
         kept = [dm.memory.remember(f"fact {number}") for number in range(5)]
         old = dm.memory.remember("lives in Rome", key="home")
         new = dm.memory.remember("lives in Oslo", key="home")
@@ -207,7 +207,7 @@ def test_forgetting_leaves_all_others_alone(any_address: str) -> None:
 @pytest.mark.promise("G3")
 def test_a_memory_said_very_often_is_forgotten_whole(any_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duramen.memory.catalog.catalog._PAGE", 4)
-    with open_mind(any_address, embedder="none") as dm:
+    with open_memory(any_address, embedder="none") as dm:
         for number in range(11):
             made = dm.session(f"s{number % 2}").remember("planted")
         for number in range(9):
@@ -227,7 +227,7 @@ def test_before_a_time_is_when_it_was_last_said(any_address: str, clock: FakeClo
     def after(seconds: int) -> dt.datetime:
         return dt.datetime.fromtimestamp(1_700_000_000 + seconds, dt.UTC)
 
-    with open_mind(any_address, clock=clock, embedder="none") as dm:
+    with open_memory(any_address, clock=clock, embedder="none") as dm:
         for text in ("said again", "old", "said again", "about ada", "said again"):
             dm.memory.remember(text, subject="ada" if "ada" in text else None, kind="fact" if text != "old" else "note")
             clock.advance(10)
@@ -245,7 +245,7 @@ def test_before_a_time_is_when_it_was_last_said(any_address: str, clock: FakeClo
 
 @pytest.mark.promise("G3")
 def test_who_erases_takes_what_was_told_to_everybody_too(any_address: str) -> None:
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
         dm.memory.remember("about ada", subject="ada", scope="workspace")
         dm.session("s").remember("ada here", subject="ada", scope="session")
         dm.memory.remember("about bob", subject="bob")
@@ -263,7 +263,7 @@ def test_who_erases_takes_what_was_told_to_everybody_too(any_address: str) -> No
 def test_a_reader_that_keeps_the_log_is_told(tmp_path: Path) -> None:
     """The text is gone at once, but not from the log; forgetting again, when the reader is gone, finishes that."""
     path = tmp_path / "agent.db"
-    with open_mind(str(path), timeout=0.3, embedder="none") as dm:
+    with open_memory(str(path), timeout=0.3, embedder="none") as dm:
         made = dm.memory.remember(PLANTED)
         with closing(apsw.Connection(str(path))) as reader:
             reader.execute("BEGIN")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from programs.minds import EMBEDDER
+from programs.memory_handles import EMBEDDER
 
 import duramen
 from duramen.errors import DuramenError, InvalidInput, UnknownMemory

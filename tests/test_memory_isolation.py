@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.minds import contents, open_mind
+from programs.memory_handles import contents, open_memory
 
 import duramen
 from duramen.errors import UnknownMemory
@@ -36,7 +36,7 @@ def handles(
     key = KEY if request.param == "sealed" else None
     with ExitStack() as stack:
         yield [
-            stack.enter_context(open_mind(address, workspace=space, key=key, embedder="none"))
+            stack.enter_context(open_memory(address, workspace=space, key=key, embedder="none"))
             for space in SPACES
             for _ in range(2)
         ]
@@ -169,7 +169,7 @@ def _use_tool(
 def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_address: str) -> None:
     if any_address == "memory:":
         return
-    with open_mind(any_address, workspace="north") as north, open_mind(any_address, workspace="south") as south:
+    with open_memory(any_address, workspace="north") as north, open_memory(any_address, workspace="south") as south:
         for dm in (north, south):
             dm.session("s").remember("the sun is up", key="sun", fresh=True)
         (mine,), (theirs,) = north.memory.list(), south.memory.list()
@@ -193,7 +193,7 @@ def test_the_same_words_in_two_workspaces_are_two_memories(tmp_path: Path, any_a
 
 @pytest.mark.promise("G4")
 def test_a_session_named_like_a_person_is_no_person(tmp_path: Path) -> None:
-    with open_mind("memory:", embedder="none") as dm:
+    with open_memory("memory:", embedder="none") as dm:
         dm.session("ada").remember("in the session", scope="session")
         dm.session("x").remember("about the person", subject="ada")
         assert contents(dm.memory.recall("the", subject="ada")) == ["about the person"]

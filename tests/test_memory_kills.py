@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from programs.children import Gate, Nursery
-from programs.minds import DIMS, contents, note_it, open_mind, take_notes, vectors_of
+from programs.memory_handles import DIMS, contents, note_it, open_memory, take_notes, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
@@ -44,10 +44,10 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nursery: Nursery, point: str) -> None:
     expected = {text for n in range(2) for text in (f"note {n}", f"note {n} once more")} | {"all notes are taken"}
     for visit in (1, 3):
-        child = nursery.start("minds:run_notes", crash=(point, visit), address=address, count=2)
+        child = nursery.start("memory_handles:run_notes", crash=(point, visit), address=address, count=2)
         ended = child.wait()
         assert ended in (0, -signal.SIGKILL), child.complaint()
-        with open_mind(address, embedder="none") as dm:
+        with open_memory(address, embedder="none") as dm:
             done = [
                 event.data["step"]
                 for row in dm.sessions()
@@ -59,8 +59,8 @@ def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nu
             )
             assert all(one.times == 1 for one in known)
             assert dm.verify().ok
-    nursery.start("minds:run_notes", address=address, count=2).finish()
-    with open_mind(address, embedder="none") as dm:
+    nursery.start("memory_handles:run_notes", address=address, count=2).finish()
+    with open_memory(address, embedder="none") as dm:
         known = list(dm.memory.list())
         assert sorted(contents(known)) == sorted(expected)
         assert {one.times for one in known} == {1}
@@ -92,7 +92,7 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
                 continue
         return note_it("after it")
 
-    with open_mind(any_address, embedder="none") as dm:
+    with open_memory(any_address, embedder="none") as dm:
         assert dm.run(tries) == "after it"
         assert contents(dm.memory.list(everyone=True)) == ["after it", "after it once more"]
         assert dm.run(take_notes, 1, subject="ada") == 1
@@ -108,19 +108,19 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, nursery: Nursery, point: str) -> None:
     for visit in (1, 3, 6):
         before = _said(address)
-        child = nursery.start("minds:remember_all", crash=(point, visit), address=address, count=12)
+        child = nursery.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
         assert child.wait() == -signal.SIGKILL, child.complaint()
         more = _said(address) - before
         assert len(child.lines()) <= more <= len(child.lines()) + (point == "append.committed")
-    nursery.start("minds:remember_all", address=address, count=12).finish()
-    with open_mind(address) as dm:
+    nursery.start("memory_handles:remember_all", address=address, count=12).finish()
+    with open_memory(address) as dm:
         assert sorted({one.content for one in dm.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
         assert dm.verify().ok
 
 
 def _said(address: str) -> int:
     """How often anything was said; every saying is in the history of one memory."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         known = list(dm.memory.list(everyone=True))
         assert sum(one.times for one in known) == sum(len(dm.memory.history(one.id)) for one in known)
         assert len({one.id for one in known}) == len(known)
@@ -132,9 +132,9 @@ def _said(address: str) -> int:
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
 def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, point: str) -> None:
-    child = nursery.start("minds:remember_all", crash=(point, 3), address=address, count=80, index=True)
+    child = nursery.start("memory_handles:remember_all", crash=(point, 3), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.complaint()
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         known = list(dm.memory.list(everyone=True))
         assert len(dm.memory.recall("fact", everyone=True, limit=100)) == len(known)
         dm.memory.catch_up()
@@ -146,7 +146,7 @@ def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, poin
         asked.extend(texts)
         return vectors_of(texts)
 
-    with open_mind(address, embedder=CallableEmbedder(counted, name="minds", dims=DIMS)) as dm:
+    with open_memory(address, embedder=CallableEmbedder(counted, name="test", dims=DIMS)) as dm:
         assert len(dm.memory.recall("fact", everyone=True, limit=100)) == len(known)
         dm.memory.catch_up()
     assert asked == ["fact"]
@@ -158,15 +158,15 @@ def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, poin
 @pytest.mark.promise("G3", "J2")
 @pytest.mark.parametrize(("address", "point"), cases("memory.forgetting", *APPEND_POINTS), indirect=["address"])
 def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         ids = [dm.memory.remember(f"planted {number}").id for number in range(4)]
         dm.memory.remember("planted 1")
         dm.memory.catch_up()
-    child = nursery.start("minds:forget_all", crash=(point, 2), address=address, ids=ids)
+    child = nursery.start("memory_handles:forget_all", crash=(point, 2), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.complaint()
     assert child.lines() == ids[:1]
     gone = 2 if point == "append.committed" else 1
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         assert contents(dm.memory.list()) == [f"planted {number}" for number in range(gone, 4)]
         assert sorted(contents(dm.memory.recall("planted"))) == [f"planted {number}" for number in range(gone, 4)]
         assert dm.verify().ok
@@ -182,11 +182,11 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nu
 
 @pytest.mark.promise("G3")
 def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         gate = Gate(tmp_path / "gate")
         made = dm.memory.remember("planted")
         given = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
-        children = [nursery.start("minds:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
+        children = [nursery.start("memory_handles:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
         for child in children:
             child.hear(1)
         gate.open()
@@ -211,11 +211,11 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery
 @pytest.mark.promise("G3")
 def test_what_was_forgotten_elsewhere_is_no_answer(address: str, nursery: Nursery, tmp_path: Path) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
         dm.memory.catch_up()
         given = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
-        child = nursery.start("minds:recall_again", **given)
+        child = nursery.start("memory_handles:recall_again", **given)
         assert len(json.loads(child.hear(1)[0])) == 4
         dm.memory.forget(ids[0])
         gates[0].open()
@@ -234,7 +234,7 @@ def test_what_was_forgotten_elsewhere_is_no_answer(address: str, nursery: Nurser
 @pytest.mark.promise("S4")
 def test_threads_that_remember_and_recall_lose_and_double_nothing(any_address: str) -> None:
     chance, faults = random.Random(1), list[BaseException]()
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
 
         def work(name: int) -> None:
             try:
@@ -271,7 +271,7 @@ def test_a_person_erased_while_vectors_are_made_leaves_none(any_address: str) ->
         assert go.wait(30)
         return [[1.0, 0.0]]
 
-    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
+    with open_memory(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
         dm.memory.remember("planted", subject="ada")
         assert begun.wait(30)
         report = dm.erase("ada")
@@ -294,7 +294,7 @@ def test_a_handle_closed_while_vectors_are_made_ends_soon(any_address: str) -> N
         time.sleep(0.05)
         return [[1.0, 0.0]] * len(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
+    with open_memory(any_address, embedder=CallableEmbedder(slow, name="slow", dims=2)) as dm:
         for number in range(3):
             dm.memory.remember(f"fact {number}")
         assert begun.wait(30)

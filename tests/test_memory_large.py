@@ -16,10 +16,10 @@ import pytest
 import duramen
 from duramen.embedders import CallableEmbedder
 from duramen.memory.catalog.memory_event import remembered
-from duramen.memory.index import index_cache as holding
+from duramen.memory.index import index_cache
 from duramen.memory.index.columns import codes_of
 from duramen.memory.index.index_cache import IndexCache
-from duramen.memory.index.postings import Packed, Postings
+from duramen.memory.index.postings import PackedPostings, Postings
 from duramen.memory.ranking import candidates
 from duramen.memory.ranking.search import Search
 from duramen.testing.clock import FakeClock
@@ -45,7 +45,7 @@ def vectors_of(texts: Sequence[str]) -> Any:
 EMBEDDER = CallableEmbedder(vectors_of, name="directions", dims=256)
 
 
-def open_mind(address: str, **settings: Any) -> duramen.Duramen:
+def open_memory(address: str, **settings: Any) -> duramen.Duramen:
     return duramen.open(address, embedder=EMBEDDER, **settings)
 
 
@@ -75,21 +75,21 @@ def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:
 
 
 @pytest.fixture
-def mind(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
-    with open_mind(str(tmp_path / "large.db"), clock=clock) as dm:
+def handle(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_memory(str(tmp_path / "large.db"), clock=clock) as dm:
         fill(dm, clock)
         yield dm
 
 
 def held_by(dm: duramen.Duramen) -> IndexCache:
-    return dm.memory._core.service.searching.holding
+    return dm.memory._core.service.search.index_cache
 
 
 def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:
     """The texts found where so many memories are ranked whole."""
-    held_by(dm).exact_upto = upto
+    held_by(dm).exact_limit = upto
     found = dm.memory.recall(question, **(how or {"everyone": True}))
-    held_by(dm).forget()
+    held_by(dm).clear()
     return [hit.memory.content for hit in found]
 
 
@@ -106,11 +106,11 @@ QUESTIONS = [
 
 
 @pytest.mark.promise("S2", "B10")
-def test_candidates_find_what_the_whole_ranking_finds(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_find_what_the_whole_ranking_finds(handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     shared = []
     for question in QUESTIONS:
-        whole, chosen = asked(mind, question, 10_000), asked(mind, question, 0)
+        whole, chosen = asked(handle, question, 10_000), asked(handle, question, 0)
         assert len(whole) == len(chosen) == 10
         shared.append(len(set(whole) & set(chosen)) / 10)
     assert np.mean(shared) >= 0.95, shared
@@ -129,7 +129,7 @@ def test_a_twentieth_chosen_holds_the_best(
     chance = random.Random(3)
     words = ["".join(chance.choice("bdfgklmnprst") + chance.choice("aeiou") for _ in range(3)) for _ in range(300)]
     weights = [1 / (1 + rank) for rank in range(len(words))]
-    with open_mind(str(tmp_path / "many.db"), clock=clock) as dm:
+    with open_memory(str(tmp_path / "many.db"), clock=clock) as dm:
         for number in range(80):
             clock.advance(3_600)
             texts = [" ".join(chance.choices(words, weights, k=8)) for _ in range(25)]
@@ -140,7 +140,7 @@ def test_a_twentieth_chosen_holds_the_best(
         questions = [" ".join(chance.choices(words, weights, k=1 + number % 4)) for number in range(40)]
 
         def found(upto: int) -> list[set[str]]:
-            held_by(dm).exact_upto = upto
+            held_by(dm).exact_limit = upto
             return [{hit.memory.id for hit in dm.memory.recall(question, everyone=True)} for question in questions]
 
         shared = [len(whole & chosen) / 10 for whole, chosen in zip(found(10_000), found(0), strict=True)]
@@ -148,9 +148,9 @@ def test_a_twentieth_chosen_holds_the_best(
 
 
 @pytest.mark.promise("S2")
-def test_a_score_is_told_apart_as_in_the_whole_ranking(mind: duramen.Duramen) -> None:
-    held_by(mind).exact_upto = 0
-    found = mind.memory.recall("Where was the violin?", everyone=True)
+def test_a_score_is_told_apart_as_in_the_whole_ranking(handle: duramen.Duramen) -> None:
+    held_by(handle).exact_limit = 0
+    found = handle.memory.recall("Where was the violin?", everyone=True)
     for hit in found:
         assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
         assert 0 <= hit.likeness <= 1
@@ -167,18 +167,18 @@ def test_a_score_is_told_apart_as_in_the_whole_ranking(mind: duramen.Duramen) ->
         ({"everyone": True, "limit": 100}, lambda memory: True),
     ],
 )
-def test_filters_hold_before_candidates_are_chosen(mind: duramen.Duramen, how: Any, holds: Any) -> None:
+def test_filters_hold_before_candidates_are_chosen(handle: duramen.Duramen, how: Any, holds: Any) -> None:
     for question in QUESTIONS[:4]:
-        whole = asked(mind, question, 10_000, **how)
-        chosen = asked(mind, question, 0, **how)
+        whole = asked(handle, question, 10_000, **how)
+        chosen = asked(handle, question, 0, **how)
         assert len(whole) == len(chosen)
-        held_by(mind).exact_upto = 0
-        assert all(holds(hit.memory) for hit in mind.memory.recall(question, **how))
+        held_by(handle).exact_limit = 0
+        assert all(holds(hit.memory) for hit in handle.memory.recall(question, **how))
 
 
-def test_a_question_of_common_words_alone_is_answered(mind: duramen.Duramen) -> None:
+def test_a_question_of_common_words_alone_is_answered(handle: duramen.Duramen) -> None:
     common = WORDS[:2]
-    assert all(common[0] in text or common[1] in text for text in asked(mind, " ".join(common), 0)[:5])
+    assert all(common[0] in text or common[1] in text for text in asked(handle, " ".join(common), 0)[:5])
 
 
 def test_without_vectors_words_alone_find(tmp_path: Path, clock: FakeClock) -> None:
@@ -192,12 +192,12 @@ def test_without_vectors_words_alone_find(tmp_path: Path, clock: FakeClock) -> N
 @pytest.mark.promise("G4")
 def test_what_another_process_ends_is_no_candidate(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "shared.db")
-    with open_mind(address, clock=clock) as one, open_mind(address, clock=clock) as other:
+    with open_memory(address, clock=clock) as one, open_memory(address, clock=clock) as other:
         fill(one, clock, 150)
         gone = one.memory.remember("The blanket is under the ladder", subject="bob", fresh=True)
         old = one.memory.remember("The blanket is blue", key="blanket", subject="bob", fresh=True)
         late = one.memory.remember("The blanket of Eve is warm", subject="eve", fresh=True)
-        held_by(one).exact_upto = 0
+        held_by(one).exact_limit = 0
 
         def found() -> set[str]:
             return {hit.memory.id for hit in one.memory.recall("Where is the blanket?", everyone=True)}
@@ -212,10 +212,10 @@ def test_what_another_process_ends_is_no_candidate(tmp_path: Path, clock: FakeCl
 
 
 @pytest.mark.promise("S11")
-def test_what_is_recalled_counts_in_the_audience_itself(mind: duramen.Duramen) -> None:
-    held_by(mind).exact_upto = 0
-    first = mind.memory.recall("thunder", everyone=True, limit=1)
-    again = mind.memory.recall("thunder", everyone=True, limit=1)
+def test_what_is_recalled_counts_in_the_audience_itself(handle: duramen.Duramen) -> None:
+    held_by(handle).exact_limit = 0
+    first = handle.memory.recall("thunder", everyone=True, limit=1)
+    again = handle.memory.recall("thunder", everyone=True, limit=1)
     assert "access" not in first.hits[0].parts
     assert again.hits[0].parts["access"] > 0
 
@@ -223,28 +223,28 @@ def test_what_is_recalled_counts_in_the_audience_itself(mind: duramen.Duramen) -
 # -- what is kept in memory
 
 
-def test_vectors_are_let_go_first_and_read_again(mind: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_are_let_go_first_and_read_again(handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
-    whole = [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS]
-    held_by(mind).exact_upto = 10_000
-    mind.memory.recall("violin", everyone=True)
-    audiences = list(held_by(mind)._audiences.values())
+    whole = [asked(handle, question, 10_000, subject="ada") for question in QUESTIONS]
+    held_by(handle).exact_limit = 10_000
+    handle.memory.recall("violin", everyone=True)
+    audiences = list(held_by(handle)._audiences.values())
     assert all(audience.exact for audience in audiences)
     monkeypatch.setattr(
-        holding,
-        "KEPT",
+        index_cache,
+        "CACHE_BYTES",
         sum(audience.held_bytes for audience in audiences) + max(audience.vector_bytes for audience in audiences),
     )
-    mind.memory.remember("A violin more", subject="bob")
-    mind.memory.recall("violin", subject="bob")
-    assert [audience.exact for audience in held_by(mind)._audiences.values()].count(False) >= 1
-    assert len(held_by(mind)._audiences) == len(audiences)
-    monkeypatch.setattr(holding, "KEPT", 2**40)
-    assert [asked(mind, question, 10_000, subject="ada") for question in QUESTIONS] == whole
-    monkeypatch.setattr(holding, "KEPT", 1)
-    held_by(mind).forget()
-    mind.memory.recall("violin", everyone=True)
-    assert len(held_by(mind)._audiences) == 1
+    handle.memory.remember("A violin more", subject="bob")
+    handle.memory.recall("violin", subject="bob")
+    assert [audience.exact for audience in held_by(handle)._audiences.values()].count(False) >= 1
+    assert len(held_by(handle)._audiences) == len(audiences)
+    monkeypatch.setattr(index_cache, "CACHE_BYTES", 2**40)
+    assert [asked(handle, question, 10_000, subject="ada") for question in QUESTIONS] == whole
+    monkeypatch.setattr(index_cache, "CACHE_BYTES", 1)
+    held_by(handle).clear()
+    handle.memory.recall("violin", everyone=True)
+    assert len(held_by(handle)._audiences) == 1
 
 
 # -- packed lists
@@ -274,7 +274,7 @@ def test_packed_lists_are_what_was_put_in() -> None:
     few = postings.chosen([7, 51], np.array(sorted(dense)[:3]))
     assert few.find(51) is None
     assert [column.tolist() for column in few.find(7) or ()] == [[0, 1, 2], [dense[at] for at in sorted(dense)[:3]]]
-    empty = Packed.of(np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.uint8))
+    empty = PackedPostings.of(np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.uint8))
     assert empty.find(1) is None
 
 

@@ -14,7 +14,7 @@ from programs.modelserver import ModelServer, error, good, hangs, says
 
 import duramen
 from duramen.errors import InvalidInput, ModelFailed
-from duramen.memory.extraction.extract import Extracted
+from duramen.memory.extraction.extract import Extraction
 from duramen.models.openai import OpenAIModel
 
 TEXT = "I met Ada in Rome. She moved to Oslo in May, and she hates flying.\nThe door code is 4711."
@@ -49,7 +49,7 @@ def answer(server: ModelServer, *answers: Any) -> None:
     server.answers = [says(200, good("openai", text)) for text in texts]
 
 
-def extracted(model: OpenAIModel, text: str = TEXT, **settings: Any) -> Extracted:
+def extracted(model: OpenAIModel, text: str = TEXT, **settings: Any) -> Extraction:
     with duramen.open("memory:", embedder="none", **settings) as dm:
         return dm.memory.extract(text, model=model)
 

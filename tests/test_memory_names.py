@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duramen.memory.ranking.names import is_about, names, titles
+from duramen.memory.extraction.names import is_about, names, titles
 
 
 @pytest.mark.parametrize(

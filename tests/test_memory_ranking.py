@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from duramen.memory.extraction.words import number_of, terms
 from duramen.memory.index.audience_index import AudienceIndex
 from duramen.memory.index.index_entry import read_term_stats
-from duramen.memory.index.words import number_of, terms
 from duramen.memory.ranking.bm25 import K1, B, word_scores
 from duramen.memory.ranking.measures import Corpus, Measures, Spread
 from duramen.memory.ranking.rank import DEFAULT, Question, Ranked, Weights, rank, speaker_shares

@@ -14,7 +14,7 @@ import apsw
 import pytest
 from programs.children import until
 from programs.embedding import Counted
-from programs.minds import DIMS, contents, open_mind, vectors_of
+from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder, Installed
@@ -26,14 +26,14 @@ DAY = 86_400
 
 
 @pytest.fixture
-def mind(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
-    with open_mind(any_address, clock=clock) as dm:
+def handle(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
+    with open_memory(any_address, clock=clock) as dm:
         yield dm
 
 
 @pytest.fixture
 def quick(clock: FakeClock) -> Iterator[duramen.Duramen]:
-    with open_mind("memory:", clock=clock) as dm:
+    with open_memory("memory:", clock=clock) as dm:
         yield dm
 
 
@@ -86,69 +86,69 @@ def test_a_paraphrase_finds_the_fact_in_another_session(
 
 
 @pytest.mark.promise("S2")
-def test_names_paraphrases_and_times_are_found_by_one_query(mind: duramen.Duramen, clock: FakeClock) -> None:
-    mind.memory.remember("Invoice RX-4711 was paid")
-    mind.memory.remember("The hound sleeps in the kitchen")
-    mind.memory.remember("The walk went along the river", kind="episode")
+def test_names_paraphrases_and_times_are_found_by_one_query(handle: duramen.Duramen, clock: FakeClock) -> None:
+    handle.memory.remember("Invoice RX-4711 was paid")
+    handle.memory.remember("The hound sleeps in the kitchen")
+    handle.memory.remember("The walk went along the river", kind="episode")
     clock.advance(5 * DAY)
     for number in range(20):
-        mind.memory.remember(f"filler text number {number} about nothing")
+        handle.memory.remember(f"filler text number {number} about nothing")
     clock.advance(5 * DAY)
-    mind.memory.remember("The walk went up the hill", kind="episode")
+    handle.memory.remember("The walk went up the hill", kind="episode")
     clock.advance(DAY)
-    mind.memory.catch_up()
+    handle.memory.catch_up()
     for query, expected in (
         ("RX-4711", "Invoice RX-4711 was paid"),
         ("Where is the dog?", "The hound sleeps in the kitchen"),
         ("Where did the walk go yesterday?", "The walk went up the hill"),
         ("Where did the walk go 11 days ago?", "The walk went along the river"),
     ):
-        assert contents(mind.memory.recall(query, limit=1)) == [expected]
-    together = contents(mind.memory.recall("RX-4711 and the dog, and the walk yesterday", limit=4))
+        assert contents(handle.memory.recall(query, limit=1)) == [expected]
+    together = contents(handle.memory.recall("RX-4711 and the dog, and the walk yesterday", limit=4))
     assert {"Invoice RX-4711 was paid", "The hound sleeps in the kitchen", "The walk went up the hill"} <= set(together)
 
 
 @pytest.mark.promise("S3")
-def test_hits_are_sorted_limited_and_explained(mind: duramen.Duramen) -> None:
+def test_hits_are_sorted_limited_and_explained(handle: duramen.Duramen) -> None:
     for number in range(30):
-        mind.memory.remember("tea " * (number % 5 + 1) + f"and cake {number}", importance=number / 30)
-    mind.memory.catch_up()
-    every = mind.memory.recall("tea and cake", limit=100)
+        handle.memory.remember("tea " * (number % 5 + 1) + f"and cake {number}", importance=number / 30)
+    handle.memory.catch_up()
+    every = handle.memory.recall("tea and cake", limit=100)
     assert len(every) == 30
     assert [hit.score for hit in every] == sorted((hit.score for hit in every), reverse=True)
     for hit in every:
         assert sum(hit.parts.values()) == pytest.approx(hit.score, abs=1e-4)
         assert 0 <= hit.likeness <= 1
     assert {"words", "meaning", "importance"} <= set(every.hits[0].parts)
-    assert contents(mind.memory.recall("tea and cake")) == contents(every)[:10]
-    assert contents(mind.memory.recall("tea and cake", limit=1)) == contents(every)[:1]
+    assert contents(handle.memory.recall("tea and cake")) == contents(every)[:10]
+    assert contents(handle.memory.recall("tea and cake", limit=1)) == contents(every)[:1]
 
 
 @pytest.mark.promise("S3")
-def test_nothing_is_below_the_threshold(mind: duramen.Duramen) -> None:
+def test_nothing_is_below_the_threshold(handle: duramen.Duramen) -> None:
     for text in ("a brown dog", "a brown cat", "rain tomorrow", "a hound"):
-        mind.memory.remember(text, fresh=True)
-    every = mind.memory.recall("brown dog", limit=10)
+        handle.memory.remember(text, fresh=True)
+    every = handle.memory.recall("brown dog", limit=10)
     assert len(every) == 4
     for threshold in (0.1, 0.4, 0.9, 1.0):
-        found = mind.memory.recall("brown dog", threshold=threshold)
+        found = handle.memory.recall("brown dog", threshold=threshold)
         assert set(contents(found)) == {hit.memory.content for hit in every if hit.likeness >= threshold}
-    assert list(mind.memory.recall("quantum chromodynamics", threshold=0.5)) == []
+    assert list(handle.memory.recall("quantum chromodynamics", threshold=0.5)) == []
 
 
 @pytest.mark.promise("S3")
-def test_filters_hold_inside_the_search(mind: duramen.Duramen, clock: FakeClock) -> None:
+def test_filters_hold_inside_the_search(handle: duramen.Duramen, clock: FakeClock) -> None:
     for number in range(40):
-        mind.memory.remember(
+        handle.memory.remember(
             f"tea number {number}",
             kind="preference" if number == 33 else "fact",
             metadata={"n": number, "odd": bool(number % 2)} if number != 5 else None,
             valid_from=START - dt.timedelta(days=100 - number),
         )
-    mind.memory.catch_up()
+    handle.memory.catch_up()
 
     def numbers(**options: Any) -> set[int]:
-        return {int(text.rpartition(" ")[2]) for text in contents(mind.memory.recall("tea number 3", **options))}
+        return {int(text.rpartition(" ")[2]) for text in contents(handle.memory.recall("tea number 3", **options))}
 
     def day(number: int) -> dt.datetime:
         return START - dt.timedelta(days=100 - number)
@@ -164,11 +164,11 @@ def test_filters_hold_inside_the_search(mind: duramen.Duramen, clock: FakeClock)
 
 
 @pytest.mark.promise("E4")
-def test_of_equals_the_newer_ranks_higher(mind: duramen.Duramen, clock: FakeClock) -> None:
+def test_of_equals_the_newer_ranks_higher(handle: duramen.Duramen, clock: FakeClock) -> None:
     for days in (400, 30, 90, 0):
-        mind.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
-    mind.memory.catch_up()
-    found = mind.memory.recall("tea")
+        handle.memory.remember("Prefers tea", kind=f"k{days}", valid_from=START - dt.timedelta(days=days))
+    handle.memory.catch_up()
+    found = handle.memory.recall("tea")
     assert [hit.memory.kind for hit in found] == ["k0", "k30", "k90", "k400"]
     newest, *_, oldest = (hit.parts["recency"] for hit in found)
     assert newest == pytest.approx(0.05)
@@ -193,27 +193,27 @@ def test_how_fast_newness_fades_is_a_setting(quick: duramen.Duramen, clock: Fake
 
 
 @pytest.mark.promise("S11")
-def test_a_memory_shows_how_often_it_was_recalled_and_when(mind: duramen.Duramen, clock: FakeClock) -> None:
-    one, other = mind.memory.remember("Prefers tea"), mind.memory.remember("Owns a boat")
+def test_a_memory_shows_how_often_it_was_recalled_and_when(handle: duramen.Duramen, clock: FakeClock) -> None:
+    one, other = handle.memory.remember("Prefers tea"), handle.memory.remember("Owns a boat")
     assert (one.recalled, one.recalled_at) == (0, None)
     for _ in range(2):
         clock.advance(60)
-        mind.memory.recall("tea", limit=1)
+        handle.memory.recall("tea", limit=1)
     last = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC)
     clock.advance(60)
-    shown = {memory.id: (memory.recalled, memory.recalled_at) for memory in mind.memory.list()}
+    shown = {memory.id: (memory.recalled, memory.recalled_at) for memory in handle.memory.list()}
     assert shown == {one.id: (2, last), other.id: (0, None)}
-    assert mind.memory.get(one.id).recalled == 2
-    mind.memory.recall("tea", limit=1)
-    assert mind.memory.get(one.id).recalled == 3
-    mind.memory.forget(one.id)
-    assert mind.memory.remember("Prefers tea").recalled == 0
+    assert handle.memory.get(one.id).recalled == 2
+    handle.memory.recall("tea", limit=1)
+    assert handle.memory.get(one.id).recalled == 3
+    handle.memory.forget(one.id)
+    assert handle.memory.remember("Prefers tea").recalled == 0
 
 
 @pytest.mark.promise("S11")
 def test_recalls_are_not_lost_while_the_store_is_busy(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    with open_mind(str(path), embedder="none", timeout=0.05) as dm, closing(apsw.Connection(str(path))) as other:
+    with open_memory(str(path), embedder="none", timeout=0.05) as dm, closing(apsw.Connection(str(path))) as other:
         tea = dm.memory.remember("Prefers tea")
         dm.memory.recall("tea")
         other.execute("BEGIN IMMEDIATE")
@@ -227,14 +227,14 @@ def test_recalls_are_not_lost_while_the_store_is_busy(tmp_path: Path) -> None:
 @pytest.mark.promise("S11")
 def test_what_was_recalled_ranks_higher_among_equals(tmp_path: Path, clock: FakeClock) -> None:
     path = str(tmp_path / "agent.db")
-    with open_mind(path, clock=clock, embedder="none") as dm:
+    with open_memory(path, clock=clock, embedder="none") as dm:
         for name in ("one", "two", "three"):
             dm.memory.remember(f"Tea, says {name}")
         for _ in range(3):
             assert contents(dm.memory.recall("one", limit=1)) == ["Tea, says one"]
         found = dm.memory.recall("tea", limit=1)
         assert (contents(found), found.hits[0].parts["access"] > 0) == (["Tea, says one"], True), "at once"
-    with open_mind(path, clock=clock, embedder="none") as dm:
+    with open_memory(path, clock=clock, embedder="none") as dm:
         found = dm.memory.recall("tea")
         assert contents(found)[0] == "Tea, says one"
         assert found.hits[0].parts["access"] > 0
@@ -253,18 +253,18 @@ def test_diverse_hits_say_different_things(quick: duramen.Duramen) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
-def test_small_audiences_are_searched(mind: duramen.Duramen, count: int) -> None:
+def test_small_audiences_are_searched(handle: duramen.Duramen, count: int) -> None:
     for number in range(count):
-        mind.memory.remember(f"tea {number}")
+        handle.memory.remember(f"tea {number}")
     for query in ("tea", "???", "the", "\0"):
-        assert len(mind.memory.recall(query)) == count
-    assert len(mind.memory.recall("tea", threshold=0.5)) == count
+        assert len(handle.memory.recall(query)) == count
+    assert len(handle.memory.recall("tea", threshold=0.5)) == count
 
 
 # -- vectors
 
 
-def counted(name: str = "minds") -> tuple[CallableEmbedder, list[str]]:
+def counted(name: str = "test") -> tuple[CallableEmbedder, list[str]]:
     asked: list[str] = []
 
     def embed(texts: list[str]) -> Any:
@@ -279,14 +279,14 @@ def test_a_restart_embeds_nothing(any_address: str) -> None:
     if any_address == "memory:":
         return
     first, made = counted()
-    with open_mind(any_address, embedder=first) as dm:
+    with open_memory(any_address, embedder=first) as dm:
         for number in range(70):
             dm.memory.remember(f"fact {number}", subject="ada" if number % 2 else None)
         dm.memory.remember("fact 0")
         dm.memory.catch_up()
     assert set(made) == {f"fact {number}" for number in range(70)}
     again, asked = counted()
-    with open_mind(any_address, embedder=again) as dm:
+    with open_memory(any_address, embedder=again) as dm:
         assert dm.memory.waiting() == 0
         dm.memory.catch_up()
         assert asked == []
@@ -298,20 +298,20 @@ def test_a_restart_embeds_nothing(any_address: str) -> None:
 def test_another_model_is_refused(any_address: str) -> None:
     if any_address == "memory:":
         return
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
         dm.memory.remember("fact", fresh=True)
-    for other in (Counted("other"), CallableEmbedder(vectors_of, name="minds", dims=DIMS, checksum="2")):
-        with open_mind(any_address, embedder=other) as dm:
-            with pytest.raises(EmbedderMismatch, match="minds") as refused:
+    for other in (Counted("other"), CallableEmbedder(vectors_of, name="test", dims=DIMS, checksum="2")):
+        with open_memory(any_address, embedder=other) as dm:
+            with pytest.raises(EmbedderMismatch, match="test") as refused:
                 dm.memory.recall("fact")
             assert "reindex" in refused.value.hint
             dm.memory.remember("still remembered")
-    with open_mind(any_address) as dm:
+    with open_memory(any_address) as dm:
         dm.memory.catch_up()
         assert len(dm.memory.recall("fact")) == 2
 
 
-def test_a_memory_is_found_at_once_and_its_vector_follows(mind: duramen.Duramen) -> None:
+def test_a_memory_is_found_at_once_and_its_vector_follows(handle: duramen.Duramen) -> None:
     go = threading.Event()
 
     def slow(texts: list[str]) -> Any:
@@ -319,7 +319,7 @@ def test_a_memory_is_found_at_once_and_its_vector_follows(mind: duramen.Duramen)
             assert go.wait(30)
         return vectors_of(texts)
 
-    with open_mind("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as dm:
+    with open_memory("memory:", embedder=CallableEmbedder(slow, name="slow", dims=DIMS)) as dm:
         dm.memory.remember("a hound barks")
         dm.memory.remember("a dog barks")
         found = dm.memory.recall("dog")
@@ -340,7 +340,7 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
             raise OSError("connection refused")
         return vectors_of(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(flaky, name="flaky", dims=DIMS)) as dm:
+    with open_memory(any_address, embedder=CallableEmbedder(flaky, name="flaky", dims=DIMS)) as dm:
         dm.memory.remember("a hound barks", fresh=True)
         assert dm.memory.recall("dog").missing == ()
         down.set()
@@ -366,7 +366,7 @@ def test_recall_goes_on_when_the_embedder_fails(any_address: str) -> None:
 @pytest.mark.promise("R9")
 @pytest.mark.parametrize("embedder", ["none", None])
 def test_words_alone_are_searched_and_it_is_said(embedder: str | None) -> None:
-    with open_mind("memory:", embedder=embedder) as dm:
+    with open_memory("memory:", embedder=embedder) as dm:
         dm.memory.remember("a dog barks")
         found = dm.memory.recall("dog")
         assert contents(found) == ["a dog barks"]
@@ -382,7 +382,7 @@ def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: st
             raise ValueError("this is too long")
         return vectors_of(texts)
 
-    with open_mind(any_address, embedder=CallableEmbedder(picky, name="picky", dims=DIMS)) as dm:
+    with open_memory(any_address, embedder=CallableEmbedder(picky, name="picky", dims=DIMS)) as dm:
         for number in range(40):
             dm.memory.remember(f"too long {number}" if number < 3 else f"fact {number}")
         dm.memory.catch_up()
@@ -393,9 +393,9 @@ def test_a_text_that_the_embedder_refuses_keeps_no_other_waiting(any_address: st
 
 def test_a_reader_recalls_and_notes_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "agent.db")
-    with open_mind(path, embedder="none") as dm:
+    with open_memory(path, embedder="none") as dm:
         dm.memory.remember("a dog barks")
-    with open_mind(path, readonly=True) as dm:
+    with open_memory(path, readonly=True) as dm:
         assert contents(dm.memory.recall("dog")) == ["a dog barks"]
         assert contents(dm.memory.list()) == ["a dog barks"]
         with pytest.raises(duramen.errors.StoreReadOnly):

@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import pytest
 from programs.children import Nursery
-from programs.minds import DIMS, come_to_rest, open_mind, vectors_of
+from programs.memory_handles import DIMS, come_to_rest, open_memory, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory.catalog.texts import Texts
-from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index import segment_writer
+from duramen.memory.index.index_codec import IndexCodec
 from duramen.memory.ranking.search import Search
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
@@ -27,8 +27,8 @@ PLANTED = "xylophonewoodpecker"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segmenting, "LEAST", 8)
-    monkeypatch.setattr(segmenting, "MOST", 32)
+    monkeypatch.setattr(segment_writer, "MIN_CHANGES", 8)
+    monkeypatch.setattr(segment_writer, "MAX_CHANGES", 32)
     monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
 
 
@@ -68,8 +68,8 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch, address: str, **settings: Any) -
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(Texts, "unpacked", unreadable)
-        with open_mind(address, **settings) as dm:
+        patch.setattr(IndexCodec, "open_segment", unreadable)
+        with open_memory(address, **settings) as dm:
             return asked(dm)
 
 
@@ -77,7 +77,7 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch, address: str, **settings: Any) -
 def test_a_new_process_finds_the_same_by_segments(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_mind(any_address, clock=clock) as dm:
+    with open_memory(any_address, clock=clock) as dm:
         fill(dm, clock)
         before = spans(dm)
         assert len(before) >= 2
@@ -86,15 +86,15 @@ def test_a_new_process_finds_the_same_by_segments(
             return
         dm.memory.remember("The boat 99 is new here", subject="ada", fresh=True)
     opened: list[int] = []
-    original = Texts.opened
+    original = IndexCodec.open_entries
 
-    async def counted(self: Texts, changes: Any, *rest: Any) -> Any:
+    async def counted(self: IndexCodec, changes: Any, *rest: Any) -> Any:
         opened.append(len(changes))
         return await original(self, changes, *rest)
 
     plain = one_by_one(monkeypatch, any_address, clock=clock)
-    with monkeypatch.context() as patch, open_mind(any_address, clock=clock) as dm:
-        patch.setattr(Texts, "opened", counted)
+    with monkeypatch.context() as patch, open_memory(any_address, clock=clock) as dm:
+        patch.setattr(IndexCodec, "open_entries", counted)
         assert asked(dm) == plain
         assert sum(opened) < SAID / 2
         assert dm.verify().ok
@@ -103,11 +103,11 @@ def test_a_new_process_finds_the_same_by_segments(
 def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_mind(any_address, clock=clock) as dm:
-        indexing: Any = dm.memory._core.service.indexing
-        indexing.stop()
+    with open_memory(any_address, clock=clock) as dm:
+        index_worker: Any = dm.memory._core.service.index_worker
+        index_worker.stop()
         fill(dm, clock)
-        drive(indexing.pack())
+        drive(index_worker.write_segments())
         packed = spans(dm)
         assert packed
         store: Any = dm._core._journal.store
@@ -118,12 +118,12 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
             return await read(workspace, audience, *asked)
 
         monkeypatch.setattr(store, "changes", counting)
-        indexing._segmenting._looked.clear()  # as in a process that begins
-        drive(indexing.pack())
+        index_worker._segment_writer._seen_counts.clear()  # as in a process that begins
+        drive(index_worker.write_segments())
         assert (audiences, spans(dm)) == ([], packed)
-        indexing._segmenting._looked.clear()
+        index_worker._segment_writer._seen_counts.clear()
         fill(dm, clock, 8)
-        drive(indexing.pack())
+        drive(index_worker.write_segments())
         assert audiences
         assert spans(dm) != packed
 
@@ -131,7 +131,7 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
 @pytest.mark.promise("G3", "G4")
 def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         gone = dm.memory.remember("A secret boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
         old = dm.memory.remember("The anchor is green", subject="ada", key="anchor")
         fill(dm, clock)
@@ -140,20 +140,20 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         dm.memory.forget(gone.id)
         assert len(spans(dm)) == held - 1
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         texts = [hit.memory.content for hit in dm.memory.recall("anchor boat", subject="ada", limit=100)]
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
-        dm.memory._core.service.indexing._segmenting._looked.clear()
+        dm.memory._core.service.index_worker._segment_writer._seen_counts.clear()
         come_to_rest(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
     plain = one_by_one(monkeypatch, address, clock=clock)
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         assert asked(dm) == plain
-        dm.memory._core.service.indexing.stop()  # it would pack that they are gone
+        dm.memory._core.service.index_worker.stop()  # it would pack that they are gone
         dm.erase("ada")
         assert spans(dm) == []
         assert dm.verify().ok
@@ -161,15 +161,15 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
 
 def test_segments_of_a_sealed_store_are_sealed(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock, key=KEY) as dm:
+    with open_memory(address, clock=clock, key=KEY) as dm:
         dm.memory.remember("A boat", subject="ada", metadata={"where": PLANTED}, speaker=PLANTED)
         fill(dm, clock)
         assert spans(dm)
         expected = asked(dm)
     assert not any(PLANTED.encode() in path.read_bytes() for path in tmp_path.iterdir())
-    with open_mind(address, clock=clock, key=KEY) as dm:
+    with open_memory(address, clock=clock, key=KEY) as dm:
         assert asked(dm) == expected
-    with open_mind(address, clock=clock, key=KEY) as dm:
+    with open_memory(address, clock=clock, key=KEY) as dm:
         dm.erase("ada")
         assert spans(dm) == []
 
@@ -181,18 +181,18 @@ def test_a_damaged_segment_is_said_and_not_used(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, spoilt: str
 ) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         fill(dm, clock)
     plain = one_by_one(monkeypatch, address, clock=clock)
     with closing(apsw.Connection(address)) as db:
         db.execute(f"UPDATE duramen_segments SET {spoilt} WHERE rowid = (SELECT max(rowid) FROM duramen_segments)")
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         assert asked(dm) == plain
         assert any("the segment" in str(problem) for problem in dm.verify().problems)
 
 
 def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, clock: FakeClock) -> None:
-    with open_mind(str(tmp_path / "agent.db"), clock=clock) as dm:
+    with open_memory(str(tmp_path / "agent.db"), clock=clock) as dm:
         for number in range(20):
             dm.session("s").remember(f"note {number}", scope="session", subject=("ada", "bob")[number % 2])
         come_to_rest(dm)
@@ -203,18 +203,18 @@ def test_memories_of_several_owners_are_not_packed_together(tmp_path: Path, cloc
 @pytest.mark.promise("S7")
 def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         fill(dm, clock)
         assert spans(dm)
     other = CallableEmbedder(vectors_of, name="other", dims=DIMS)
-    with open_mind(address, clock=clock, embedder=other) as dm:
+    with open_memory(address, clock=clock, embedder=other) as dm:
         list(dm.memory.reindex())
         assert spans(dm) == []
         come_to_rest(dm)
         assert spans(dm)
         expected = asked(dm)
         assert dm.verify().ok
-    with open_mind(address, clock=clock, embedder=other) as dm:
+    with open_memory(address, clock=clock, embedder=other) as dm:
         assert asked(dm) == expected
 
 
@@ -222,12 +222,12 @@ def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeCloc
 @pytest.mark.parametrize("point", ["memory.packing", "memory.packed"])
 def test_a_kill_while_packing_loses_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
     address = str(tmp_path / "agent.db")
-    child = nursery.start("minds:pack_all", crash=(point, 2), address=address, count=40)
+    child = nursery.start("memory_handles:pack_all", crash=(point, 2), address=address, count=40)
     assert child.wait() == -signal.SIGKILL, child.complaint()
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40
         come_to_rest(dm)
         assert len(spans(dm)) >= 2
         assert dm.verify().ok
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40

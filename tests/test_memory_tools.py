@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from programs.minds import EMBEDDER, contents, open_mind
+from programs.memory_handles import EMBEDDER, contents, open_memory
 from programs.providers import check_anthropic, check_openai
 
 import duramen
@@ -21,7 +21,7 @@ KINDS: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), 
 
 @pytest.fixture
 def dm(any_address: str) -> Iterator[duramen.Duramen]:
-    with open_mind(any_address) as opened:
+    with open_memory(any_address) as opened:
         yield opened
 
 
@@ -42,7 +42,7 @@ def check_schema(schema: Any) -> None:
 
 @pytest.mark.promise("R4")
 def test_the_tools_are_what_providers_take() -> None:
-    with open_mind("memory:") as dm:
+    with open_memory("memory:") as dm:
         session = dm.session("s")
         session.say("user", "hello")
         anthropic, openai = session.memory_tools(), session.memory_tools("openai")
@@ -126,7 +126,7 @@ def test_a_reference_leads_back_whatever_the_name_of_the_session(dm: duramen.Dur
 @pytest.mark.promise("R8")
 @pytest.mark.parametrize("memory_in", ["system", "user"])
 def test_the_text_goes_into_requests(memory_in: str) -> None:
-    with open_mind("memory:") as dm:
+    with open_memory("memory:") as dm:
         session = dm.session("s")
         session.remember('Ada said "<b>hi</b>" & left \0 早')
         session.say("user", "Where is Ada?")

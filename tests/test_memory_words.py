@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
+from duramen.memory.extraction.words import number_of, query_terms, stem, terms
 from duramen.memory.index.index_entry import read_term_stats
-from duramen.memory.index.words import number_of, query_terms, stem, terms
 
 
 def test_forms_of_a_word_share_a_stem() -> None:

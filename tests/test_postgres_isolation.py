@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from programs.children import until
-from programs.minds import contents, open_mind
+from programs.memory_handles import contents, open_memory
 from programs.tenants import OURS, THEIRS, fill, live, report, tables
 from psycopg import errors as pg
 
@@ -132,7 +132,7 @@ def test_a_connection_that_says_no_workspace_is_refused(filled: tuple[str, str])
 def test_steps_get_a_connection_to_their_own_workspace(filled: tuple[str, str]) -> None:
     query = "SELECT DISTINCT workspace FROM duramen.events"
     for workspace in (OURS, THEIRS):
-        with open_mind(filled[0], workspace=workspace) as dm:
+        with open_memory(filled[0], workspace=workspace) as dm:
             assert dm.run(report, query, id="who") == [[workspace]]
             assert dm.workspaces() == [workspace]
 
@@ -209,7 +209,7 @@ def test_connections_that_are_made_again_are_set_again(filled: tuple[str, str]) 
 
 @pytest.mark.promise("G4")
 def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
-    with open_mind(bound_url, workspace=OURS) as ours, open_mind(bound_url, workspace=THEIRS) as theirs:
+    with open_memory(bound_url, workspace=OURS) as ours, open_memory(bound_url, workspace=THEIRS) as theirs:
         outlets = {dm.workspace: live(dm) for dm in (ours, theirs)}
         for dm in (ours, theirs):
             assert dm.workspaces() == [dm.workspace]
@@ -239,7 +239,7 @@ def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
 def test_what_is_told_to_all_tells_nothing(bound_url: str) -> None:
     with psycopg.connect(bound_url, autocommit=True) as listener:
         listener.execute("LISTEN duramen")
-        with open_mind(bound_url, workspace=THEIRS) as dm:
+        with open_memory(bound_url, workspace=THEIRS) as dm:
             live(dm)
         told = {(one.channel, one.payload) for one in listener.notifies(timeout=2)}
     assert told == {("duramen", ""), ("duramen", "runs")}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from programs.minds import contents, open_mind
+from programs.memory_handles import contents, open_memory
 from programs.tenants import live, tables
 from psycopg import errors as pg
 
@@ -44,14 +44,14 @@ def address(_new_database: Callable[[], str]) -> Address:
         connection.execute(own(PINNED).encode())
         connection.execute(own(PINNED[PINNED.index("DO") :]).encode())
     for workspace in ("acme", "rival"):
-        with open_mind(urls["duramen_agents"], workspace=workspace) as dm:
+        with open_memory(urls["duramen_agents"], workspace=workspace) as dm:
             live(dm)
     return urls.__getitem__
 
 
 @pytest.mark.promise("G4")
 def test_agents_work_and_see_their_own(address: Address) -> None:
-    with open_mind(address("duramen_agents"), workspace="acme") as dm:
+    with open_memory(address("duramen_agents"), workspace="acme") as dm:
         assert contents(dm.memory.recall("sun", subject="ada")) == ["the sun is up"]
         assert dm.workspaces() == ["acme"]
         assert (dm.verify().ok, dm.verify().remarks) == (True, [])
@@ -93,10 +93,10 @@ def test_an_administrator_sees_every_workspace(address: Address) -> None:
 
 @pytest.mark.promise("G4")
 def test_a_pinned_tenant_stays_where_it_is(address: Address) -> None:
-    with open_mind(address("tenant_acme"), workspace="acme") as dm:
+    with open_memory(address("tenant_acme"), workspace="acme") as dm:
         dm.session("talk").append("note", 1)
         assert dm.verify().ok
-    with open_mind(address("tenant_acme"), workspace="rival", timeout=2) as dm:
+    with open_memory(address("tenant_acme"), workspace="rival", timeout=2) as dm:
         with pytest.raises(WorkspaceRefused):
             dm.session("talk").append("note", 1)
         assert list(dm.sessions()) == []

@@ -13,7 +13,7 @@ import duramen
 from duramen import errors
 from duramen.api._async.duramen import AsyncDuramen
 from duramen.api._async.procedures import AsyncProcedures
-from duramen.memory.knowledge.outcomes import Tally
+from duramen.memory.knowledge.outcomes import OutcomeCounts
 from duramen.testing.both_apis import Opener, both_apis
 
 BUILD = ["build the image", "push it", "roll it out"]
@@ -353,22 +353,22 @@ def test_both_faces_give_the_same(any_address: str) -> None:
 
 @pytest.mark.promise("P3")
 def test_the_bound_asks_for_evidence() -> None:
-    assert Tally(1, 0).bound == pytest.approx(0.2065, abs=1e-3)
-    assert Tally(98, 2).bound == pytest.approx(0.930, abs=1e-3)
-    assert Tally(0, 5).bound == pytest.approx(0.0, abs=1e-9)
-    assert Tally().bound == 0.0
+    assert OutcomeCounts(1, 0).bound == pytest.approx(0.2065, abs=1e-3)
+    assert OutcomeCounts(98, 2).bound == pytest.approx(0.930, abs=1e-3)
+    assert OutcomeCounts(0, 5).bound == pytest.approx(0.0, abs=1e-9)
+    assert OutcomeCounts().bound == 0.0
     for tried in range(1, 60):
-        bounds = [Tally(good, tried - good).bound for good in range(tried + 1)]
+        bounds = [OutcomeCounts(good, tried - good).bound for good in range(tried + 1)]
         assert bounds == sorted(bounds)
         assert all(0 <= bound <= good / tried for good, bound in enumerate(bounds))
 
 
 def test_each_outcome_moves_the_weight_its_way() -> None:
-    assert Tally().weigh(0.5) == 0.5
-    assert Tally(1, 0).weigh(0.5) < Tally(98, 2).weigh(0.5)
+    assert OutcomeCounts().weigh(0.5) == 0.5
+    assert OutcomeCounts(1, 0).weigh(0.5) < OutcomeCounts(98, 2).weigh(0.5)
     for good in range(20):
         for bad in range(20):
-            here = Tally(good, bad)
+            here = OutcomeCounts(good, bad)
             assert here.plus(False).weigh(0.5) < here.weigh(0.5) < here.plus(True).weigh(0.5)
-    assert Tally(0, 1000).weigh(0.1) == 0.0
-    assert Tally(1000, 0).weigh(0.9) == 1.0
+    assert OutcomeCounts(0, 1000).weigh(0.1) == 0.0
+    assert OutcomeCounts(1000, 0).weigh(0.9) == 1.0

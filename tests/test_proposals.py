@@ -150,7 +150,7 @@ def test_the_persona_is_told_first_and_changes_only_when_accepted(dm: duramen.Du
         seen.append(context.system)
         return "Yes."
 
-    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="soul", actor="assistant")
+    proposal = dm.memory.proposals.make("You are Harbour, calm and exact.", kind="persona", actor="assistant")
     assert proposal is not None
     dm.session("s").turn("Hello", model=answer, system="Be brief.")
     dm.memory.proposals.accept(proposal.id, actor="ada")
@@ -200,7 +200,7 @@ def test_an_erased_person_leaves_no_proposal(tmp_path: Path, key: bytes | None) 
     [
         ({"content": " "}, "nothing to remember"),
         ({"content": "x", "kind": "profile"}, "needs its field"),
-        ({"content": "", "kind": "soul"}, "nothing to propose"),
+        ({"content": "", "kind": "persona"}, "nothing to propose"),
         ({"content": "x", "confidence": 2}, "confidence"),
         ({"content": "x", "evidence": 7}, "evidence"),
         ({"content": "x", "colour": "red"}, "colour"),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from programs.children import Nursery
-from programs.minds import EMBEDDER, contents, open_mind
+from programs.memory_handles import EMBEDDER, contents, open_memory
 
 import duramen
 from duramen.errors import InvalidInput
@@ -21,16 +21,16 @@ from duramen.testing.clock import FakeClock
 
 
 @pytest.fixture
-def mind(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
+def dm(any_address: str, clock: FakeClock) -> Iterator[duramen.Duramen]:
     """A handle on each store in turn, with a clock that stands."""
-    with open_mind(any_address, clock=clock) as dm:
+    with open_memory(any_address, clock=clock) as dm:
         yield dm
         assert dm.verify().ok
 
 
 @pytest.mark.promise("S10", "J5")
-def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: duramen.Duramen) -> None:
-    every = mind.memory.remember_all(
+def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(dm: duramen.Duramen) -> None:
+    every = dm.memory.remember_all(
         ["Ada likes tea", {"content": "Ada lives in Porto", "key": "home", "importance": 0.9}],
         kind="observation",
         subject="ada",
@@ -41,18 +41,16 @@ def test_each_is_a_memory_of_its_own_with_what_was_said_of_it(mind: duramen.Dura
         ("Ada likes tea", "observation", "ada", None, 0.2),
         ("Ada lives in Porto", "observation", "ada", "home", 0.9),
     ]
-    assert [mind.memory.get(one.id) for one in every] == every
+    assert [dm.memory.get(one.id) for one in every] == every
     assert [one.source for one in every] == ["@memory#1", "@memory#2"]
-    assert mind.memory.waiting() == 0
-    assert contents(mind.memory.recall("Where is her residence? Porto", subject="ada", limit=1)) == [
-        "Ada lives in Porto"
-    ]
-    assert mind.memory.remember_all([]) == []
+    assert dm.memory.waiting() == 0
+    assert contents(dm.memory.recall("Where is her residence? Porto", subject="ada", limit=1)) == ["Ada lives in Porto"]
+    assert dm.memory.remember_all([]) == []
 
 
 @pytest.mark.promise("S4")
-def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it(mind: duramen.Duramen) -> None:
-    mind.memory.remember("The sky is blue", relations=[("sky", "is", "blue")])
+def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it(dm: duramen.Duramen) -> None:
+    dm.memory.remember("The sky is blue", relations=[("sky", "is", "blue")])
     sky: list[Any] = [
         "The sky is blue",
         {"content": "The sky is blue", "title": "Sky"},
@@ -61,12 +59,12 @@ def test_what_is_said_twice_in_one_go_is_one_memory_with_all_that_was_said_of_it
         {"content": "The sky is grey", "key": "sky"},
         {"content": "The sky is red", "key": "sky"},
     ]
-    first, *_, grey, red = mind.memory.remember_all(sky)
+    first, *_, grey, red = dm.memory.remember_all(sky)
     assert (first.title, first.metadata, first.times, first.relations) == (
         "Sky", {"seen": 1}, 5, (("sky", "is", "blue"),),
     )  # fmt: skip
     assert (grey.successor, red.successor) == (red.id, None)
-    assert sorted(contents(mind.memory.list())) == ["The sky is blue", "The sky is red"]
+    assert sorted(contents(dm.memory.list())) == ["The sky is blue", "The sky is red"]
 
 
 def test_of_many_that_are_said_only_those_that_were_known_are_read_again(
@@ -95,8 +93,8 @@ def test_of_many_that_are_said_only_those_that_were_known_are_read_again(
         assert [every[21].successor, every[22].successor] == [every[22].id, None]
 
 
-def test_a_session_remembers_several_as_its_own_events(mind: duramen.Duramen) -> None:
-    session = mind.session("talk")
+def test_a_session_remembers_several_as_its_own_events(dm: duramen.Duramen) -> None:
+    session = dm.session("talk")
     every = session.remember_all(["one", "two"], scope="session")
     assert [one.source for one in every] == ["talk#1", "talk#2"]
     assert [event.data["content"] for event in session.events()] == ["one", "two"]
@@ -143,7 +141,7 @@ _PAST = dt.datetime.fromtimestamp(1_700_000_000 - 30, dt.UTC)
 def test_in_one_go_leaves_what_one_by_one_leaves(sayings: list[Any], before: int) -> None:
     left = []
     for together in (True, False):
-        with open_mind("memory:", clock=FakeClock(), embedder="none") as dm:
+        with open_memory("memory:", clock=FakeClock(), embedder="none") as dm:
             for said in sayings[:before] if together else sayings:
                 dm.memory.remember(**said)
             if together:
@@ -169,7 +167,7 @@ BAD: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(what: str) -> None:
     contents, complaint = BAD[what]
-    with open_mind("memory:", embedder="none") as dm:
+    with open_memory("memory:", embedder="none") as dm:
         with pytest.raises(InvalidInput, match=complaint) as refused:
             dm.memory.remember_all(contents)
         assert refused.value.hint
@@ -181,9 +179,9 @@ def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(
 def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, nursery: Nursery, point: str) -> None:
     address = str(tmp_path / "agent.db")
     for visit in (1, 2):
-        child = nursery.start("minds:remember_many", crash=(point, visit), address=address, count=3)
+        child = nursery.start("memory_handles:remember_many", crash=(point, visit), address=address, count=3)
         assert child.wait() == -signal.SIGKILL, child.complaint()
-        with open_mind(address, embedder="none") as dm:
+        with open_memory(address, embedder="none") as dm:
             assert dm.verify().ok
             known = contents(dm.memory.list(subject="ada"))
             assert len(known) % 3 == 0

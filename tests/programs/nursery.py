@@ -18,7 +18,7 @@ from typing import Any
 from duramen.stores import postgres, sqlite  # noqa: F401 - loaded once here, so that no child has to
 from duramen.testing.crash import die_at
 
-from . import interrupts, matrix, minds, outlets, roles, writer  # noqa: F401 - likewise
+from . import interrupts, matrix, memory_handles, outlets, roles, writer  # noqa: F401 - likewise
 from .writer import say_aloud
 
 

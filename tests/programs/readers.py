@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import duramen
-from duramen.memory import memory_service as mind  # noqa: F401 - loaded once, so that no child has to
+from duramen.memory import memory_service as handle  # noqa: F401 - loaded once, so that no child has to
 from duramen.models import openai  # noqa: F401
 from duramen.testing.clock import FakeClock
 

@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 
 import duramen
-from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index import segment_writer
 
 from .children import until
-from .minds import come_to_rest, open_mind
+from .memory_handles import come_to_rest, open_memory
 
 OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
 """The second one has what quoting can go wrong with."""
@@ -54,11 +54,11 @@ def live(dm: duramen.Duramen) -> Nowhere:
     session.checkpoint({"messages": [{"n": number} for number in range(20)]})
     session.remember("the sun is up", subject="ada", key="sun", fresh=True)
     dm.memory.recall("sun", subject="ada")
-    usual, segmenting.LEAST = segmenting.LEAST, 1
+    usual, segment_writer.MIN_CHANGES = segment_writer.MIN_CHANGES, 1
     try:
         come_to_rest(dm)
     finally:
-        segmenting.LEAST = usual
+        segment_writer.MIN_CHANGES = usual
     session.fork("branch", at=1).append("note", f"in the branch of {dm.workspace}")
     dm.run(report, "SELECT 1", id="report")
     session.lease("somebody", seconds=60)
@@ -70,7 +70,7 @@ def live(dm: duramen.Duramen) -> Nowhere:
 def fill(url: str) -> None:
     """Both workspaces, with all that there is."""
     for workspace in (OURS, THEIRS):
-        with open_mind(url, workspace=workspace) as dm:
+        with open_memory(url, workspace=workspace) as dm:
             live(dm)
 
 

@@ -1,146 +1,58 @@
-"""The parts of memory put together: catalog, texts, vectors, search."""
+"""Creates the parts of a workspace's memory and connects them. Callers use the parts directly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
-
-from ..errors import EmbedderFailed
-from ..journal.events import moment
 from ..journal.journal import Journal
-from ..ports import Model
-from .catalog.batch import Said
-from .catalog.catalog import HOME, Catalog
-from .catalog.records import Memory, Recalled
-from .catalog.texts import Texts
-from .extraction.model_reader import Reader
+from .catalog.catalog import Catalog
+from .catalog.texts import MemoryTexts
+from .index.index_cache import IndexCache
+from .index.index_codec import IndexCodec
 from .index.index_worker import IndexWorker
-from .index.workspace_embedder import Embedding, Load
-from .knowledge.consolidation import Consolidating, Merged
-from .knowledge.contradictions import Contradicting
+from .index.workspace_embedder import EmbedderLoader, WorkspaceEmbedder
+from .knowledge.consolidation import Consolidation
+from .knowledge.contradictions import ContradictionFinder
+from .knowledge.model_reader import ModelReader, ModelReaderSettings
 from .knowledge.persona import Persona
 from .knowledge.policies import Policies
-from .knowledge.procedures import PROCEDURE, Procedures
+from .knowledge.procedures import Procedures
 from .knowledge.proposals import SESSION as PROPOSALS
 from .knowledge.proposals import Proposals
-from .knowledge.resolution import Decisions, Resolving
+from .knowledge.resolution import ContradictionResolver, Decisions
 from .knowledge.write_back import WriteBack
+from .ranking.candidates import IndexCandidates
 from .ranking.retrieval import Retrieval
 from .ranking.search import Search
-from .ranking.selection import Wanted
-
-_OFFERED = 3
-"""How many procedures are offered beside what was found."""
+from .ranking.selection import CandidateSource
 
 
 class MemoryService:
-    """The memory of one workspace."""
+    """The memory of one workspace: one attribute for each part."""
 
-    def __init__(self, journal: Journal, load: Load, policies: Policies, reader: Reader | None = None) -> None:
-        texts = Texts(journal)
-        self._journal = journal
-        self.texts = texts
-        self.embedding = Embedding(journal.store, journal.workspace, load)
+    def __init__(
+        self, journal: Journal, load: EmbedderLoader, policies: Policies, model: ModelReaderSettings | None = None
+    ) -> None:
+        self.journal = journal
         decisions = Decisions(journal)
-        self.catalog = Catalog(journal, texts, decisions.forget)
-        self.indexing = IndexWorker(journal, texts, self.embedding)
-        retriever = journal.store.retriever
-        source = None if retriever is None else Retrieval(journal, texts, self.embedding, retriever)
-        self.searching = Search(journal, texts, self.embedding, self.indexing, source)
-        self.procedures = Procedures(journal, texts, self.catalog)
-        self.consolidating = Consolidating(journal, texts, self.searching)
+        self.policies = policies
+        self.texts = MemoryTexts(journal)
+        self.catalog = Catalog(journal, self.texts, decisions.forget)
+        self.codec = IndexCodec(journal, self.texts)
+        self.embedder = WorkspaceEmbedder(journal.store, journal.workspace, load)
+        self.index_worker = IndexWorker(journal, self.texts, self.codec, self.embedder)
+        index_cache = IndexCache(journal, self.texts, self.codec, self.embedder)
+        sources: list[CandidateSource] = [IndexCandidates(index_cache)]
+        if journal.store.retriever is not None:
+            sources.insert(0, Retrieval(journal, self.texts, self.codec, self.embedder, journal.store.retriever))
+        self.search = Search(journal, self.texts, self.embedder, self.index_worker, index_cache, sources)
         self.persona = Persona(journal, PROPOSALS)
         self.proposals = Proposals(journal, self.catalog, self.persona)
-        self.policies = policies
-        self.writing = WriteBack(journal, self.procedures, self.proposals, self.indexing, reader)
-        self.contradicting = Contradicting(journal, self.catalog, decisions.made)
-        self.resolving = Resolving(journal, texts, decisions)
-
-    async def remember(
-        self,
-        session: str | None,
-        content: str,
-        kind: str,
-        details: Mapping[str, Any],
-        subject: str | None,
-        actor: str | None,
-        cause: int | str | None,
-        fresh: bool,
-    ) -> Memory:
-        """Remember something at the end of a session, or outside any."""
-        memory = await self.catalog.remember(
-            session or HOME, content, kind, details, subject=subject, actor=actor, cause=cause
+        self.procedures = Procedures(journal, self.texts, self.catalog, self.search)
+        self.contradictions = ContradictionFinder(journal, self.catalog, decisions.made)
+        resolver = ContradictionResolver(journal, self.texts, decisions)
+        self.consolidation = Consolidation(
+            journal, self.texts, self.search, self.contradictions, resolver, self.index_worker
         )
-        await self._index(fresh)
-        return memory
-
-    async def remember_all(
-        self,
-        session: str | None,
-        contents: Iterable[Said],
-        kind: str,
-        details: Mapping[str, Any],
-        subject: str | None,
-        actor: str | None,
-        cause: int | str | None,
-        fresh: bool,
-    ) -> list[Memory]:
-        """Remember several things at once."""
-        memories = await self.catalog.remember_all(
-            session or HOME, contents, kind, details, subject=subject, actor=actor, cause=cause
-        )
-        await self._index(fresh)
-        return memories
-
-    async def _index(self, fresh: bool) -> None:
-        if fresh:
-            await self._caught_up()
-        else:
-            self.indexing.wake()
-
-    async def _caught_up(self) -> None:
-        try:
-            await self.indexing.catch_up()
-        except EmbedderFailed as failure:
-            failure.add_note("The memory is stored, and found by its words; its vector follows.")
-            raise
-
-    async def consolidate(self, audiences: tuple[bytes, ...] | None, model: Model | None, most: int) -> list[Merged]:
-        """Merge what says the same; with a model, resolve what disagrees, too."""
-        done = [merged async for merged in self.consolidating.merge(audiences)]
+        model_reader = None
         if model is not None:
-            found = [*await self.contradicting.listed(audiences), *await self.consolidating.near(audiences)]
-            done += [merged async for merged in self.resolving.resolve(found, model, most)]
-            self.indexing.wake()
-        return done
-
-    async def search(
-        self, query: str, audiences: tuple[bytes, ...] | None, *, kinds: Iterable[str] | None, **rest: Any
-    ) -> Recalled:
-        """The best memories for a query."""
-        chosen = None if kinds is None else frozenset(kinds)
-        found = await self.searching.search(Wanted(query, audiences, kinds=chosen, **rest))
-        self.indexing.start()
-        return found
-
-    def noted(self, found: Recalled) -> Recalled:
-        """What was found, with a note on each hit that is stale."""
-        now = moment(self._journal.clock.now())
-        notes = [self.policies.freshness(hit.memory, now) for hit in found.hits]
-        if not any(notes):
-            return found
-        return replace(found, hits=tuple(replace(hit, note=note) for hit, note in zip(found.hits, notes, strict=True)))
-
-    async def offered(self, query: str, audiences: tuple[bytes, ...], found: Recalled) -> Recalled:
-        """What was found, with the procedures that fit the query, if there were so many facts that none was found."""
-        held = await self.searching.holding.held(audiences)
-        none = all(audience.kinds.find(PROCEDURE) < 0 for audience in held)
-        if none or any(hit.memory.kind == PROCEDURE for hit in found):
-            return found
-        ways = await self.search(query, audiences, kinds=[PROCEDURE], limit=_OFFERED)
-        return replace(found, hits=(*found.hits, *(hit for hit in ways if hit.likeness > 0)))
-
-    async def standing(self, audiences: tuple[bytes, ...]) -> list[Memory]:
-        """The standing procedures in some audiences, oldest first."""
-        return await self.searching.having({"standing": True}, audiences, PROCEDURE)
+            model_reader = ModelReader(journal, self.procedures, self.proposals, self.index_worker, model)
+        self.write_back = WriteBack(journal, self.procedures, self.proposals, self.index_worker, model_reader)

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ...errors import InvalidInput
-from ...journal.events import Event, check_name, micros
+from ...journal.events import Event, check_name, micros, moment
 from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
 from ...models import load_model
@@ -21,12 +21,12 @@ from .proposals import AsyncProposals
 if TYPE_CHECKING:
     from ...execution.workers.lesson import Lesson
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
-    from ...memory.catalog.batch import Said
+    from ...memory.catalog.memory_event import Said
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
-    from ...memory.extraction.extract import Extracted
-    from ...memory.knowledge.consolidation import Merged
+    from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
     from ...memory.knowledge.policies import KindPolicy
+    from ...memory.knowledge.resolution import Merged
     from ...memory.memory_service import MemoryService
     from ...memory.ranking.neighbours import Relation
 
@@ -100,12 +100,12 @@ class AsyncMemories:
     def service(self) -> MemoryService:
         """Everything that searching needs, which takes a while to import: not before it is used."""
         if self._made is None:
-            from ...memory.extraction.model_reader import Reader
+            from ...memory.knowledge.model_reader import ModelReaderSettings
             from ...memory.knowledge.policies import Policies
             from ...memory.memory_service import MemoryService
 
             model, every = self._reader
-            reader = None if model is None else Reader(model, every, self.suspicious)
+            reader = None if model is None else ModelReaderSettings(model, every, self.suspicious)
             with self._making:
                 self._made = self._made or MemoryService(self._journal, self._load, Policies(self._policies), reader)
         return self._made
@@ -123,7 +123,13 @@ class AsyncMemories:
     ) -> Memory:
         """Remember something; durable on return, and found by its words at once. Its vector follows in the background,
         unless it shall be `fresh`: then it is there on return, too."""
-        return await self.service.remember(None, content, kind, details, subject, actor, cause, fresh)
+        from ...memory.catalog.catalog import HOME
+
+        memory = await self.service.catalog.remember(
+            HOME, content, kind, details, subject=subject, actor=actor, cause=cause
+        )
+        await self.service.index_worker.index_new(wait=fresh)
+        return memory
 
     async def remember_all(
         self,
@@ -139,7 +145,13 @@ class AsyncMemories:
         """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
         a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
         else. At most 1,000 in a call."""
-        return await self.service.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
+        from ...memory.catalog.catalog import HOME
+
+        memories = await self.service.catalog.remember_all(
+            HOME, contents, kind, details, subject=subject, actor=actor, cause=cause
+        )
+        await self.service.index_worker.index_new(wait=fresh)
+        return memories
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
         """What is known that fits a query, best first: by words, meaning, time, importance and neighbourhood."""
@@ -149,13 +161,16 @@ class AsyncMemories:
         _check_options(options, RecallOptions)
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("there is nothing to search for", hint="give text")
+        from ...memory.ranking.selection import SearchRequest
+
         service = self.service
         audiences = await self._audiences(options)
-        found = await service.search(
+        kinds = _kinds(options.get("kinds"))
+        request = SearchRequest(
             query,
             audiences,
             limit=_count("limit", options.get("limit", 10)),
-            kinds=_kinds(options.get("kinds")),
+            kinds=None if kinds is None else frozenset(kinds),
             metadata=_metadata(options.get("metadata")),
             since=_time("since", options.get("since")),
             until=_time("until", options.get("until")),
@@ -164,7 +179,8 @@ class AsyncMemories:
             at=at,
             **_weighed(options.get("half_life")),
         )
-        return service.noted(found)
+        found = await service.search.find(request)
+        return service.policies.with_notes(found, moment(self._journal.clock.now()))
 
     async def _audiences(self, whose: Scope) -> tuple[bytes, ...] | None:
         everyone: object = whose.get("everyone", False)
@@ -176,7 +192,7 @@ class AsyncMemories:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
-        await self.service.indexing.flush()
+        await self.service.index_worker.flush_recalls()
         return await self.service.catalog.get(id)
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
@@ -189,7 +205,7 @@ class AsyncMemories:
         return await self.service.persona.profile(subject)
 
     async def persona(self) -> str:
-        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
+        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "persona")
         alone."""
         return await self.service.persona.text()
 
@@ -205,7 +221,7 @@ class AsyncMemories:
         _check_options(whose, Scope)
         if not isinstance(name, str) or not name.strip():
             raise InvalidInput("there is no name to look for", hint="give text")
-        return await neighbours(self.service.searching, name, await self._audiences(whose), _count("limit", limit))
+        return await neighbours(self.service.search, name, await self._audiences(whose), _count("limit", limit))
 
     async def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
@@ -219,7 +235,7 @@ class AsyncMemories:
     ) -> AsyncGenerator[Memory, None]:
         _check_options(whose, Scope)
         query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
-        await self.service.indexing.flush()  # what was recalled until now is shown
+        await self.service.index_worker.flush_recalls()  # what was recalled until now is shown
         async for memory in self.service.catalog.listed(query):
             yield memory
 
@@ -244,7 +260,7 @@ class AsyncMemories:
         """What was known at a time, or when an event happened."""
         return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else micros("when", when))
 
-    async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extracted:
+    async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extraction:
         """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
         stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
         skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""
@@ -265,18 +281,18 @@ class AsyncMemories:
         and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
         _check_options(whose, Scope)
         most, asked = _count("limit", limit), _model(model)
-        return await self.service.consolidate(await self._audiences(whose), asked, most)
+        return await self.service.consolidation.run(await self._audiences(whose), asked, most)
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
         session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
         how many turns were looked at."""
-        writing = self.service.writing
-        done = await writing.catch_up()
+        write_back = self.service.write_back
+        done = await write_back.catch_up()
         if session is not None:
             head = await self._journal.reader.head(check_name("session", session))
-            done += bool(await writing.write_back(session, head.position))
-            await writing.reread(session, head.position)
+            done += bool(await write_back.write_turn(session, head.position))
+            await write_back.read_with_model(session, head.position)
         return done
 
     async def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
@@ -285,23 +301,23 @@ class AsyncMemories:
         is nearly always one, and not all of them are listed."""
         _check_options(whose, Scope)
         most, audiences = _count("limit", limit), await self._audiences(whose)
-        return (await self.service.contradicting.listed(audiences))[:most]
+        return (await self.service.contradictions.find(audiences))[:most]
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
-        return await self.service.indexing.waiting()
+        return await self.service.index_worker.count_waiting()
 
     async def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
-        await self.service.indexing.catch_up()
+        await self.service.index_worker.catch_up()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
         """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
         on where it was."""
-        async for step in self.service.indexing.reindex():
+        async for step in self.service.index_worker.reindex():
             yield step
-        self.service.searching.forget()
+        self.service.search.forget()
 
     async def leaf(self, id: str) -> str:
         """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
@@ -357,12 +373,12 @@ class AsyncMemories:
     def forgets(self) -> None:
         """Somebody was erased: nothing of them stays in this process."""
         if self._made is not None:
-            self._made.searching.forget()
+            self._made.search.forget()
 
     def close(self) -> None:
         if self._made is not None:
-            self._made.writing.stop()
-            self._made.indexing.stop()
+            self._made.write_back.stop()
+            self._made.index_worker.stop()
 
 
 class AsyncMemoriesThen:

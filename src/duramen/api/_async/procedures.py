@@ -49,14 +49,14 @@ class AsyncProcedures:
         cause: int | str | None,
         note: str | None,
     ) -> Procedure:
-        from ...memory.knowledge.procedures import Edit, checked_steps
+        from ...memory.knowledge.procedures import ProcedureEdit, checked_steps
 
         if standing is not None and not isinstance(standing, bool):
             raise InvalidInput(f"{standing!r} cannot be `standing`", hint="say True or False")
         service = self._service()
-        edit = Edit(checked_steps(steps), title, standing, importance, note)
+        edit = ProcedureEdit(checked_steps(steps), title, standing, importance, note)
         saved = await service.procedures.save(name, edit, subject, actor, cause)
-        service.indexing.wake()
+        service.index_worker.wake()
         return saved
 
     async def get(self, name: str, version: int | None = None, *, subject: str | None = None) -> Procedure | None:

@@ -32,19 +32,19 @@ class AsyncProposals:
         accepted: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> Proposal | None:
-        """Propose something: a memory, with `kind` "profile" the value of the field `key`, with "soul" who the agent
+        """Propose something: a memory, with `kind` "profile" the value of the field `key`, with "persona" who the agent
         is. What is pending or was dismissed before is given as it stands; None if it is known already. With `accepted`
         the person who proposes it has decided."""
-        from ...memory.knowledge.proposals import Wanted
+        from ...memory.knowledge.proposals import ProposalDraft
 
         for name, text in (("evidence", evidence), ("reason", reason)):
             if not isinstance(text, str):
                 raise InvalidInput(f"{text!r} cannot be `{name}`", hint="give text")
-        wanted = Wanted(content, kind, {**details}, evidence, reason, source)
+        wanted = ProposalDraft(content, kind, {**details}, evidence, reason, source)
         service = self._service()
         proposal = await service.proposals.make(wanted, subject, actor, accepted)
         if accepted:
-            service.indexing.wake()
+            service.index_worker.wake()
         return proposal
 
     async def get(self, id: str) -> Proposal:
@@ -71,7 +71,7 @@ class AsyncProposals:
         Raises `ProposalDecided` if somebody has decided."""
         service = self._service()
         accepted = await service.proposals.accept(id, content=content, title=title, actor=actor)
-        service.indexing.wake()
+        service.index_worker.wake()
         return accepted
 
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:

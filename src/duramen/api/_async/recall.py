@@ -14,7 +14,7 @@ from ...memory.catalog.memory_event import MemoryDetails
 from .memories import AsyncMemories
 
 if TYPE_CHECKING:
-    from ...memory.catalog.batch import Said
+    from ...memory.catalog.memory_event import Said
     from ...memory.catalog.records import Memory
     from ...memory.recollection import Recollection
 
@@ -47,7 +47,12 @@ class AsyncRecall:
         **details: Unpack[MemoryDetails],
     ) -> Memory:
         """Remember something beyond this session, as one of its events. See `dm.memory.remember`."""
-        return await self._memory.service.remember(self.id, content, kind, details, subject, actor, cause, fresh)
+        service = self._memory.service
+        memory = await service.catalog.remember(
+            self.id, content, kind, details, subject=subject, actor=actor, cause=cause
+        )
+        await service.index_worker.index_new(wait=fresh)
+        return memory
 
     async def remember_all(
         self,
@@ -61,7 +66,12 @@ class AsyncRecall:
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
         """Remember several things beyond this session, as its events. See `dm.memory.remember_all`."""
-        return await self._memory.service.remember_all(self.id, contents, kind, details, subject, actor, cause, fresh)
+        service = self._memory.service
+        memories = await service.catalog.remember_all(
+            self.id, contents, kind, details, subject=subject, actor=actor, cause=cause
+        )
+        await service.index_worker.index_new(wait=fresh)
+        return memories
 
     async def recall(
         self,
@@ -88,7 +98,7 @@ class AsyncRecall:
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
         lately = await self._services.builder.episodes.last(self.id, recent) if recent else []
         return recollect(
-            await service.offered(query, audiences, recalled),
+            await service.procedures.add_matching(query, audiences, recalled),
             await self._services.builder.episodes.working(self.id),
             [one.line for one in lately],
             now=moment(self._journal.clock.now()),
@@ -96,7 +106,7 @@ class AsyncRecall:
             budget=budget,
             policy=self._memory.suspicious,
             policies=service.policies,
-            standing=await service.standing(audiences),
+            standing=await service.procedures.standing(audiences),
             profile=await service.persona.profile(subject),
             pending=[one async for one in service.proposals.listed(ProposalState.PENDING, subject, False)][:_PENDING],
             explain=explain,

@@ -115,7 +115,7 @@ class AsyncTurns:
         proposed = await self._propose_all(considered, asked, subject, key)
         trace.append(TurnStep("memorise", f"{len(proposed)} of {len(considered)} sentences proposed"))
         if self._memory.writes_back:
-            self._memory.service.writing.wake()
+            self._memory.service.write_back.wake()
         return TurnResult(reply, context, recalled, considered, tuple(proposed), tuple(trace))
 
     def _differs(self, asked: Event, user_input: str) -> bool:

@@ -17,11 +17,11 @@ from .proposals import Proposals
 
 if TYPE_CHECKING:
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
-    from ...memory.catalog.batch import Said
+    from ...memory.catalog.memory_event import Said
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
-    from ...memory.extraction.extract import Extracted
-    from ...memory.knowledge.consolidation import Merged
+    from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
+    from ...memory.knowledge.resolution import Merged
     from ...memory.ranking.neighbours import Relation
 
 
@@ -89,7 +89,7 @@ class Memories:
         return drive(self._core.profile(subject))
 
     def persona(self) -> str:
-        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "soul")
+        """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "persona")
         alone."""
         return drive(self._core.persona())
 
@@ -127,7 +127,7 @@ class Memories:
         """What was known at a time, or when an event happened."""
         return MemoriesThen(self._core.as_of(when))
 
-    def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extracted:
+    def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extraction:
         """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
         stored. With a model its answer is checked: a fact that is not in the text, or cannot be used otherwise, is
         skipped with the reason. Without one the plain patterns of `session.turn` decide. Raises `ModelFailed`."""

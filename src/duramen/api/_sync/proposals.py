@@ -32,7 +32,7 @@ class Proposals:
         accepted: bool = False,
         **details: Unpack[MemoryDetails],
     ) -> Proposal | None:
-        """Propose something: a memory, with `kind` "profile" the value of the field `key`, with "soul" who the agent
+        """Propose something: a memory, with `kind` "profile" the value of the field `key`, with "persona" who the agent
         is. What is pending or was dismissed before is given as it stands; None if it is known already. With `accepted`
         the person who proposes it has decided."""
         return drive(

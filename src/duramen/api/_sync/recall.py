@@ -11,7 +11,7 @@ from .._async.recall import AsyncRecall
 from .._async.turn import Answering, AsyncTurns, Instructing, TurnResult
 
 if TYPE_CHECKING:
-    from ...memory.catalog.batch import Said
+    from ...memory.catalog.memory_event import Said
     from ...memory.catalog.records import Memory
     from ...memory.recollection import Recollection
 

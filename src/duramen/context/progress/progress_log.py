@@ -19,7 +19,7 @@ from ...checkpoints.state import Shapes
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ...journal.journal import Journal
 from ...ports import Bookmark, BookmarkQuery
-from ...runtime import run_blocking, pause
+from ...runtime import pause, run_blocking
 from . import git_commit as commits
 from .progress_file import parse, read_file, render, write_file
 from .record import Change, Progress, apply, changes

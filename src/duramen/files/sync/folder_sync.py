@@ -8,7 +8,7 @@ from hashlib import blake2b
 from ...crash_points import reach
 from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
 from ...journal.journal import Journal
-from ...memory.knowledge.proposals import SOUL, ProposalState, Wanted
+from ...memory.knowledge.proposals import PERSONA, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder
@@ -110,7 +110,7 @@ class Syncing:
         stored = f"{text}\n" if text and not text.endswith("\n") else text
         found = await run_blocking(lambda: self.folder.read(_SOUL)) if _SOUL in walked.files else None
         if found is not None and found.strip() and found.strip() != text.strip() and _hash(found) != manifest.soul:
-            wanted = Wanted(found.rstrip("\n"), SOUL, {}, "SOUL.md was edited", "edited by hand")
+            wanted = ProposalDraft(found.rstrip("\n"), PERSONA, {}, "SOUL.md was edited", "edited by hand")
             proposal = await self._service.proposals.make(wanted, None, HUMAN)
             if proposal is not None and proposal.state is ProposalState.PENDING:
                 return [], [Taken(_SOUL, "proposed", None)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ...memory.knowledge.procedures import Edit
-from ...memory.knowledge.proposals import Wanted
+from ...memory.catalog.catalog import HOME
+from ...memory.knowledge.procedures import ProcedureEdit
+from ...memory.knowledge.proposals import ProposalDraft
 from ...memory.memory_service import MemoryService
 from .memory_mapping import Known, Said
 
@@ -24,23 +25,24 @@ class Saying:
         if said.steps and said.name:
             return await self._save(said)
         if said.kind in _BY_PROPOSAL:
-            wanted = Wanted(said.content, said.kind, said.details, "", self._how)
+            wanted = ProposalDraft(said.content, said.kind, said.details, "", self._how)
             proposal = await self._service.proposals.make(wanted, said.subject, self._actor, accepted=True)
             if proposal is not None:
-                self._service.indexing.wake()
+                self._service.index_worker.wake()
                 return proposal.memory
-        memory = await self._service.remember(
-            None, said.content, said.kind, said.details, said.subject, self._actor, None, fresh=False
+        memory = await self._service.catalog.remember(
+            HOME, said.content, said.kind, said.details, subject=said.subject, actor=self._actor
         )
+        self._service.index_worker.wake()
         return memory.id
 
     async def _save(self, said: Said) -> str:
         assert said.name is not None
         title = None if said.details["title"] == said.name else said.details["title"]
         importance, metadata = said.details.get("importance"), said.details["metadata"]
-        edit = Edit(said.steps, title, None, importance, said.content, metadata)
+        edit = ProcedureEdit(said.steps, title, None, importance, said.content, metadata)
         saved = await self._service.procedures.save(said.name, edit, said.subject, self._actor)
-        self._service.indexing.wake()
+        self._service.index_worker.wake()
         return saved.memory.id
 
     async def revise(self, known: Known, said: Said) -> str | None:
@@ -53,7 +55,7 @@ class Saying:
         revised = await self._service.catalog.revise(
             known.row, said.content, said.kind, said.details, subject=said.subject, actor=self._actor
         )
-        self._service.indexing.wake()
+        self._service.index_worker.wake()
         return revised.id
 
     async def _is_over(self, known: Known) -> bool:

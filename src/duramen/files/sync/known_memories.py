@@ -23,7 +23,7 @@ class Knowing:
     async def of(self, rows: Sequence[MemoryRow]) -> list[Known]:
         """Rows with their texts; without those of sessions, and what was forgotten, erased or damaged."""
         rows = [row for row in rows if row.intact and row.audience[:1] != b"t"]
-        texts: Mapping[int, Mapping[str, Any]] = await self._service.texts.of(rows)
+        texts: Mapping[int, Mapping[str, Any]] = await self._service.texts.event_data(rows)
         found = []
         for row in rows:
             owner = await self._journal.bookmarks.owner_of(row.owner)

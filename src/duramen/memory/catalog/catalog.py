@@ -13,10 +13,9 @@ from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
 from ...stores.common.memory_rows import Ledger
-from .batch import Said, all_remembered
-from .memory_event import ADDED, audience_of, is_memory, memory_row, remembered, tells_more
+from .memory_event import ADDED, Said, all_remembered, audience_of, is_memory, memory_row, remembered, tells_more
 from .records import ForgetReport, Memory, memory_of
-from .texts import Texts
+from .texts import MemoryTexts
 
 HOME = "@memory"
 """The session of what is remembered outside any other."""
@@ -28,7 +27,7 @@ _MORE = ("title", "metadata", "relations")
 class Catalog:
     """Remembers, lists and forgets."""
 
-    def __init__(self, journal: Journal, texts: Texts, forget_decisions: Callable[[str], Awaitable[int]]) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, forget_decisions: Callable[[str], Awaitable[int]]) -> None:
         self._journal = journal
         self._texts = texts
         self._forget_decisions = forget_decisions
@@ -255,7 +254,7 @@ class Catalog:
         """Say a memory again, word by word: it is as fresh as on the first day. Raises `UnknownMemory` for one that is
         unknown or over."""
         rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id)))
-        texts = await self._texts.of(rows)
+        texts = await self._texts.event_data(rows)
         for row in rows:
             owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number not in texts or owner is None:

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..index.words import stem
 from .entities import ADJECTIVES, links, sentences
 from .places import may_hold
+from .words import stem
 
 
 class Claim(NamedTuple):

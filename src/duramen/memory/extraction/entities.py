@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from datetime import date
 from typing import NamedTuple
 
-from ..ranking.dates import Span, spans
-from ..ranking.names import names, titles
+from .dates import Span, spans
+from .names import names, titles
 from .relations import DONE_BY, KIN, ROLES, VERBS, Verb
 
 

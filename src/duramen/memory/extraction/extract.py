@@ -57,7 +57,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class Extraction:
     """The facts of a text, in its order, and what was left out."""
 
     candidates: tuple[Candidate, ...]
@@ -70,7 +70,7 @@ class Extracted:
         return len(self.candidates)
 
 
-async def extract(text: str, model: Model | None, speaker: str | None, policy: str) -> Extracted:
+async def extract(text: str, model: Model | None, speaker: str | None, policy: str) -> Extraction:
     """The facts of a text. Raises `ModelFailed` if the model gives no answer, or one that is no JSON as it must be; a
     single fact that cannot be used is skipped with its reason. `policy` "keep" lets pass what looks like
     instructions."""
@@ -93,15 +93,15 @@ async def extract(text: str, model: Model | None, speaker: str | None, policy: s
                 skipped += unrelated
                 found.setdefault((one.kind, one.content.casefold()), replace(one, relations=related))
         skipped += [Skipped(_shown(fact), f"more than {_MOST} facts") for fact in facts[_MOST:]]
-    return Extracted(tuple(found.values()), tuple(skipped))
+    return Extraction(tuple(found.values()), tuple(skipped))
 
 
-def _by_patterns(text: str, speaker: str | None) -> Extracted:
+def _by_patterns(text: str, speaker: str | None) -> Extraction:
     verdicts = consider(text, speaker) if speaker else consider(text)
     kept = [
         Candidate(one.content, one.kind, one.key, _SURE, one.said, _stated(one.content)) for one in verdicts if one.keep
     ]
-    return Extracted(tuple(kept), tuple(Skipped(one.said, one.reason) for one in verdicts if not one.keep))
+    return Extraction(tuple(kept), tuple(Skipped(one.said, one.reason) for one in verdicts if not one.keep))
 
 
 def _stated(content: str) -> tuple[tuple[str, str, str], ...]:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...ports import MemoryRow
-from .columns import COLUMNS, EPISODE, FOREVER, Index, Names, codes_of
+from .columns import COLUMNS, EPISODE, FOREVER, NameTable, PlaceTable, codes_of
 from .index_entry import TermStats, Vector
-from .postings import Counts, Packed, Places, Postings
+from .postings import Counts, PackedPostings, Places, Postings
 
 _DAY = 86_400_000_000
 _LARGE = 100_000
@@ -23,7 +23,7 @@ _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
-class Entry(NamedTuple):
+class IndexedMemory(NamedTuple):
     """A memory for an audience: its row, its stats, its vector if there is one, and how often it was recalled."""
 
     row: MemoryRow
@@ -62,11 +62,11 @@ class AudienceIndex:
         self.sampled = 0
         """How many memories there were when it was taken."""
         self._postings = Postings()
-        self._index = Index()
+        self._index = PlaceTable()
         self._last_of: dict[int, int] = {}
-        self._told: NDArray[np.int32] = np.zeros((0, 2), dtype=np.int32)
-        self._notes = bytearray()
-        self.speakers, self.kinds, self.sessions = Names(), Names(), Names()
+        self._dates: NDArray[np.int32] = np.zeros((0, 2), dtype=np.int32)
+        self._metadata = bytearray()
+        self.speakers, self.kinds, self.sessions = NameTable(), NameTable(), NameTable()
 
     def column(self, name: str) -> NDArray[Any]:
         """A column, one value for each place."""
@@ -97,8 +97,8 @@ class AudienceIndex:
             + self._codes.nbytes
             + self.sample.nbytes
             + self._postings.size
-            + self._told.nbytes
-            + len(self._notes)
+            + self._dates.nbytes
+            + len(self._metadata)
         )
 
     @property
@@ -119,24 +119,24 @@ class AudienceIndex:
         alive = self._columns["alive"][places]
         return (places, counts) if alive.all() else (places[alive], counts[alive])
 
-    def times(self) -> NDArray[np.int32]:
+    def named_days(self) -> NDArray[np.int32]:
         """First and last day of each time that memories name, as `told` and `tells` point to."""
-        return self._told
+        return self._dates
 
     def metadata(self, place: int) -> Mapping[str, Any]:
         """The metadata of a memory."""
-        size = int(self._columns["notes"][place])
-        start = int(self._columns["noted"][place])
-        noted: dict[str, Any] = msgspec.msgpack.decode(self._notes[start : start + size]) if size else {}
-        return noted
+        size = int(self._columns["metadata_size"][place])
+        start = int(self._columns["metadata_start"][place])
+        metadata: dict[str, Any] = msgspec.msgpack.decode(self._metadata[start : start + size]) if size else {}
+        return metadata
 
     # -- taking in
 
     def put(self, row: MemoryRow, stats: TermStats, vector: Vector | None, recalled: int) -> None:
         """Take in a memory, or what is new about it."""
-        self.put_all([Entry(row, stats, vector, recalled)])
+        self.put_all([IndexedMemory(row, stats, vector, recalled)])
 
-    def put_all(self, entries: Sequence[Entry]) -> None:
+    def put_all(self, entries: Sequence[IndexedMemory]) -> None:
         """Take in some memories, each once, or what is new about them."""
         if not entries:
             return
@@ -158,75 +158,73 @@ class AudienceIndex:
 
     def put_vectors(self, places: NDArray[np.intp], vectors: Vector) -> None:
         """The vectors of some places."""
-        self._columns["known"][places] = True
+        self._columns["has_vector"][places] = True
         if self.center is not None:
             self._codes[:, places] = codes_of(vectors, self.center)
         if self._vectors is not None:
             self._vectors[places] = vectors
 
-    def _add(self, entries: Sequence[Entry], numbers: NDArray[np.int64]) -> None:
+    def _add(self, entries: Sequence[IndexedMemory], numbers: NDArray[np.int64]) -> None:
         start, stop = self.size, self.size + len(entries)
         self._make_room(stop)
         self.size = stop
         self._index.add(numbers, start)
-        rows, stats_list = [entry.row for entry in entries], [entry.stats for entry in entries]
+        rows, all_stats = [entry.row for entry in entries], [entry.stats for entry in entries]
         new, columns = slice(start, stop), self._columns
         begins = np.array([row.begins for row in rows], dtype=np.int64)
         recorded = np.array([row.recorded for row in rows], dtype=np.int64)
         columns["alive"][new] = True
         columns["number"][new] = numbers
         columns["position"][new] = [row.position for row in rows]
-        columns["length"][new] = [stats.length for stats in stats_list]
-        columns["asks"][new] = [stats.asks for stats in stats_list]
-        columns["substance"][new] = np.log1p([stats.substance for stats in stats_list])
-        columns["speaker"][new] = [self.speakers.number(stats.speaker) if stats.speaker else -1 for stats in stats_list]
+        columns["length"][new] = [stats.length for stats in all_stats]
+        columns["is_question"][new] = [stats.is_question for stats in all_stats]
+        columns["substance"][new] = np.log1p([stats.substance for stats in all_stats])
+        columns["speaker"][new] = [self.speakers.number(stats.speaker) if stats.speaker else -1 for stats in all_stats]
         columns["kind"][new] = [self.kinds.number(row.kind) for row in rows]
         columns["day"][new] = np.clip(begins // _DAY + _EPOCH, _FIRST, _LAST)
         columns["begins"][new] = begins
         columns["opens"][new] = np.where(begins > recorded, begins, -FOREVER)
-        self._tell(new, stats_list)
-        self._post(start, stats_list)
+        self._add_dates_and_metadata(new, all_stats)
+        self._add_postings(start, all_stats)
         episodes = [at for at, row in enumerate(rows, start) if row.kind == EPISODE]
         if episodes:
             told_in = [rows[at - start] for at in episodes]
             sessions = [self.session_number(row.audience, row.session) for row in told_in]
             self._join(np.array(episodes, dtype=np.int32), np.array(sessions, dtype=np.int32))
 
-    def _tell(self, new: slice, stats_list: Sequence[TermStats]) -> None:
+    def _add_dates_and_metadata(self, new: slice, all_stats: Sequence[TermStats]) -> None:
         columns = self._columns
-        tells = np.array([len(stats.told) for stats in stats_list], dtype=np.uint8)
-        told = np.array([span for stats in stats_list for span in stats.told], dtype=np.int32).reshape(-1, 2)
-        columns["tells"][new] = tells
-        columns["told"][new] = len(self._told) + np.cumsum(tells, dtype=np.int32) - tells
-        if len(told):
-            self._told = np.concatenate([self._told, told])
-        for place, stats in enumerate(stats_list, new.start):
+        counts = np.array([len(stats.dates) for stats in all_stats], dtype=np.uint8)
+        dates = np.array([span for stats in all_stats for span in stats.dates], dtype=np.int32).reshape(-1, 2)
+        columns["date_count"][new] = counts
+        columns["first_date"][new] = len(self._dates) + np.cumsum(counts, dtype=np.int32) - counts
+        if len(dates):
+            self._dates = np.concatenate([self._dates, dates])
+        for place, stats in enumerate(all_stats, new.start):
             if stats.metadata:
-                noted = msgspec.msgpack.encode(stats.metadata)
-                columns["noted"][place], columns["notes"][place] = len(self._notes), len(noted)
-                self._notes += noted
+                packed = msgspec.msgpack.encode(stats.metadata)
+                columns["metadata_start"][place], columns["metadata_size"][place] = len(self._metadata), len(packed)
+                self._metadata += packed
 
-    def _post(self, start: int, stats_list: Sequence[TermStats]) -> None:
-        terms = np.frombuffer(b"".join([stats.terms for stats in stats_list]), dtype="<u4").astype(
-            np.uint32, copy=False
-        )
-        counts = np.frombuffer(b"".join([stats.counts for stats in stats_list]), dtype=np.uint8)
+    def _add_postings(self, start: int, all_stats: Sequence[TermStats]) -> None:
+        terms = np.frombuffer(b"".join([stats.terms for stats in all_stats]), dtype="<u4").astype(np.uint32, copy=False)
+        counts = np.frombuffer(b"".join([stats.counts for stats in all_stats]), dtype=np.uint8)
         places = np.repeat(
-            np.arange(start, start + len(stats_list), dtype=np.uint32), [len(stats.counts) for stats in stats_list]
+            np.arange(start, start + len(all_stats), dtype=np.uint32), [len(stats.counts) for stats in all_stats]
         )
         self._postings.add(terms, counts, places)
 
     # -- packed
 
-    def lists(self) -> Packed:
+    def packed_postings(self) -> PackedPostings:
         """All terms with their places, packed as one."""
         return self._postings.packed()
 
-    def notes(self) -> bytes:
+    def packed_metadata(self) -> bytes:
         """All metadata in a row, as `noted` and `notes` point to."""
-        return bytes(self._notes)
+        return bytes(self._metadata)
 
-    def there(self, numbers: NDArray[np.int64]) -> list[int]:
+    def known_numbers(self, numbers: NDArray[np.int64]) -> list[int]:
         """Those of some numbers that are memories of this audience."""
         found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
         return found
@@ -234,9 +232,9 @@ class AudienceIndex:
     def append(
         self,
         columns: Mapping[str, NDArray[Any]],
-        lists: Packed,
-        told: NDArray[np.int32],
-        notes: bytes,
+        lists: PackedPostings,
+        dates: NDArray[np.int32],
+        metadata: bytes,
         sessions: NDArray[np.int32],
     ) -> None:
         """New memories as columns; `sessions` are those of episodes, -1 for the others."""
@@ -248,11 +246,11 @@ class AudienceIndex:
             self._columns[name][new] = column
         self._columns["alive"][new] = True
         self._columns["session"][new] = -1
-        tells, sizes = columns["tells"].astype(np.int32), columns["notes"].astype(np.int64)
-        self._columns["told"][new] = len(self._told) + np.cumsum(tells) - tells
-        self._columns["noted"][new] = len(self._notes) + np.cumsum(sizes) - sizes
-        self._told = np.concatenate([self._told, told])
-        self._notes += notes
+        counts, sizes = columns["date_count"].astype(np.int32), columns["metadata_size"].astype(np.int64)
+        self._columns["first_date"][new] = len(self._dates) + np.cumsum(counts) - counts
+        self._columns["metadata_start"][new] = len(self._metadata) + np.cumsum(sizes) - sizes
+        self._dates = np.concatenate([self._dates, dates])
+        self._metadata += metadata
         self._index.add(columns["number"], start)
         self._postings.take(lists._replace(places=lists.places + np.uint32(start)))
         episodes = np.nonzero(sessions >= 0)[0]
@@ -298,7 +296,7 @@ class AudienceIndex:
         columns, speaker = self._columns, self._columns["speaker"]
         columns["after"][before] = after
         columns["before"][after] = before
-        columns["answers"][after] = columns["asks"][before] & (speaker[before] != speaker[after])
+        columns["is_answer"][after] = columns["is_question"][before] & (speaker[before] != speaker[after])
 
     def _link_two(self, before: int, after: int) -> None:
         """Of the two one may be missing (-1)."""
@@ -307,11 +305,13 @@ class AudienceIndex:
             columns["after"][before] = after
         if after >= 0:
             columns["before"][after] = before
-            columns["answers"][after] = before >= 0 and columns["asks"][before] and speaker[before] != speaker[after]
+            columns["is_answer"][after] = (
+                before >= 0 and columns["is_question"][before] and speaker[before] != speaker[after]
+            )
 
     # -- changing
 
-    def note(self, number: int) -> None:
+    def count_recall(self, number: int) -> None:
         """This memory was recalled."""
         place = self._place(number)
         if place >= 0:
@@ -326,9 +326,9 @@ class AudienceIndex:
         if place < 0:
             return
         columns = self._columns
-        noted, notes = int(columns["noted"][place]), int(columns["notes"][place])
-        self._notes[noted : noted + notes] = bytes(notes)
-        for name in ("alive", "known", "tells", "notes"):
+        start, size = int(columns["metadata_start"][place]), int(columns["metadata_size"][place])
+        self._metadata[start : start + size] = bytes(size)
+        for name in ("alive", "has_vector", "date_count", "metadata_size"):
             columns[name][place] = 0
         self._codes[:, place] = 0
         if self._vectors is not None:
@@ -341,7 +341,7 @@ class AudienceIndex:
                 self._last_of[session] = before
             columns["session"][place] = columns["before"][place] = columns["after"][place] = -1
 
-    def count_recalls(self, recalls: Mapping[int, int]) -> None:
+    def set_recall_counts(self, recalls: Mapping[int, int]) -> None:
         """How often memories were recalled, as far as it is stored."""
         numbers = np.fromiter(recalls, dtype=np.int64, count=len(recalls))
         places = self._index.find(numbers, self._columns["alive"])
@@ -349,25 +349,25 @@ class AudienceIndex:
         there, recalled = places[places >= 0], self._columns["recalled"]
         recalled[there] = np.maximum(recalled[there], counts[places >= 0])
 
-    def let_vectors_go(self) -> None:
+    def drop_vectors(self) -> None:
         """Keep the codes alone."""
         self._vectors = None
 
-    def take_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+    def set_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """Be exact from now on, with the vectors of these memories; others have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self._vectors = np.zeros((len(self._columns["alive"]), self.dims), dtype=np.float32)
-        self._columns["known"][: self.size] = False
+        self._columns["has_vector"][: self.size] = False
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
-    def take_more(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+    def add_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """The vectors of these memories."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
-    def take_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
+    def set_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """Have codes from now on, with the vectors of these memories; others have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
@@ -375,7 +375,7 @@ class AudienceIndex:
         self._codes = np.zeros((-(-self.dims // 64), len(self._columns["alive"])), dtype=np.uint64)
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
-    def take_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
+    def set_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
         """The vectors of some memories, as a sample of all."""
         there = self._index.find(numbers, self._columns["alive"]) >= 0
         self.sample, self.sampled = vectors[there], self.size
@@ -411,12 +411,12 @@ class AudienceIndex:
             at = np.minimum(np.searchsorted(places, beside), max(0, len(places) - 1))
             taken._columns[side] = np.where((beside >= 0) & (places[at] == beside), at, -1).astype(np.int32)
         taken._postings = self._postings.chosen(terms, places)
-        taken._told, taken._notes = self._told, self._notes
+        taken._dates, taken._metadata = self._dates, self._metadata
         taken.speakers, taken.kinds, taken.sessions = self.speakers, self.kinds, self.sessions
         taken._vectors = np.zeros((len(places), self.dims), dtype=np.float32)
         return taken
 
-    def take_candidates(self, numbers: NDArray[np.int64], vectors: Vector) -> NDArray[np.intp]:
+    def set_candidate_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> NDArray[np.intp]:
         """The vectors of some memories of an excerpt; gives their places."""
         order = np.argsort(self.column("number"), kind="stable")
         places = order[np.searchsorted(self.column("number"), numbers, sorter=order)]
@@ -427,11 +427,11 @@ class AudienceIndex:
         """How many memories have a term; those that are gone count, too."""
         return self._postings.frequency(term)
 
-    def often(self, term: int, places: NDArray[Any]) -> Counts:
+    def term_counts(self, term: int, places: NDArray[Any]) -> Counts:
         """How often each of some places has a term."""
         return self._postings.counts(term, places)
 
-    def days(self, on: dt.date) -> NDArray[np.float32]:
+    def ages(self, on: dt.date) -> NDArray[np.float32]:
         """How many days ago each memory is from, at least 0."""
         ages: NDArray[np.float32] = np.float32(on.toordinal()) - self.column("day").astype(np.float32)
         ages[ages < 0] = 0

@@ -20,8 +20,8 @@ COLUMNS: dict[str, tuple[Any, Any]] = {
     "position": (np.int64, 0),
     "before": (np.int32, -1),
     "after": (np.int32, -1),
-    "asks": (np.bool_, False),
-    "answers": (np.bool_, False),
+    "is_question": (np.bool_, False),
+    "is_answer": (np.bool_, False),
     "substance": (np.float32, 0),
     "speaker": (np.int32, -1),
     "kind": (np.int32, 0),
@@ -32,11 +32,11 @@ COLUMNS: dict[str, tuple[Any, Any]] = {
     "opens": (np.int64, -FOREVER),
     "ends": (np.int64, FOREVER),
     "expires": (np.int64, FOREVER),
-    "told": (np.int32, 0),
-    "tells": (np.uint8, 0),
-    "noted": (np.int64, 0),
-    "notes": (np.int32, 0),
-    "known": (np.bool_, False),
+    "first_date": (np.int32, 0),
+    "date_count": (np.uint8, 0),
+    "metadata_start": (np.int64, 0),
+    "metadata_size": (np.int32, 0),
+    "has_vector": (np.bool_, False),
 }
 """The columns of an audience: the type of each, and what it holds where nothing is. `opens` is when one begins that was said
 ahead of its time: the others hold at once, whatever the clock of who said them. `told` is where the times that it names
@@ -44,7 +44,7 @@ begin, of which there are `tells`; `noted` where its metadata do, in `notes` byt
 vector."""
 
 
-class Names:
+class NameTable:
     """Numbers for names, given as they come."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Names:
         return self._numbers.get(name, -1)
 
 
-class Index:
+class PlaceTable:
     """The places of numbers: sorted, and a dict of what came since."""
 
     def __init__(self) -> None:

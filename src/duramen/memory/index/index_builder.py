@@ -16,19 +16,20 @@ from ...errors import DuramenError, EmbedderFailed
 from ...journal.journal import Journal
 from ...ports import MemoryRow
 from ...runtime import run_alongside
-from ..catalog.texts import Texts
-from .index_entry import READ_UPTO, PackedVector, TermStats, pack_vectors, said
-from .workspace_embedder import Embedding
+from ..catalog.texts import MemoryTexts
+from .index_codec import IndexCodec
+from .index_entry import READ_UPTO, PackedVector, TermStats, embedded_text, pack_vectors, read_term_stats
+from .workspace_embedder import WorkspaceEmbedder
 
 BATCH = 32
 """Memories that are embedded together, at first, and however long they are."""
 _LARGEST_BATCH = 2_048
-_QUICK = 0.5
+_TARGET_TIME = 0.5
 """Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
 embedded but not stored is made again after a kill."""
 _GROWTH = 16
 """How many times as large a batch may be as the one before."""
-_STRETCH = 2.0
+_BUILD_TIME = 2.0
 """Seconds after which no other batch is begun: somebody may wait for the turn."""
 
 
@@ -38,7 +39,7 @@ class _Batch:
 
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    stats_list: dict[int, TermStats] = field(default_factory=dict)
+    all_stats: dict[int, TermStats] = field(default_factory=dict)
     vectors: dict[int, PackedVector] = field(default_factory=dict)
     is_full: bool = False
 
@@ -46,21 +47,22 @@ class _Batch:
 class IndexBuilder:
     """Makes the index_entries that the memories of a workspace are without."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
         self._texts = texts
-        self._embedding = embedding
+        self._codec = codec
+        self._embedder = embedder
         self._size, self._room = BATCH, 0
         """How many memories a batch may have, and how many characters if there are more than usual."""
         self._unreadable: set[int] = set()
 
-    async def some(self, generation: int, is_ending: Callable[[], bool]) -> int:
+    async def build_some(self, generation: int, is_ending: Callable[[], bool]) -> int:
         """Make index_entries for a while; how many memories there were, 0 if none is without."""
-        until = time.monotonic() + _STRETCH
-        batches = self.batches(generation, lambda: is_ending() or time.monotonic() > until)
+        until = time.monotonic() + _BUILD_TIME
+        batches = self.build_batches(generation, lambda: is_ending() or time.monotonic() > until)
         return sum([count async for count in batches])
 
-    async def batches(
+    async def build_batches(
         self, generation: int, is_ending: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[int, None]:
         """Make index_entries, and say of each batch that is stored how many memories it had."""
@@ -68,10 +70,10 @@ class IndexBuilder:
         while batch.rows:
             # After the first it is known how large a batch may be.
             began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
-            beside = self._beside(generation, before, batch, goes_on)
+            beside = self._during_embedding(generation, before, batch, goes_on)
             batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), beside)
             reach("memory.embedded")
-            self._learn(batch, time.monotonic() - began)
+            self._adjust_batch_size(batch, time.monotonic() - began)
             if before.rows:
                 try:
                     yield len(before.rows)
@@ -86,18 +88,20 @@ class IndexBuilder:
                 # Some may have come meanwhile.
                 before, batch = _Batch(), _Batch() if is_ending() else await self._read(generation)
 
-    def _learn(self, batch: _Batch, took: float) -> None:
+    def _adjust_batch_size(self, batch: _Batch, took: float) -> None:
         """How large the next batches may be, after one that took so many seconds."""
-        if batch.is_full or took > _QUICK:  # else it was quick because there were few
-            growth = min(_QUICK / max(took, 1e-6), _GROWTH)
+        if batch.is_full or took > _TARGET_TIME:  # else it was quick because there were few
+            growth = min(_TARGET_TIME / max(took, 1e-6), _GROWTH)
             self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
             self._room = int(sum(map(_length, batch.texts.values())) * growth)
         batch.texts = {}
 
-    async def _beside(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
+    async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
         """What is done while the vectors of a batch are made. Gives the batch after it."""
         await self._store(generation, before)
-        batch.stats_list = {number: self._texts.stats(batch.rows[number], text) for number, text in batch.texts.items()}
+        batch.all_stats = {
+            number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()
+        }
         return await self._read(generation, batch.rows) if goes_on else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
@@ -106,16 +110,16 @@ class IndexBuilder:
         most = size + len(self._unreadable) + len(taken)
         found = await self._journal.store.unindexed(self._journal.workspace, generation, most)
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
-        known = await self._texts.of(list(rows.values()))
+        known = await self._texts.event_data(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
         # What is damaged must not stand in the way of what comes after it.
         self._unreadable.update(rows.keys() - texts.keys())
         lengths = zip(texts, accumulate(map(_length, texts.values())), strict=True)
-        late = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
+        too_many = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
         return _Batch(
-            {number: row for number, row in rows.items() if number not in late},
-            {number: text for number, text in texts.items() if number not in late},
-            is_full=len(rows) >= size or bool(late),
+            {number: row for number, row in rows.items() if number not in too_many},
+            {number: text for number, text in texts.items() if number not in too_many},
+            is_full=len(rows) >= size or bool(too_many),
         )
 
     async def _store(self, generation: int, batch: _Batch) -> None:
@@ -124,7 +128,7 @@ class IndexBuilder:
             owner = await self._journal.bookmarks.owner_of(batch.rows[number].owner)
             if owner is not None:
                 index_entries.append(
-                    self._texts.index_entry(batch.rows[number], batch.stats_list[number], vector, owner, generation)
+                    self._codec.index_entry(batch.rows[number], batch.all_stats[number], vector, owner, generation)
                 )
         if index_entries:
             await self._journal.store.put_index_entries(self._journal.workspace, generation, index_entries)
@@ -152,7 +156,7 @@ class IndexBuilder:
         return found
 
     def _embed(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
-        vectors = self._embedding.embed_now([said(text) for text in texts.values()])
+        vectors = self._embedder.embed([embedded_text(text) for text in texts.values()])
         return {} if vectors is None else dict(zip(texts, pack_vectors(vectors), strict=True))
 
 

@@ -14,29 +14,31 @@ from numpy.typing import NDArray
 from ...errors import EmbedderFailed
 from ...journal.journal import Journal
 from ...ports import Change, MemoryRow
-from ..catalog.texts import Texts
-from . import segment_format as packing
-from .audience_index import AudienceIndex, Entry
+from ..catalog.texts import MemoryTexts
+from . import segment_format
+from .audience_index import AudienceIndex, IndexedMemory
+from .index_codec import IndexCodec
 from .index_entry import Vector
-from .workspace_embedder import Embedding
+from .workspace_embedder import WorkspaceEmbedder
 
-EXACT = 100_000
+EXACT_LIMIT = 100_000
 """So many memories are searched one by one; of more candidates are chosen first."""
-KEPT = 512 * 2**20
+CACHE_BYTES = 512 * 2**20
 """Bytes of audiences that are kept ready to be searched."""
 _PAGE = 5_000
-_LOOKED_AT = 100
+_CENTER_SAMPLE = 100
 """Memories in each of so many audiences from which the middle of the vectors is taken."""
 
 
 class IndexCache:
     """Holds audiences. Whoever looks into one holds `lock`."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
         self._texts = texts
-        self._embedding = embedding
-        self.exact_upto = EXACT
+        self._codec = codec
+        self._embedder = embedder
+        self.exact_limit = EXACT_LIMIT
         self._grown = False
         """Whether something was taken in since it was last looked at what all of it takes."""
         self._centers: dict[int, Vector] = {}
@@ -44,19 +46,19 @@ class IndexCache:
         """By name and generation; None stands for all of them as one."""
         self.lock = threading.RLock()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Read everything anew: somebody was erased."""
         with self.lock:
             self._audiences.clear()
 
-    def note(self, row: MemoryRow, generation: int) -> None:
+    def count_recall(self, row: MemoryRow, generation: int) -> None:
         """This memory was recalled."""
         for name in (row.audience, None):
             audience = self._audiences.get((name, generation))
             if audience is not None:
-                audience.note(row.number)
+                audience.count_recall(row.number)
 
-    async def held(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
+    async def without_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
         """Audiences as they are now. Meaning is not asked for: it need not be there."""
         return [audience for _, audience in await self.current(audiences, await self._generation())]
 
@@ -66,7 +68,7 @@ class IndexCache:
 
     async def _generation(self) -> int:
         try:
-            return await self._embedding.generation()
+            return await self._embedder.generation()
         except EmbedderFailed:
             return 0
 
@@ -78,19 +80,19 @@ class IndexCache:
                 seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
                 with self.lock:
                     if audience.seen.get(name) == seen:
-                        audience.take_vectors(*read)
+                        audience.set_vectors(*read)
                         self._grown = True
-        self._let_go()
+        self._evict()
         return [audience for _, audience in found]
 
-    async def code(self, name: bytes, audience: AudienceIndex, generation: int) -> None:
+    async def ensure_codes(self, name: bytes, audience: AudienceIndex, generation: int) -> None:
         """See to it that an audience has codes."""
         center = await self._center([name], generation) if audience.center is None else None
         while audience.center is None and center is not None:
             seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
             with self.lock:
                 if audience.seen.get(name) == seen:
-                    audience.take_codes(center, *read)
+                    audience.set_codes(center, *read)
                     self._grown = True
 
     async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, AudienceIndex]]:
@@ -98,86 +100,86 @@ class IndexCache:
         counted = await self._journal.store.audience_changes(self._journal.workspace, wanted)
         with self.lock:
             unread = any((name, generation) not in self._audiences for name in counted)
-        center = await self._center_of(counted, generation) if unread and self._many(counted) else None
+        center = await self._center_of(counted, generation) if unread and self._is_large(counted) else None
         found = []
         for name in sorted(counted):
             with self.lock:
                 known = self._audiences.get((name, generation))
             if known is None:
-                known = await self._loaded(name, generation, center)
-                known = self._kept(name, generation, known)
-            self._used(name, generation)
+                known = await self._load(name, generation, center)
+                known = self._add(name, generation, known)
+            self._mark_used(name, generation)
             await self._catch_up(name, known, generation, counted[name])
             found.append((name, known))
-        self._let_go()
+        self._evict()
         return found
 
-    async def whole(self, generation: int) -> AudienceIndex | None:
+    async def combined(self, generation: int) -> AudienceIndex | None:
         """All audiences as one, with codes, as they are now; None if they are too few to be searched by those. What has to
         be done for each of many audiences would take longer than the search."""
         counted = await self._journal.store.audience_changes(self._journal.workspace, None)
-        if not self._many(counted):
+        if not self._is_large(counted):
             return None
         with self.lock:
             known = self._audiences.get((None, generation))
         if known is None or not known.seen.keys() <= counted.keys():
-            made = await self._joined(sorted(counted), generation, await self._center_of(counted, generation))
+            made = await self._load_combined(sorted(counted), generation, await self._center_of(counted, generation))
             with self.lock:
                 self._audiences.pop((None, generation), None)
-            known = self._kept(None, generation, made)
-        self._used(None, generation)
+            known = self._add(None, generation, made)
+        self._mark_used(None, generation)
         for name, count in counted.items():
             if known.seen.get(name, 0) < count:
                 await self._catch_up(name, known, generation, count)
-        self._let_go()
+        self._evict()
         return known
 
-    def _many(self, counted: Mapping[bytes, int]) -> bool:
+    def _is_large(self, counted: Mapping[bytes, int]) -> bool:
         # Every memory changed at least once, most twice: as it was remembered, and as it got its vector.
-        return sum(counted.values()) > 2 * self.exact_upto
+        return sum(counted.values()) > 2 * self.exact_limit
 
-    def _kept(self, name: bytes | None, generation: int, audience: AudienceIndex) -> AudienceIndex:
+    def _add(self, name: bytes | None, generation: int, audience: AudienceIndex) -> AudienceIndex:
         """An audience that was read, or the one that somebody else read meanwhile."""
         with self.lock:
             self._grown = True
             return self._audiences.setdefault((name, generation), audience)
 
-    def _used(self, name: bytes | None, generation: int) -> None:
+    def _mark_used(self, name: bytes | None, generation: int) -> None:
         with self.lock:
             if (name, generation) in self._audiences:
                 self._audiences.move_to_end((name, generation))
 
-    async def _joined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> AudienceIndex:
-        whole = AudienceIndex(self._embedding.dims if generation else 0, exact=False, center=center, several=True)
+    async def _load_combined(self, names: Sequence[bytes], generation: int, center: Vector | None) -> AudienceIndex:
+        whole = AudienceIndex(self._embedder.dims if generation else 0, exact=False, center=center, several=True)
         for name in names:
-            if await self._take_segments(name, whole, generation):
-                whole.take_more(*await self.vectors(name, whole, generation))
+            if await self._load_segments(name, whole, generation):
+                whole.add_vectors(*await self.vectors(name, whole, generation))
         return whole
 
-    async def _loaded(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
+    async def _load(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
         """An audience with what is in its segments and between them; what changed since is read next."""
-        audience = AudienceIndex(self._embedding.dims if generation else 0, exact=False)
-        if await self._take_segments(name, audience, generation):
+        audience = AudienceIndex(self._embedder.dims if generation else 0, exact=False)
+        if await self._load_segments(name, audience, generation):
             return audience
         return AudienceIndex(audience.dims, exact=center is None, center=center)
 
-    async def _take_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
+    async def _load_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
         """Take in what is in the segments of an audience and between them; whether there are any."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
             await self._fill_gap(name, audience, generation, segment.after)
-            body = await self._texts.unpacked(name, generation, segment)
+            body = await self._codec.open_segment(name, generation, segment)
             if body is not None and audience.seen.get(name, 0) == segment.after:
                 with suppress(ValueError, IndexError):  # as if there were none: its changes are read one by one
-                    packing.take_in(audience, body, name)
+                    segment_format.load_segment(audience, body, name)
                     audience.seen[name] = segment.upto
         if segments:
-            audience.count_recalls(await store.recalls(workspace, name))
+            audience.set_recall_counts(await store.recalls(workspace, name))
         return bool(segments)
 
     async def _center_of(self, counted: Mapping[bytes, int], generation: int) -> Vector | None:
-        largest = sorted(counted, key=lambda name: counted[name])[-_LOOKED_AT:]
+        largest = sorted(counted, key=lambda name: counted[name])[-_CENTER_SAMPLE:]
         return await self._center(largest, generation) if generation else None
 
     async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
@@ -187,11 +189,13 @@ class IndexCache:
         if found is None:
             some: list[Vector] = []
             for name in names:
-                changes = await self._journal.store.changes(self._journal.workspace, name, generation, 0, _LOOKED_AT)
-                opened = await self._texts.opened(changes, self._embedding.dims, generation)
+                changes = await self._journal.store.changes(
+                    self._journal.workspace, name, generation, 0, _CENTER_SAMPLE
+                )
+                opened = await self._codec.open_entries(changes, self._embedder.dims, generation)
                 some += [entry.vector for entry in opened.values() if entry.vector is not None]
-            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedding.dims, np.float32)
-            if len(some) >= _LOOKED_AT:
+            found = np.mean(some, axis=0, dtype=np.float32) if some else np.zeros(self._embedder.dims, np.float32)
+            if len(some) >= _CENTER_SAMPLE:
                 found = self._centers.setdefault(generation, found)
         return found
 
@@ -199,10 +203,10 @@ class IndexCache:
         """Take in what changed in an audience, at least up to a count."""
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
-            opened = await self._texts.entries(changes, self._embedding.dims, generation)
+            opened = await self._codec.current_entries(changes, self._embedder.dims, generation)
             with self.lock:
                 if audience.seen.get(name, 0) == seen:
-                    _take_in(name, audience, changes, opened)
+                    _apply_changes(name, audience, changes, opened)
                     self._grown = True
             if not changes:
                 break  # the count moves with the row: another look finds it
@@ -213,7 +217,9 @@ class IndexCache:
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
-            _take_in(name, audience, until, await self._texts.entries(until, self._embedding.dims, generation))
+            _apply_changes(
+                name, audience, until, await self._codec.current_entries(until, self._embedder.dims, generation)
+            )
             if len(until) < _PAGE:
                 audience.seen[name] = count
 
@@ -225,41 +231,45 @@ class IndexCache:
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []
-        return await self._texts.vectors(kept, audience.dims, generation)
+        return await self._codec.open_vectors(kept, audience.dims, generation)
 
-    def _let_go(self) -> None:
+    def _evict(self) -> None:
         with self.lock:
             if not self._grown:
                 return
             self._grown = False
             kept = sum(audience.held_bytes + audience.vector_bytes for audience in self._audiences.values())
             for audience in list(self._audiences.values())[:-1]:
-                if kept > KEPT:
+                if kept > CACHE_BYTES:
                     kept -= audience.vector_bytes
-                    audience.let_vectors_go()
-            while kept > KEPT and len(self._audiences) > 1:
+                    audience.drop_vectors()
+            while kept > CACHE_BYTES and len(self._audiences) > 1:
                 kept -= self._audiences.popitem(last=False)[1].held_bytes
 
-    async def past(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[AudienceIndex]:
+    async def as_of(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[AudienceIndex]:
         """The audiences as they were known at a time, made for this search alone."""
         store, workspace = self._journal.store, self._journal.workspace
         counted = await store.audience_changes(workspace, wanted)
         found = []
         for name in sorted(counted):
-            audience = AudienceIndex(self._embedding.dims if generation else 0)
+            audience = AudienceIndex(self._embedder.dims if generation else 0)
             after = 0
             while changes := await store.changes(workspace, name, generation, after, _PAGE):
                 after = changes[-1].row.changed
-                then = await self._as_of(changes, time)
-                _take_in(name, audience, then, await self._texts.entries(then, self._embedding.dims, generation))
+                then = await self._changes_as_of(changes, time)
+                _apply_changes(
+                    name, audience, then, await self._codec.current_entries(then, self._embedder.dims, generation)
+                )
             found.append(audience)
         return found
 
-    async def _as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
+    async def _changes_as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
         """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
         would: it held as long as its own event says."""
         ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
-        said = await self._texts.of([row for row in ended if row.id and row.recorded <= time < (row.closed or 0)])
+        said = await self._texts.event_data(
+            [row for row in ended if row.id and row.recorded <= time < (row.closed or 0)]
+        )
         found = []
         for change in changes:
             row = change.row
@@ -272,7 +282,9 @@ class IndexCache:
         return found
 
 
-def _take_in(name: bytes, audience: AudienceIndex, changes: Sequence[Change], opened: dict[int, Entry]) -> None:
+def _apply_changes(
+    name: bytes, audience: AudienceIndex, changes: Sequence[Change], opened: dict[int, IndexedMemory]
+) -> None:
     for change in changes:
         if change.row.number not in opened:
             audience.drop(change.row.number)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...journal.events import moment
 from ...ports import SearchFields
-from ..ranking.dates import MONTHS, spans
-from .words import STOP_WORDS, number_of_word, split
+from ..extraction.dates import MONTHS, spans
+from ..extraction.words import STOP_WORDS, number_of_word, split
 
 Vector = NDArray[np.float32]
 READ_UPTO = 20_000
@@ -35,9 +35,9 @@ class TermStats(msgspec.Struct, array_like=True, frozen=True, gc=False):
     terms: bytes
     counts: bytes
     length: int
-    told: list[tuple[int, int]]
+    dates: list[tuple[int, int]]
     substance: int
-    asks: bool
+    is_question: bool
     speaker: str
     metadata: dict[str, Any] | None = None
 
@@ -66,9 +66,9 @@ def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
         terms=np.array(found, dtype="<u4").tobytes(),
         counts=bytes([min(255, counted[term]) for term in found]),
         length=counted.total(),
-        told=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
+        dates=[(span.start.toordinal(), span.end.toordinal()) for span in spans(titled, on)[:TIMES_CAP]],
         substance=min(SUBSTANCE_CAP, len(carrying)),  # what tells "Thanks!" from a statement
-        asks="?" in text,
+        is_question="?" in text,
         speaker=speaker,
         metadata=data.get("metadata"),
     )
@@ -90,7 +90,7 @@ def unpack(packed: bytes) -> TermStats:
     return _decode(packed)
 
 
-def said(data: Mapping[str, Any]) -> str:
+def embedded_text(data: Mapping[str, Any]) -> str:
     """The text of a memory as an embedder is given it."""
     content = data["content"][:READ_UPTO]
     text = f"{data['title']}. {content}" if data.get("title") else content

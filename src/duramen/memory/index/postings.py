@@ -19,7 +19,7 @@ _FULL = 1_000_000
 """Entries that are packed as one at most: to merge them takes many times their memory."""
 
 
-class Packed(NamedTuple):
+class PackedPostings(NamedTuple):
     """Lists in a row: those of the n-th term lie from the n-th offset to the next one."""
 
     terms: NDArray[np.uint32]
@@ -28,7 +28,7 @@ class Packed(NamedTuple):
     counts: Counts
 
     @classmethod
-    def of(cls, terms: NDArray[np.uint32], places: Places, counts: Counts) -> Packed:
+    def of(cls, terms: NDArray[np.uint32], places: Places, counts: Counts) -> PackedPostings:
         """Entries in the order of their places, packed by term."""
         order = np.argsort(terms, kind="stable")
         ordered = terms[order]
@@ -52,7 +52,7 @@ class Postings:
     """The places that have each term, and how often each has it."""
 
     def __init__(self) -> None:
-        self._packed: list[Packed] = []
+        self._packed: list[PackedPostings] = []
         """Each full, or at least twice as large as the next, so that there are few."""
         self._loose: dict[int, tuple[array[int], array[int]]] = {}
         self._entries = 0
@@ -60,7 +60,7 @@ class Postings:
     def add(self, terms: NDArray[np.uint32], counts: Counts, places: Places) -> None:
         """Entries of new memories, each with its place, in the order of the places."""
         if len(terms) > (_LOOSE // 8 if self._packed or self._loose else _FEW):
-            self.take(Packed.of(terms, places, counts))
+            self.take(PackedPostings.of(terms, places, counts))
             return
         for term, often, place in zip(terms.tolist(), counts.tolist(), places.tolist(), strict=True):
             found = self._loose.get(term)
@@ -72,7 +72,7 @@ class Postings:
         if self._entries > _LOOSE:
             self._tidy()
 
-    def take(self, packed: Packed) -> None:
+    def take(self, packed: PackedPostings) -> None:
         """Lists of new memories, whose places are higher than those of all that are there."""
         self._tidy()
         self._packed.append(packed)
@@ -82,11 +82,11 @@ class Postings:
                 break
             self._packed[-2:] = [_merged(self._packed[-2:])]
 
-    def packed(self) -> Packed:
+    def packed(self) -> PackedPostings:
         """All lists as one."""
         self._tidy()
         empty = np.zeros(0, dtype=np.uint32)
-        return _merged(self._packed) if self._packed else Packed.of(empty, empty, np.zeros(0, dtype=np.uint8))
+        return _merged(self._packed) if self._packed else PackedPostings.of(empty, empty, np.zeros(0, dtype=np.uint8))
 
     def _tidy(self) -> None:
         if not self._loose:
@@ -97,7 +97,7 @@ class Postings:
         )
         places = np.concatenate([np.frombuffer(places, dtype=np.uint32) for places, _ in loose.values()])
         counts = np.concatenate([np.frombuffer(counts, dtype=np.uint8) for _, counts in loose.values()])
-        self.take(Packed.of(terms, places, counts))
+        self.take(PackedPostings.of(terms, places, counts))
 
     def find(self, term: int) -> tuple[Places, Counts] | None:
         """The places that have a term, ascending, and how often; dead ones too. Not to be kept."""
@@ -149,8 +149,8 @@ class Postings:
         return sum(column.nbytes for packed in self._packed for column in packed) + 10 * self._entries
 
 
-def _merged(parts: Sequence[Packed]) -> Packed:
+def _merged(parts: Sequence[PackedPostings]) -> PackedPostings:
     """Parts as one; the places of each are higher than those of the one before. Lists that are sorted already are
     merged in one go."""
     terms, places, counts = zip(*(part.entries() for part in parts), strict=True)
-    return Packed.of(np.concatenate(terms), np.concatenate(places), np.concatenate(counts))
+    return PackedPostings.of(np.concatenate(terms), np.concatenate(places), np.concatenate(counts))

@@ -7,30 +7,32 @@ from collections.abc import Sequence
 
 from ...crash_points import reach
 from ...journal.journal import Journal
-from ..catalog.texts import Texts
-from .workspace_embedder import Embedding
+from .index_codec import IndexCodec
+from .workspace_embedder import WorkspaceEmbedder
 
-LEAST = 512
+MIN_CHANGES = 512
 """Changes that are packed together at least, if nothing stands behind them yet."""
-MOST = 4_096
+MAX_CHANGES = 4_096
 Span = tuple[int, int]
 
 
 class SegmentWriter:
     """Packs the audiences of a workspace."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding) -> None:
+    def __init__(self, journal: Journal, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
-        self._texts = texts
-        self._embedding = embedding
-        self._looked: dict[tuple[bytes, int], int] = {}
+        self._codec = codec
+        self._embedder = embedder
+        self._seen_counts: dict[tuple[bytes, int], int] = {}
         """The count of each audience when it was last looked at."""
 
-    async def once(self, generation: int) -> None:
+    async def write_segments(self, generation: int) -> None:
         """Pack whatever can be packed."""
         store, workspace = self._journal.store, self._journal.workspace
         counted = await store.audience_changes(workspace, None)
-        moved = {audience: count for audience, count in counted.items() if self._may_have(audience, generation, count)}
+        moved = {
+            audience: count for audience, count in counted.items() if self._has_enough(audience, generation, count)
+        }
         if not moved:
             return
         spans: dict[bytes, list[Span]] = {}
@@ -39,11 +41,11 @@ class SegmentWriter:
         for audience, count in moved.items():
             if not _is_packed(spans.get(audience, []), count):
                 await self._pack(audience, generation, spans.get(audience, []))
-            self._looked[audience, generation] = count
+            self._seen_counts[audience, generation] = count
 
-    def _may_have(self, audience: bytes, generation: int, count: int) -> bool:
-        looked = self._looked.get((audience, generation))
-        return count >= LEAST if looked is None else count - looked >= LEAST
+    def _has_enough(self, audience: bytes, generation: int, count: int) -> bool:
+        looked = self._seen_counts.get((audience, generation))
+        return count >= MIN_CHANGES if looked is None else count - looked >= MIN_CHANGES
 
     async def _pack(self, audience: bytes, generation: int, spans: Sequence[Span]) -> None:
         """Fill the first gap between the segments of an audience, and the one behind them."""
@@ -52,26 +54,32 @@ class SegmentWriter:
             if begin < after and await self._fill(audience, generation, begin, after) < after:
                 return
             begin = upto
-        if spans and spans[-1][1] - spans[-1][0] < MOST and await self._counted(audience) - begin >= LEAST:
+        if (
+            spans
+            and spans[-1][1] - spans[-1][0] < MAX_CHANGES
+            and await self._change_count(audience) - begin >= MIN_CHANGES
+        ):
             begin = spans[-1][0]  # a small one is packed again, with what came after it
         await self._fill(audience, generation, begin, None)
 
-    async def _counted(self, audience: bytes) -> int:
+    async def _change_count(self, audience: bytes) -> int:
         return (await self._journal.store.audience_changes(self._journal.workspace, [audience])).get(audience, 0)
 
     async def _fill(self, audience: bytes, generation: int, begin: int, end: int | None) -> int:
         """Pack changes from one count up to another, or as far as they go; up to which it was done."""
         store, workspace = self._journal.store, self._journal.workspace
         while end is None or begin < end:
-            seen = await self._counted(audience)
-            changes = await store.changes(workspace, audience, generation, begin, MOST)
+            seen = await self._change_count(audience)
+            changes = await store.changes(workspace, audience, generation, begin, MAX_CHANGES)
             inside = [one for one in changes if end is None or one.row.changed <= end]
-            if end is None and len(inside) < LEAST:
+            if end is None and len(inside) < MIN_CHANGES:
                 return begin
-            upto = end if end is not None and len(inside) < MOST else inside[-1].row.changed
-            entries = await self._texts.entries(inside, self._embedding.dims, generation)
-            gone = [one.row.number for one in inside if one.row.number not in entries]
-            segment = await self._texts.segment(audience, generation, (begin, upto), list(entries.values()), gone)
+            upto = end if end is not None and len(inside) < MAX_CHANGES else inside[-1].row.changed
+            entries = await self._codec.current_entries(inside, self._embedder.dims, generation)
+            removed = [one.row.number for one in inside if one.row.number not in entries]
+            segment = await self._codec.pack_segment(
+                audience, generation, (begin, upto), list(entries.values()), removed
+            )
             reach("memory.packing")
             if segment is None or not await store.put_segment(workspace, audience, generation, segment, seen):
                 return begin
@@ -88,4 +96,4 @@ def _is_packed(spans: Sequence[Span], count: int) -> bool:
         if after > begin:
             return False
         begin = upto
-    return count - begin < LEAST
+    return count - begin < MIN_CHANGES

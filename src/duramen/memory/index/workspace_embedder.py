@@ -12,19 +12,19 @@ import msgspec
 from ...errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ...ports import Embedder, EmbedderIdentity, Store
 from ...runtime import run_alongside, run_blocking
-from ..ranking.selection import HeadStart
+from ..ranking.selection import Prefetch
 from .index_entry import Vector
 
-Load = Callable[[bool], Embedder | None]
+EmbedderLoader = Callable[[bool], Embedder | None]
 """Gives the embedder, or None if there shall be none; fetches what it needs only if told so."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
 
 
-class Embedding:
+class WorkspaceEmbedder:
     """One embedder for one workspace."""
 
-    def __init__(self, store: Store, workspace: str, load: Load) -> None:
+    def __init__(self, store: Store, workspace: str, load: EmbedderLoader) -> None:
         self._store = store
         self._workspace = workspace
         self._load = load
@@ -33,27 +33,27 @@ class Embedding:
         self._embedder: Embedder | None = None
         self._failure: EmbedderFailed | None = None
         self._fetched = False
-        self._room = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
+        self._idle_slots = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
         """For questions beside whose embedding something is done."""
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
         with self._loading:
             if not self._loaded:
-                self._try(fetch=False)
+                self._try_load(fetch=False)
         if self._failure is not None:
             raise self._failure.with_traceback(None)
         return self._embedder
 
-    def fetch(self) -> None:
+    def fetch_weights(self) -> None:
         """Get what the embedder lacks, once: whoever recalls meanwhile does not wait for it."""
         with suppress(EmbedderFailed):
             self.embedder()
         if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
             self._fetched = True
-            self._try(fetch=True)
+            self._try_load(fetch=True)
 
-    def _try(self, *, fetch: bool) -> None:
+    def _try_load(self, *, fetch: bool) -> None:
         try:
             self._embedder, self._failure = self._load(fetch), None
         except EmbedderFailed as error:
@@ -80,7 +80,7 @@ class Embedding:
             except StoreReadOnly:
                 return 0
         if active.identity != identity:
-            raise EmbedderMismatch(_shown(active.identity), _shown(identity))
+            raise EmbedderMismatch(_description(active.identity), _description(identity))
         return active.number
 
     async def next_generation(self) -> int:
@@ -91,23 +91,23 @@ class Embedding:
         made = await self._store.add_generation(self._workspace, _pack(embedder.identity), active=True)
         return made.number
 
-    async def search_by(self, generation: int) -> None:
+    async def activate(self, generation: int) -> None:
         """Search this generation from now on, and drop the others."""
         await self._store.activate(self._workspace, generation)
 
-    def embed_now(self, texts: Sequence[str]) -> Vector | None:
+    def embed(self, texts: Sequence[str]) -> Vector | None:
         """One row for each text; None if there is no embedder. Blocks. Raises `EmbedderFailed`."""
         embedder = self.embedder()
         return None if embedder is None else embedder.embed(texts)
 
-    async def embed_question(self, text: str, ahead: HeadStart | None) -> Vector | None:
+    async def embed_question(self, text: str, ahead: Prefetch | None) -> Vector | None:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
         takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
         and what `ahead` raises."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return None
-        if ahead is None or not self._room.acquire(blocking=False):
+        if ahead is None or not self._idle_slots.acquire(blocking=False):
             return await run_blocking(lambda: embedder.embed([text])[0])
 
         def work() -> Vector:
@@ -119,10 +119,10 @@ class Embedding:
             vector, _ = await run_alongside(work, ahead.meanwhile())
             return vector
         finally:
-            self._room.release()
+            self._idle_slots.release()
 
 
-def _shown(identity: bytes) -> str:
+def _description(identity: bytes) -> str:
     try:
         known = _unpack(identity)
     except msgspec.DecodeError:

@@ -4,22 +4,23 @@ ended, and its history with it stays readable. Nothing is merged that differs in
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...journal.events import Draft
 from ...journal.journal import Journal
-from ...ports import Beside, MemoryQuery, MemoryRow
+from ...ports import Beside, MemoryQuery, MemoryRow, Model
 from ..catalog.records import Memory
-from ..catalog.texts import Texts
+from ..catalog.texts import MemoryTexts
+from ..extraction.names import names
+from ..extraction.words import STOP_WORDS, terms
 from ..index.audience_index import AudienceIndex
 from ..index.columns import EPISODE
-from ..index.words import STOP_WORDS, terms
-from ..ranking.names import names
+from ..index.index_worker import IndexWorker
 from ..ranking.search import Search
-from .contradictions import Contradiction
+from .contradictions import Contradiction, ContradictionFinder
+from .resolution import ContradictionResolver, Merged
 
 ALIKE = 0.9
 """Cosine from which two memories are looked at."""
@@ -36,28 +37,38 @@ _NEGATIONS = frozenset(_DENYING.split())
 _KEPT_APART = frozenset((EPISODE, "procedure"))
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
-    """What became of two memories: the one that stays, and the one that ended, if any. `decision` is "same" for what
-    says the same; where a model was asked, "newer", "older", "merge", "both" or "undecided", with its `reason`."""
+class Consolidation:
+    """Merges memories that say the same, and lets a model resolve those that disagree."""
 
-    kept: Memory
-    ended: Memory | None
-    decision: str = "same"
-    reason: str = ""
-
-
-class Consolidating:
-    """Merges what says the same."""
-
-    def __init__(self, journal: Journal, texts: Texts, searching: Search) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        texts: MemoryTexts,
+        search: Search,
+        contradictions: ContradictionFinder,
+        resolver: ContradictionResolver,
+        index_worker: IndexWorker,
+    ) -> None:
         self._journal = journal
         self._texts = texts
-        self._searching = searching
+        self._search = search
+        self._contradictions = contradictions
+        self._resolver = resolver
+        self._index_worker = index_worker
 
-    async def merge(self, audiences: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
+    async def run(self, audiences: tuple[bytes, ...] | None, model: Model | None, limit: int) -> list[Merged]:
+        """Merge what says the same. With a model, also resolve contradictions and pairs that are close in meaning, at
+        most `limit` of them. Raises `ModelFailed`."""
+        done = [merged async for merged in self._merge(audiences)]
+        if model is not None:
+            found = [*await self._contradictions.find(audiences), *await self._similar_pairs(audiences)]
+            done += [merged async for merged in self._resolver.resolve(found, model, limit)]
+            self._index_worker.wake()
+        return done
+
+    async def _merge(self, audiences: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
         """Merge what says the same in some audiences; gives each pair when it is merged."""
-        for audience in await self._searching.holding.with_vectors(audiences):
+        for audience in await self._search.index_cache.with_vectors(audiences):
             ended: set[int] = set()
             for one, other in _alike(audience) if audience.dims else await self._of_the_same_words(audience):
                 if one in ended or other in ended:
@@ -71,12 +82,12 @@ class Consolidating:
                     ended.add(older[0].number)
                     yield Merged(newer[1], older[1])
 
-    async def near(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
+    async def _similar_pairs(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
         """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
         found: list[Contradiction] = []
-        for audience in await self._searching.holding.with_vectors(audiences):
+        for audience in await self._search.index_cache.with_vectors(audiences):
             for pair in _alike(audience, NEAR) if audience.dims else ():
-                memories = await self._searching.read(pair)
+                memories = await self._search.read(pair)
                 if len(memories) == 2 and memories[0].kind == memories[1].kind:
                     older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
                     found.append(Contradiction(older, newer, "they are near in meaning"))
@@ -92,7 +103,7 @@ class Consolidating:
         for start in range(0, len(numbers), _BLOCK):
             query = MemoryQuery(numbers=tuple(numbers[start : start + _BLOCK]), limit=_BLOCK)
             rows = await self._journal.store.memories(self._journal.workspace, query)
-            texts = await self._texts.of(rows)
+            texts = await self._texts.event_data(rows)
             for row in rows:
                 if row.number in texts:
                     said = (row.kind, _words(texts[row.number]["content"]))

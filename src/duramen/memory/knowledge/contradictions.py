@@ -32,7 +32,7 @@ class Contradiction:
     reason: str
 
 
-class Contradicting:
+class ContradictionFinder:
     """Finds contradictions among what is known now."""
 
     def __init__(self, journal: Journal, catalog: Catalog, decided: Callable[[str, str], Awaitable[bool]]) -> None:
@@ -40,7 +40,7 @@ class Contradicting:
         self._catalog = catalog
         self._decided = decided
 
-    async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
+    async def find(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
         """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
         now = moment(self._journal.clock.now())
         told: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}

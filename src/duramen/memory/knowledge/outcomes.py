@@ -21,20 +21,20 @@ _Z = 1.96
 """Standard deviations on either side that leave out one case in twenty."""
 
 
-class Tally(NamedTuple):
+class OutcomeCounts(NamedTuple):
     """Outcomes so far."""
 
     successes: int = 0
     failures: int = 0
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Tally:
+    def of(cls, data: Mapping[str, Any]) -> OutcomeCounts:
         """The tally that an outcome's event carries."""
         return cls(int(data["successes"]), int(data["failures"]))
 
-    def plus(self, worked: bool) -> Tally:
+    def plus(self, worked: bool) -> OutcomeCounts:
         """After one more outcome."""
-        return Tally(self.successes + worked, self.failures + (not worked))
+        return OutcomeCounts(self.successes + worked, self.failures + (not worked))
 
     @property
     def rate(self) -> float | None:
@@ -62,7 +62,7 @@ class Tally(NamedTuple):
         return min(1.0, max(0.0, importance + self._centre - 0.5))
 
 
-class Tallies:
+class OutcomeLog:
     """The tallies of what was saved in a session: each is in its newest outcome, with a bookmark on it."""
 
     def __init__(self, journal: Journal, session: str) -> None:
@@ -74,7 +74,7 @@ class Tallies:
         """The bookmark to set on an outcome, the first event of its append."""
         return Bookmark(TALLY, str(position), 0, 0, owner=owner.ref)
 
-    async def of(self, positions: Sequence[int]) -> dict[int, Tally]:
+    async def of(self, positions: Sequence[int]) -> dict[int, OutcomeCounts]:
         """Tallies by the positions of what was saved; nothing for what has no outcome yet."""
         marked: dict[str, int] = {}
         for id in map(str, positions) if len(positions) <= _FEW else (None,):
@@ -82,7 +82,7 @@ class Tallies:
                 marked |= {one.id: await self._place(one) async for one in marks}
         wanted = {marked[str(position)]: position for position in positions if str(position) in marked}
         events = await self._journal.bookmarks.events(self._session, sorted(wanted))
-        return {wanted[one.position]: Tally.of(one.data) for one in events if not one.erased}
+        return {wanted[one.position]: OutcomeCounts.of(one.data) for one in events if not one.erased}
 
     async def _marks(self, id: str | None) -> AsyncGenerator[Bookmark, None]:
         async with aclosing(self._journal.bookmarks.find(self._session, BookmarkQuery(TALLY, id))) as found:

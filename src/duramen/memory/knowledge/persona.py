@@ -13,8 +13,8 @@ from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...ports import Bookmark, BookmarkQuery
 
-PROFILE_CHANGED, SOUL_CHANGED = "profile.changed", "soul.changed"
-_PROFILE, _SOUL = "profile", "soul"
+PROFILE_CHANGED, PERSONA_CHANGED = "profile.changed", "persona.changed"
+_PROFILE, _PERSONA = "profile", "persona"
 _NOBODY = "-"
 
 
@@ -40,15 +40,15 @@ class Persona:
 
     async def text(self) -> str:
         """Who the agent is; empty before somebody said so."""
-        event = await self._newest(_SOUL, _SOUL)
+        event = await self._newest(_PERSONA, _PERSONA)
         return "" if event is None else str(event.data["text"])
 
     def change(
         self, kind: str, key: str | None, content: str, fields: Mapping[str, str], owner: Owner
     ) -> tuple[Draft, Bookmark]:
         """The event that changes a field, or the persona; and the bookmark to set on it."""
-        if kind == _SOUL:
-            return Draft(SOUL_CHANGED, {"text": content}), Bookmark(_SOUL, _SOUL, 0, 0, owner=owner.ref)
+        if kind == _PERSONA:
+            return Draft(PERSONA_CHANGED, {"text": content}), Bookmark(_PERSONA, _PERSONA, 0, 0, owner=owner.ref)
         data = {"field": key, "value": content, "fields": {**fields, str(key): content}}
         return Draft(PROFILE_CHANGED, data), Bookmark(_PROFILE, _whose(owner), 0, 0, owner=owner.ref)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...errors import InvalidInput
 
 if TYPE_CHECKING:
-    from ..catalog.records import Memory
+    from ..catalog.records import Memory, Recalled
 
 CHECKS = {"none": "", "check": "check before use", "reconfirm": "must be reconfirmed, do not state it as true"}
 """What is to be done with a memory that is stale, and how that is put."""
@@ -67,6 +67,13 @@ class Policies:
     def freshness(self, memory: Memory, now: dt.datetime) -> str:
         """A note on the age of a memory; nothing for one that is fresh, or that does not age."""
         return self.of(memory.kind).note(memory, now)
+
+    def with_notes(self, found: Recalled, now: dt.datetime) -> Recalled:
+        """The result of a search, with a note on each hit that is stale."""
+        notes = [self.freshness(hit.memory, now) for hit in found.hits]
+        if not any(notes):
+            return found
+        return replace(found, hits=tuple(replace(hit, note=note) for hit, note in zip(found.hits, notes, strict=True)))
 
     def is_unconfirmed(self, memory: Memory, now: dt.datetime) -> bool:
         """Whether a memory may not be given as true before somebody confirms it."""

@@ -12,7 +12,7 @@ to its weight is in the journal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -26,9 +26,11 @@ from ...journal.reader import PAGE
 from ...ports import Beside, MemoryQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
 from ..catalog.memory_event import ADDED, audience_of, remembered, usual_scope
-from ..catalog.records import Memory
-from ..catalog.texts import Texts
-from .outcomes import FAILED, TALLY, WORKED, Tallies, Tally
+from ..catalog.records import Memory, Recalled
+from ..catalog.texts import MemoryTexts
+from ..ranking.search import Search
+from ..ranking.selection import SearchRequest
+from .outcomes import FAILED, TALLY, WORKED, OutcomeCounts, OutcomeLog
 
 PROCEDURE = "procedure"
 SESSION = "@procedures"
@@ -39,6 +41,8 @@ _PREFIX = "procedure:"
 _OWN = ("version", "standing")
 """Metadata that every version has of its own."""
 _TRIES = 100
+_MATCHING = 3
+"""How many procedures `add_matching` adds at most."""
 _pack = msgspec.msgpack.encode
 
 
@@ -59,13 +63,13 @@ class Procedure:
     @property
     def rate(self) -> float | None:
         """The share of outcomes that were successes; None before the first one."""
-        return Tally(self.successes, self.failures).rate
+        return OutcomeCounts(self.successes, self.failures).rate
 
     @property
     def bound(self) -> float:
         """What the rate is at least, with a confidence of 95 %; 0 before the first outcome. Compare by this: 1 of 1
         does not beat 98 of 100."""
-        return Tally(self.successes, self.failures).bound
+        return OutcomeCounts(self.successes, self.failures).bound
 
     @property
     def current(self) -> bool:
@@ -78,7 +82,7 @@ class Procedure:
         return self.memory.source
 
 
-class Edit(NamedTuple):
+class ProcedureEdit(NamedTuple):
     """What to save. None: as it was in the version before."""
 
     steps: tuple[str, ...]
@@ -100,7 +104,7 @@ class _Kept(NamedTuple):
         found: Mapping[str, Any] = self.data[_FIELD]
         return found
 
-    def says(self, edit: Edit, whole: bool) -> bool:
+    def says(self, edit: ProcedureEdit, whole: bool) -> bool:
         """Whether an edit changes nothing. One that is `whole` says everything, as a file does: then its note counts,
         too; otherwise that tells of one occasion, such as the run that the steps are from."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
@@ -121,18 +125,19 @@ class _Kept(NamedTuple):
 class Procedures:
     """The procedures of one workspace."""
 
-    def __init__(self, journal: Journal, texts: Texts, catalog: Catalog) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, catalog: Catalog, search: Search) -> None:
         self._journal = journal
         self._texts = texts
         self._catalog = catalog
-        self._tallies = Tallies(journal, SESSION)
+        self._search = search
+        self._tallies = OutcomeLog(journal, SESSION)
 
     # -- saving
 
     async def save(
         self,
         name: str,
-        edit: Edit,
+        edit: ProcedureEdit,
         subject: str | None = None,
         actor: str | None = None,
         cause: int | str | None = None,
@@ -195,6 +200,20 @@ class Procedures:
             query = query._replace(after=rows[-1].number)
         return await self._all_told(found)
 
+    async def standing(self, audiences: tuple[bytes, ...]) -> list[Memory]:
+        """The standing procedures in some audiences, oldest first."""
+        return await self._search.with_metadata({"standing": True}, audiences, PROCEDURE)
+
+    async def add_matching(self, query: str, audiences: tuple[bytes, ...], found: Recalled) -> Recalled:
+        """The result of a search, with the procedures that match the query if it holds none: many facts can crowd them
+        out."""
+        indexes = await self._search.index_cache.without_vectors(audiences)
+        have_none = all(audience.kinds.find(PROCEDURE) < 0 for audience in indexes)
+        if have_none or any(hit.memory.kind == PROCEDURE for hit in found):
+            return found
+        more = await self._search.find(SearchRequest(query, audiences, _MATCHING, frozenset([PROCEDURE])))
+        return replace(found, hits=(*found.hits, *(hit for hit in more if hit.likeness > 0)))
+
     async def _audiences(self, name: str, subject: str | None) -> list[bytes]:
         """Where to look for a procedure: what belongs to the subject comes before what is everybody's."""
         check_name("name of a procedure", name)
@@ -223,7 +242,7 @@ class Procedures:
 
     async def _kept(self, rows: Sequence[MemoryRow]) -> list[_Kept]:
         """What was saved as a procedure, among some rows."""
-        texts = await self._texts.of(rows)
+        texts = await self._texts.event_data(rows)
         kept = [_Kept(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
         return [one for one in kept if one.row.session == SESSION and isinstance(one.data.get(_FIELD), dict)]
 
@@ -241,7 +260,7 @@ class Procedures:
             memory, own = memories.get(f"{row.session}#{row.position}"), data[_FIELD]
             if memory is not None:
                 steps, standing = tuple(own["steps"]), bool(own.get("standing"))
-                tally = tallies.get(row.position, Tally())
+                tally = tallies.get(row.position, OutcomeCounts())
                 told.append(Procedure(own["name"], own["version"], steps, memory.title, standing, *tally, memory))
         return told
 
@@ -269,7 +288,7 @@ class Procedures:
             if kept is None or owner is None:
                 raise UnknownProcedure(name, version)
             position = kept.row.position
-            tally = (await self._tallies.of([position])).get(position, Tally()).plus(worked)
+            tally = (await self._tallies.of([position])).get(position, OutcomeCounts()).plus(worked)
             data = {"name": name, "version": kept.own["version"], "of": position, **tally._asdict()}
             if reason is not None:
                 data["reason"] = reason
@@ -334,7 +353,7 @@ def checked_steps(steps: object) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _completed(edit: Edit, before: _Kept | None) -> Edit:
+def _completed(edit: ProcedureEdit, before: _Kept | None) -> ProcedureEdit:
     data: Mapping[str, Any] = {} if before is None else before.data
     return edit._replace(
         title=data.get("title") if edit.title is None else edit.title,
@@ -344,7 +363,7 @@ def _completed(edit: Edit, before: _Kept | None) -> Edit:
     )
 
 
-def _event(name: str, version: int, edit: Edit) -> dict[str, Any]:
+def _event(name: str, version: int, edit: ProcedureEdit) -> dict[str, Any]:
     """The data of the event that saves a version."""
     lines = _lines(name, version, edit.steps)
     content = "\n".join([*lines, edit.note] if edit.note else lines)

@@ -12,7 +12,7 @@ from ...journal.events import Draft
 from ...journal.owners import Owner
 from ..catalog.memory_event import ADDED, remembered
 from ..extraction.rules.turns import PROCEDURE, Finding
-from .procedures import Edit, Procedures
+from .procedures import ProcedureEdit, Procedures
 
 SESSION = "@writeback"
 """The session of what was written back, and why other things were not."""
@@ -27,7 +27,7 @@ async def learn(procedures: Procedures, one: Finding, session: str, owner: Owner
         return
     cause = f"{session}#{one.position}"
     if one.keep:
-        edit = Edit(one.steps, note=one.evidence if len(one.steps) == 1 else None)
+        edit = ProcedureEdit(one.steps, note=one.evidence if len(one.steps) == 1 else None)
         known = await procedures.get(one.name, subject=owner.name)
         if known is None or known.steps != one.steps:
             await procedures.save(one.name, edit, owner.name, "duramen", cause, owner=owner)

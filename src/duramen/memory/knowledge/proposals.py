@@ -31,7 +31,7 @@ from .persona import Persona
 SESSION = "@proposals"
 """The session of all proposals and decisions."""
 MADE, ACCEPTED, DISMISSED = "proposal.made", "proposal.accepted", "proposal.dismissed"
-PROFILE, SOUL = "profile", "soul"
+PROFILE, PERSONA = "profile", "persona"
 """Kinds of proposals that become no memory."""
 _TRIES = 100
 _LOOSE = re.compile(r"[\W_]+")
@@ -54,7 +54,7 @@ _OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """Something that may be saved once a person accepts it. `kind` is that of the memory, or "profile" (`key` is the
-    field, `content` its value), or "soul". `evidence` is what was said, `source` the event where, `reason` why it was
+    field, `content` its value), or "persona". `evidence` is what was said, `source` the event where, `reason` why it was
     taken up. One that was decided says when, by whom and with which note; `memory` is what it became."""
 
     id: str
@@ -75,7 +75,7 @@ class Proposal:
     memory: str | None = None
 
 
-class Wanted(NamedTuple):
+class ProposalDraft(NamedTuple):
     """What is proposed, and why. `details` are those of a memory."""
 
     content: str
@@ -105,7 +105,7 @@ class Proposals:
 
     async def make(
         self,
-        wanted: Wanted,
+        wanted: ProposalDraft,
         subject: str | None = None,
         actor: str | None = None,
         accepted: bool = False,
@@ -119,7 +119,7 @@ class Proposals:
             check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
-            whose = owner or await self._journal.owner(None if wanted.kind == SOUL else subject)
+            whose = owner or await self._journal.owner(None if wanted.kind == PERSONA else subject)
             id = _identity(whose, data)
             before = await self._standing(id)
             if before is not None and before.name != ProposalState.ACCEPTED and not accepted:
@@ -146,7 +146,7 @@ class Proposals:
         raise last
 
     async def _is_known(self, data: Mapping[str, Any], owner: Owner) -> bool:
-        if data["kind"] == SOUL:
+        if data["kind"] == PERSONA:
             return bool(await self._persona.text() == data["content"])
         if data["kind"] == PROFILE:
             return bool((await self._persona.fields(owner)).get(data["key"]) == data["content"])
@@ -284,7 +284,7 @@ class Proposals:
     ) -> _Decision:
         """The decision to accept, as the `first` event of its append."""
         row: MemoryRow | None = None
-        if data["kind"] in (PROFILE, SOUL):
+        if data["kind"] in (PROFILE, PERSONA):
             effect, where = self._persona.change(data["kind"], data.get("key"), data["content"], fields, owner)
             marks = [where._replace(position=first + 1)]
         else:
@@ -303,17 +303,17 @@ class Proposals:
         await self._journal.append_prepared(SESSION, prepared, owner, expected=expected, beside=beside)
 
 
-def _checked(wanted: Wanted) -> dict[str, Any]:
+def _checked(wanted: ProposalDraft) -> dict[str, Any]:
     """The data of a proposal's event. Raises `InvalidInput` for what cannot be proposed."""
     if wanted.source is not None:
         check_name("source", wanted.source)
-    if wanted.kind in (PROFILE, SOUL):
+    if wanted.kind in (PROFILE, PERSONA):
         if not isinstance(wanted.content, str) or not wanted.content.strip():
             raise InvalidInput("there is nothing to propose", hint="give text")
         memory = None
         if wanted.kind == PROFILE and wanted.details.get("key") is None:
             raise InvalidInput("a proposal for the profile needs its field", hint='give key="name", for example')
-        key = None if wanted.kind == SOUL else check_name("key", wanted.details["key"])
+        key = None if wanted.kind == PERSONA else check_name("key", wanted.details["key"])
     else:
         memory = remembered(wanted.content, wanted.kind, wanted.details)
         key = memory.get("key")
@@ -333,8 +333,8 @@ def _checked(wanted: Wanted) -> dict[str, Any]:
 
 def _identity(owner: Owner, data: Mapping[str, Any]) -> str:
     """What a proposal is known by: case and punctuation do not make another one of it."""
-    session = "" if data["kind"] in (PROFILE, SOUL) else str(data["memory"].get("scope") or usual_scope(owner))
-    loose = data["content"] if data["kind"] == SOUL else _LOOSE.sub(" ", data["content"].casefold())
+    session = "" if data["kind"] in (PROFILE, PERSONA) else str(data["memory"].get("scope") or usual_scope(owner))
+    loose = data["content"] if data["kind"] == PERSONA else _LOOSE.sub(" ", data["content"].casefold())
     return identity(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
 
 

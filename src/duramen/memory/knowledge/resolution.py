@@ -7,6 +7,7 @@ memory: so it is not asked again, and what is forgotten takes the reasons that m
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import UnknownMemory
@@ -16,10 +17,9 @@ from ...journal.owners import Owner
 from ...ports import Beside, Bookmark, BookmarkQuery, MemoryQuery, MemoryRow, Model
 from ..catalog.memory_event import ADDED, memory_row, remembered
 from ..catalog.records import Memory
-from ..catalog.texts import Texts
+from ..catalog.texts import MemoryTexts
 from ..extraction.json_question import ask_json, text_of
 from ..injection import suspicions
-from .consolidation import Merged
 from .contradictions import Contradiction
 
 DECIDED = "@memory.decided"
@@ -33,6 +33,20 @@ _TASK = (
 _SESSION = b"t"
 _TOKENS = 400
 _LONGEST = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The outcome for two memories: the one that stays, and the one that ended, if any.
+
+    `decision` is "same" if both say the same. If a model decided, it is "newer", "older", "merge", "both" or
+    "undecided", with the `reason` it gave.
+    """
+
+    kept: Memory
+    ended: Memory | None
+    decision: str = "same"
+    reason: str = ""
 
 
 class _Pair(NamedTuple):
@@ -77,10 +91,10 @@ class Decisions:
         return len(stripped)
 
 
-class Resolving:
+class ContradictionResolver:
     """Asks a model about contradictions, and does what it decides."""
 
-    def __init__(self, journal: Journal, texts: Texts, decisions: Decisions) -> None:
+    def __init__(self, journal: Journal, texts: MemoryTexts, decisions: Decisions) -> None:
         self._journal = journal
         self._texts = texts
         self._decisions = decisions

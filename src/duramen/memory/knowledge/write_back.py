@@ -22,14 +22,14 @@ from ...ports import Beside, FeedItem, LeaseRow, SubjectGone
 from ...runtime import Lock, drive
 from ..catalog.memory_event import memory_row
 from ..extraction.admission import consider
-from ..extraction.model_reader import Reader, Rereading
-from ..extraction.rules.gate import harvest
-from ..extraction.rules.turn_reader import Taken, last_turns
+from ..extraction.rules.rule_set import apply_rules
+from ..extraction.rules.turn_reader import RecentTurns, last_turns
 from ..extraction.rules.turns import PROCEDURE, Finding
 from ..index.index_worker import IndexWorker
+from .model_reader import ModelReader
 from .procedures import Procedures
 from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
-from .proposals import Proposals, Wanted
+from .proposals import ProposalDraft, Proposals
 
 GIVEN_UP = "writeback.given_up"
 _OUTLET = "duramen.writeback"
@@ -56,14 +56,14 @@ class WriteBack:
         journal: Journal,
         procedures: Procedures,
         proposals: Proposals,
-        indexing: IndexWorker,
-        reader: Reader | None = None,
+        index_worker: IndexWorker,
+        model_reader: ModelReader | None = None,
     ) -> None:
         self._journal = journal
         self._procedures = procedures
         self._proposals = proposals
-        self._indexing = indexing
-        self._rereading = None if reader is None else Rereading(journal, procedures, proposals, indexing, reader)
+        self._index_worker = index_worker
+        self._model_reader = model_reader
         self._owner = journal.ids.random(8).hex()
         self._wanted = threading.Event()
         self._ending = False
@@ -155,9 +155,9 @@ class WriteBack:
     async def _try(self, turn: _Turn, fence: int) -> None:
         """Write a turn back. What fails is tried again at the next look, and given up after some of them."""
         try:
-            await self.write_back(turn.session, turn.position, fence)
-            if self._rereading is not None:
-                await self._rereading.read(turn.session, turn.position, fence)
+            await self.write_turn(turn.session, turn.position, fence)
+            if self._model_reader is not None:
+                await self._model_reader.read(turn.session, turn.position, fence)
         except LeaseLost:
             raise
         except Exception as error:
@@ -169,7 +169,7 @@ class WriteBack:
             await self._journal.append(SESSION, [Draft(GIVEN_UP, note, "duramen")], fence=fence)
         self._tried.pop(turn, None)
 
-    async def write_back(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
+    async def write_turn(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
         """Write back what the last turn of a session up to a position left, unless that was done."""
         taken, owner = await self._read(session, position)
         if owner is None or not taken.turns:
@@ -184,26 +184,26 @@ class WriteBack:
             self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
             return []
 
-    async def reread(self, session: str, position: int) -> int:
+    async def read_with_model(self, session: str, position: int) -> int:
         """Let the model read what it has not read of a session, however little that is; how many candidates it had.
         None of it is done if somebody else is at it."""
-        if self._rereading is None:
+        if self._model_reader is None:
             return 0
         taken = await self._one_at_a_time.acquire(_PATIENCE)
         try:
             # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
-            return await self._reread(session, position) if taken else 0
+            return await self._read_with_model(session, position) if taken else 0
         finally:
             if taken:
                 self._one_at_a_time.release()
 
-    async def _reread(self, session: str, position: int) -> int:
-        assert self._rereading is not None
+    async def _read_with_model(self, session: str, position: int) -> int:
+        assert self._model_reader is not None
         store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now()
         lease = None
         try:
             lease = await store.acquire(workspace, SESSION, self._owner, now, now + LEASE)
-            return 0 if lease is None else await self._rereading.read(session, position, lease.fence, now=True)
+            return 0 if lease is None else await self._model_reader.read(session, position, lease.fence, now=True)
         except (StoreReadOnly, LeaseLost):
             return 0
         finally:
@@ -211,7 +211,7 @@ class WriteBack:
                 with suppress(DuramenError):
                     await store.release(workspace, SESSION, lease.fence)
 
-    async def _read(self, session: str, position: int) -> tuple[Taken, Owner | None]:
+    async def _read(self, session: str, position: int) -> tuple[RecentTurns, Owner | None]:
         """The last turns, and whose they are; nobody's any more if that person was erased.
 
         They are read again once the owner is known. An erasure before that leaves nothing to read, one after it makes
@@ -224,28 +224,30 @@ class WriteBack:
         owner = None if row is None else await self._journal.bookmarks.owner_of(row.ref)
         return await last_turns(self._journal, session, position), owner
 
-    async def _write(self, session: str, taken: Taken, owner: Owner, key: str, fence: int | None) -> list[Finding]:
+    async def _write(
+        self, session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
+    ) -> list[Finding]:
         await self._propose(session, taken, owner)
-        found = harvest(taken.turns)
+        found = apply_rules(taken.turns)
         for one in found:
             await learn(self._procedures, one, session, owner, key)
         if found:
             await self._keep(found, session, taken, owner, key, fence)
-            self._indexing.wake()
+            self._index_worker.wake()
         return found
 
-    async def _propose(self, session: str, taken: Taken, owner: Owner) -> None:
+    async def _propose(self, session: str, taken: RecentTurns, owner: Owner) -> None:
         """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
         last = taken.turns[-1]
         for one in consider(last.user):
             if one.keep:
                 details = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
                 source = f"{session}#{last.position}"
-                wanted = Wanted(one.content, one.kind, details, one.said, one.reason, source)
+                wanted = ProposalDraft(one.content, one.kind, details, one.said, one.reason, source)
                 await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
 
     async def _keep(
-        self, found: list[Finding], session: str, taken: Taken, owner: Owner, key: str, fence: int | None
+        self, found: list[Finding], session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
     ) -> None:
         """Append what is kept, and what was decided about the rest, at once and once."""
         where = f"{session}#{taken.turns[-1].position}"

@@ -23,7 +23,7 @@ from ..index.index_entry import Vector
 from .bm25 import session_scores, term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import Chosen, Question, Ranked, rank
-from .selection import Asked, Selection, chosen_of
+from .selection import ActiveSearch, Selection, chosen_of
 
 CANDIDATES = 800
 COMMON = 250_000
@@ -54,52 +54,52 @@ class _First(NamedTuple):
     turns: Sequence[NDArray[np.intp]]
 
 
-class Candidates:
+class IndexCandidates:
     """Chooses candidates from the audiences in memory."""
 
-    def __init__(self, holding: IndexCache) -> None:
-        self._holding = holding
+    def __init__(self, index_cache: IndexCache) -> None:
+        self._index_cache = index_cache
 
-    def ahead(self, asked: Asked) -> None:
+    def ahead(self, asked: ActiveSearch) -> None:
         """Nothing: the audiences are there."""
 
     def forget(self) -> None:
         """Nothing is kept but in the audiences."""
 
-    async def candidates(self, asked: Asked) -> Selection | None:
+    async def candidates(self, asked: ActiveSearch) -> Selection | None:
         """Candidates, if there are more memories than are ranked exactly."""
         held = await self._held(asked)
         audiences = [audience for _, audience in held]
-        if sum(audience.count() for audience in audiences) <= self._holding.exact_upto:
+        if sum(audience.count() for audience in audiences) <= self._index_cache.exact_limit:
             return None
         for name, audience in held if asked.vector is not None else ():
             if name is not None:
-                await self._holding.code(name, audience, asked.generation)
+                await self._index_cache.ensure_codes(name, audience, asked.generation)
             await self._sample(name, audience, asked.generation)
         first = await run_blocking(lambda: self._first(asked, audiences))
         if first is None:
             return Selection((), (), None)
         return await self._second(asked, held, first)
 
-    async def _held(self, asked: Asked) -> Sequence[tuple[bytes | None, AudienceIndex]]:
+    async def _held(self, asked: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
         """What is searched: some audiences, each with its name, or all of them as one."""
-        whole = await self._holding.whole(asked.generation) if asked.wanted.audiences is None else None
+        whole = await self._index_cache.combined(asked.generation) if asked.wanted.audiences is None else None
         if whole is not None:
             return [(None, whole)]
-        return await self._holding.current(asked.wanted.audiences, asked.generation)
+        return await self._index_cache.current(asked.wanted.audiences, asked.generation)
 
     async def _sample(self, name: bytes | None, audience: AudienceIndex, generation: int) -> None:
         """Vectors of some memories of an audience, unless they are there: how true codes are is measured by them."""
         if audience.size and audience.size >= 2 * audience.sampled:
             numbers = audience.column("number")[:: _step(audience)]
-            read = await self._holding.vectors(name, audience, generation, numbers)
-            with self._holding.lock:
-                audience.take_sample(*read)
+            read = await self._index_cache.vectors(name, audience, generation, numbers)
+            with self._index_cache.lock:
+                audience.set_sample(*read)
 
     # -- everything, by what is in memory
 
-    def _first(self, asked: Asked, audiences: Sequence[AudienceIndex]) -> _First | None:
-        with self._holding.lock:
+    def _first(self, asked: ActiveSearch, audiences: Sequence[AudienceIndex]) -> _First | None:
+        with self._index_cache.lock:
             chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
             rare, common = _told_apart(asked.question, audiences)
             cosines = None
@@ -118,20 +118,20 @@ class Candidates:
     # -- the best of it, by vectors and every word
 
     async def _second(
-        self, asked: Asked, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _First
+        self, asked: ActiveSearch, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _First
     ) -> Selection:
         audiences: list[AudienceIndex] = []
         exact: list[NDArray[np.intp]] = []
         for index, at in enumerate(first.audiences):
             name, audience = held[at]
-            with self._holding.lock:
+            with self._index_cache.lock:
                 excerpt = audience.excerpt(first.places[index], asked.question.terms)
             audiences.append(excerpt)
             if asked.vector is not None and first.cosines is not None:
                 # Of neighbours, too: what they count for would else be no more than what their codes say.
                 numbers = excerpt.column("number")
-                read = await self._holding.vectors(name, audience, asked.generation, numbers)
-                exact.append(excerpt.take_candidates(*read))
+                read = await self._index_cache.vectors(name, audience, asked.generation, numbers)
+                exact.append(excerpt.set_candidate_vectors(*read))
                 first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
         if not exact or first.cosines is None:
             return Selection(audiences, first.chosen, first.measures)
@@ -140,7 +140,7 @@ class Candidates:
 
 
 def _best(
-    asked: Asked,
+    asked: ActiveSearch,
     audiences: Sequence[AudienceIndex],
     ranked: Ranked,
     chosen: Sequence[Chosen],
@@ -204,7 +204,7 @@ def _leading(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats)
     asked = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
     asked[sessions[places]] = True
     asked[-1] = False
-    members = np.nonzero(asked[sessions] & audience.column("known"))[0]
+    members = np.nonzero(asked[sessions] & audience.column("has_vector"))[0]
     order = members[np.lexsort((-cosines[members], sessions[members]))]
     first = np.diff(sessions[order], prepend=-1) != 0
     second = np.zeros(len(order), dtype=bool)
@@ -361,10 +361,10 @@ def _common_scores(
     scores, near_scores = np.zeros(len(places), dtype=np.float32), np.zeros(len(places), dtype=np.float32)
     for at, term in enumerate(question.terms):
         if term in common:
-            counts = audience.often(term, places).astype(np.float32)
+            counts = audience.term_counts(term, places).astype(np.float32)
             near_counts = counts
             for side in beside:
-                near_counts = near_counts + audience.often(term, side).astype(np.float32)
+                near_counts = near_counts + audience.term_counts(term, side).astype(np.float32)
             scores += term_scores(own, at, lengths[places], counts)
             near_scores += term_scores(near, at, near_lengths, near_counts)
     return scores, near_scores

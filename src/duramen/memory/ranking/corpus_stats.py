@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..index.audience_index import AudienceIndex
-from ..index.columns import Names
+from ..index.columns import NameTable
 from ..index.index_entry import Vector
 from .bm25 import term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import speaker_shares
-from .selection import Asked, chosen_of
+from .selection import ActiveSearch, chosen_of
 
 COMMON = 8
 """A term that so many of those drawn have is common: how often it occurs is estimated, and it is not looked up."""
@@ -46,7 +46,7 @@ class CorpusStats(NamedTuple):
         """Which part of all memories has a term, about; more than none."""
         return (self.hits(term) + 0.5) / (self.drawn.size + 1)
 
-    def left(self, asked: Asked) -> float:
+    def left(self, asked: ActiveSearch) -> float:
         """Which part of all memories the filters leave, about; more than none."""
         chosen = np.count_nonzero(chosen_of(self.drawn, asked.wanted, asked.now))
         return 1.0 if chosen == self.drawn.size else (chosen + 0.5) / (self.drawn.size + 1)
@@ -75,7 +75,7 @@ def held_by(
 
 
 def measures_of(
-    standing: CorpusStats, asked: Asked, held: tuple[int, ...], ranked: Sequence[AudienceIndex]
+    standing: CorpusStats, asked: ActiveSearch, held: tuple[int, ...], ranked: Sequence[AudienceIndex]
 ) -> Measures:
     """How things stand for a question, and the sessions of what is ranked."""
     beside = 1 + 2 * standing.turns()
@@ -110,7 +110,7 @@ def real_session(name: str) -> str:
 
 def _talks(audience: AudienceIndex) -> tuple[NDArray[np.intp], int]:
     """Which talk each session of what is ranked is a run of, and how many talks there are."""
-    names = Names()
+    names = NameTable()
     talks = np.array([names.number(real_session(name)) for name in audience.sessions.names], dtype=np.intp)
     return talks, len(names.names)
 
@@ -136,7 +136,7 @@ def _best(audience: AudienceIndex, vector: Vector | None) -> Floats:
     talks, count = _talks(audience)
     highest = np.full(count, -1, dtype=np.float32)
     session = audience.column("session")
-    there = (session >= 0) & audience.column("known")
+    there = (session >= 0) & audience.column("has_vector")
     if vector is not None and there.any():
         np.maximum.at(highest, talks[session[there]], audience.vectors[there] @ vector)
     return highest[talks]
@@ -153,11 +153,11 @@ def _of_terms(shares: Sequence[float]) -> Spread:
     return Spread(mean, math.sqrt(sum(share * (1 - min(1.0, share)) * worth**2 for share, worth in weights)))
 
 
-def _cosines(standing: CorpusStats, asked: Asked) -> Floats:
+def _cosines(standing: CorpusStats, asked: ActiveSearch) -> Floats:
     """Of those drawn that the filters leave; of all, if those are too few to tell."""
     if asked.vector is None:
         return np.zeros(0, dtype=np.float32)
-    known, vectors = standing.drawn.column("known"), standing.drawn.vectors
+    known, vectors = standing.drawn.column("has_vector"), standing.drawn.vectors
     chosen = chosen_of(standing.drawn, asked.wanted, asked.now) & known
     found: Vector = vectors[chosen if np.count_nonzero(chosen) >= _ENOUGH else known] @ asked.vector
     return found

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ..catalog.records import Memory
 from ..extraction.entities import Link, entities, named_speaker
+from ..extraction.words import terms
 from ..index.index_entry import READ_UPTO
-from ..index.words import terms
 from .search import Search
 
 WITH = "with"
@@ -36,12 +36,12 @@ class Relation:
     dates: tuple[tuple[dt.date, dt.date], ...] = ()
 
 
-async def neighbours(searching: Search, name: str, audiences: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
+async def neighbours(search: Search, name: str, audiences: tuple[bytes, ...] | None, limit: int) -> list[Relation]:
     """What relates to a name, newest first, each relation once with its newest source."""
     found: dict[tuple[str, str, str], Relation] = {}
-    numbers = await searching.mentioning(name, audiences) if terms(name) else []
+    numbers = await search.mentioning(name, audiences) if terms(name) else []
     for start in range(0, min(len(numbers), _MOST), _PAGE):
-        for memory in await searching.read(numbers[start : start + _PAGE]):
+        for memory in await search.read(numbers[start : start + _PAGE]):
             for one in related(memory, name):
                 found.setdefault((one.subject.casefold(), one.relation, one.object.casefold()), one)
         if len(found) >= limit:

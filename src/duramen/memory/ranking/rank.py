@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extraction.dates import Span, closeness, spans
+from ..extraction.names import is_about
+from ..extraction.words import number_of, query_terms
 from ..index.audience_index import AudienceIndex
 from ..index.index_entry import READ_UPTO, TIMES_CAP, Vector
-from ..index.words import number_of, query_terms
 from .bm25 import WordScores, word_scores
-from .dates import Span, closeness, spans
 from .measures import Floats, Measures, Spread
-from .names import is_about
 from .weights import DEFAULT as DEFAULT
 from .weights import Weights as Weights
 
@@ -155,7 +155,7 @@ def rank(
     if cosines is None and vector is not None:
         cosines = searched.each(lambda audience: audience.vectors @ vector), None
     if cosines is not None:
-        known = searched.column("known")
+        known = searched.column("has_vector")
         relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
         # What has no vector yet must not fall behind for that: its words stand for its meaning.
         if not known.all():
@@ -268,7 +268,7 @@ def _neighbourhood(relevance: Mapping[str, Floats], searched: _Searched, weights
     count = np.maximum(1, (before >= 0).astype(np.float32) + (after >= 0))
     return {
         "neighbours": weights.neighbours * (earlier + later) / count,
-        "answer": weights.answer * earlier * searched.column("answers"),
+        "answer": weights.answer * earlier * searched.column("is_answer"),
     }
 
 
@@ -289,7 +289,7 @@ class _Sessions:
         highest = np.full(len(audience.sessions.names), -1, dtype=np.float32)
         if len(highest):
             session = audience.column("session")
-            there = (session >= 0) & audience.column("known")
+            there = (session >= 0) & audience.column("has_vector")
             np.maximum.at(highest, session[there], cosines[: audience.size][there])
         return highest
 
@@ -314,8 +314,8 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
         above = weights.substance * (searched.column("substance") - searched.substance())
         substance = np.where(searched.inside, above, 0).astype(np.float32)
     if question.asks_time:
-        dated = np.float32(weights.dated) * (searched.column("tells") > 0)
-    age = searched.each(lambda audience: audience.days(question.on)) / np.float32(-weights.half_life_days)
+        dated = np.float32(weights.dated) * (searched.column("date_count") > 0)
+    age = searched.each(lambda audience: audience.ages(question.on)) / np.float32(-weights.half_life_days)
     return {
         "speaker": _asked_about(question, searched, weights),
         "substance": substance,
@@ -376,10 +376,10 @@ def _nearness(question: Question, searched: _Searched, weights: Weights) -> Floa
 
 def nearness(asked: Sequence[Span], audience: AudienceIndex) -> Floats:
     """For each place of an audience the `closeness` of the times asked for to its own."""
-    day, tells = audience.column("day").astype(np.int64), audience.column("tells").astype(np.int64)
+    day, tells = audience.column("day").astype(np.int64), audience.column("date_count").astype(np.int64)
     owners = np.repeat(np.arange(audience.size), tells)
     within = np.arange(len(owners)) - np.repeat(np.cumsum(tells) - tells, tells)
-    told = audience.times()[audience.column("told")[owners] + within].astype(np.int64)
+    told = audience.named_days()[audience.column("first_date")[owners] + within].astype(np.int64)
     nearest = np.zeros(audience.size, dtype=np.float32)
     for one in asked:
         np.maximum(nearest, closeness(one, day, day), out=nearest)

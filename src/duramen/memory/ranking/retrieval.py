@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 from ...journal.journal import Journal
 from ...ports import Candidate, Change, MemoryRow, RetrievalQuery, RetrievalResult, Retriever
 from ...runtime import drive
-from ..catalog.texts import Texts
-from ..index.audience_index import AudienceIndex, Entry
+from ..catalog.texts import MemoryTexts
+from ..index.audience_index import AudienceIndex, IndexedMemory
 from ..index.columns import EPISODE
-from ..index.index_entry import Vector, code_of, json_form
-from ..index.workspace_embedder import Embedding
+from ..index.index_codec import IndexCodec
+from ..index.index_entry import Vector, code_of, json_form, read_term_stats
+from ..index.workspace_embedder import WorkspaceEmbedder
 from .corpus_stats import COMMON, CorpusStats, held_by, measures_of, weight
-from .selection import Asked, Selection, chosen_of
+from .selection import ActiveSearch, Selection, chosen_of
 
 EXACT = 4_000
 """Up to so many memories everything is ranked."""
@@ -48,8 +49,10 @@ Values = tuple[tuple[str, tuple[str, ...]], ...]
 class Retrieval:
     """A source of candidates."""
 
-    def __init__(self, journal: Journal, texts: Texts, embedding: Embedding, retriever: Retriever) -> None:
-        self._journal, self._texts, self._embedding = journal, texts, embedding
+    def __init__(
+        self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder, retriever: Retriever
+    ) -> None:
+        self._journal, self._texts, self._codec, self._embedder = journal, texts, codec, embedder
         self._retriever = retriever
         self.exact = EXACT
         self._known: OrderedDict[tuple[Any, ...], tuple[int, CorpusStats | None]] = OrderedDict()
@@ -60,16 +63,16 @@ class Retrieval:
         with self._lock:
             self._known.clear()
 
-    def ahead(self, asked: Asked) -> Begun | None:
+    def ahead(self, asked: ActiveSearch) -> StoreSearch | None:
         """A search that is begun before its question has a vector; None if the store cannot do it."""
         wanted, values = asked.wanted, _values(asked.wanted.metadata)
         if not asked.generation or wanted.at is not None or values is None or len(asked.question.terms) > _MOST_TERMS:
             return None
-        return Begun(self, asked, values)
+        return StoreSearch(self, asked, values)
 
-    async def candidates(self, asked: Asked) -> Selection | None:
+    async def candidates(self, asked: ActiveSearch) -> Selection | None:
         """Candidates, for which every filter holds; None if all of it can be ranked, or the store cannot search it."""
-        begun = asked.ahead if isinstance(asked.ahead, Begun) else self.ahead(asked)
+        begun = asked.ahead if isinstance(asked.ahead, StoreSearch) else self.ahead(asked)
         found = None if begun is None else await begun.found(asked)
         if found is None:
             return None
@@ -118,8 +121,8 @@ class Retrieval:
         sample = await self._retriever.sample_corpus(self._journal.workspace, generation, audiences, self.exact, most)
         standing = None
         if sample is not None:
-            drawn = AudienceIndex(self._embedding.dims)
-            drawn.put_all(self._texts.drawn(sample.memories, drawn.dims))
+            drawn = AudienceIndex(self._embedder.dims)
+            drawn.put_all(self._codec.open_sample(sample.memories, drawn.dims))
             standing = CorpusStats(max(self.exact + 1, sample.size), drawn, sample.episodes_per_session)
         with self._lock:
             self._known[place] = (changes, standing)
@@ -127,7 +130,7 @@ class Retrieval:
                 self._known.popitem(last=False)
         return standing
 
-    def _chosen(self, asked: Asked, near: RetrievalResult, having: RetrievalResult) -> set[int]:
+    def _chosen(self, asked: ActiveSearch, near: RetrievalResult, having: RetrievalResult) -> set[int]:
         """The best by meaning, by words and by both; and what is so new that it has no index_entry yet."""
         most = _most(asked)
         cosines = self._cosines(asked, [*near.by_vector, *having.by_words])
@@ -138,31 +141,33 @@ class Retrieval:
         chosen = {*nearest[:most], *worded[:most], *both[:most]}
         return chosen.union(one.number for found in (near, having) for one in found.unindexed)
 
-    def _cosines(self, asked: Asked, found: Sequence[Candidate]) -> dict[int, float]:
+    def _cosines(self, asked: ActiveSearch, found: Sequence[Candidate]) -> dict[int, float]:
         """How near the vectors of candidates are; without those that have none."""
         given = {number: vector for _, number, vector, _ in found if vector is not None}
         if asked.vector is None or not given:
             return {}
-        at, vectors = self._texts.clear_vectors(list(given.values()), self._embedding.dims)
+        at, vectors = self._codec.plain_vectors(list(given.values()), self._embedder.dims)
         numbers = list(given)
         return dict(zip([numbers[place] for place in at], (vectors @ asked.vector).tolist(), strict=True))
 
     async def _audiences(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[AudienceIndex]:
         """What was read, as audiences that are made for this search."""
         sound = [change for change in _in_runs(changes, chosen) if change.row.intact]
-        entries = await self._texts.opened(sound, self._embedding.dims, generation)
+        entries = await self._codec.open_entries(sound, self._embedder.dims, generation)
         unread = [change for change in changes if change.row.intact and change.row.number not in entries]
-        texts = await self._texts.of([change.row for change in unread])
+        texts = await self._texts.event_data([change.row for change in unread])
         for change in unread:
             number = change.row.number
             if number in texts:
-                entries[number] = Entry(change.row, self._texts.stats(change.row, texts[number]), None, change.recalled)
-        by_audience: dict[bytes, list[Entry]] = {}
+                entries[number] = IndexedMemory(
+                    change.row, read_term_stats(texts[number], change.row.begins), None, change.recalled
+                )
+        by_audience: dict[bytes, list[IndexedMemory]] = {}
         for entry in entries.values():
             by_audience.setdefault(entry.row.audience, []).append(entry)
         audiences = []
         for name in sorted(by_audience):
-            audiences.append(AudienceIndex(self._embedding.dims))
+            audiences.append(AudienceIndex(self._embedder.dims))
             audiences[-1].put_all(by_audience[name])
         return audiences
 
@@ -171,7 +176,7 @@ def _place(audiences: Sequence[bytes] | None, generation: int) -> tuple[Any, ...
     return generation, None if audiences is None else tuple(sorted(audiences))
 
 
-def _most(asked: Asked) -> int:
+def _most(asked: ActiveSearch) -> int:
     """How many candidates are chosen by meaning, by words and by both."""
     return max(60, 6 * asked.wanted.limit)
 
@@ -212,11 +217,11 @@ class Found(NamedTuple):
     read: list[Change]
 
 
-class Begun:
+class StoreSearch:
     """A search in the store that is under way: how things stand and what words find while the question is embedded, and
     what is near it as soon as it is: one does not wait for the other."""
 
-    def __init__(self, seeking: Retrieval, asked: Asked, values: Values) -> None:
+    def __init__(self, seeking: Retrieval, asked: ActiveSearch, values: Values) -> None:
         self._seeking, self._asked, self._values = seeking, asked, values
         self._size: int | None = None
         self._looked = False
@@ -254,7 +259,7 @@ class Begun:
         near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
         return await self._seeking.retrieve(retrieve._replace(code=code_of(vector), vector_limit=min(near, 5_000)))
 
-    async def found(self, asked: Asked) -> Found | None:
+    async def found(self, asked: ActiveSearch) -> Found | None:
         """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
         if not self._looked:
             await self._look()
@@ -268,7 +273,7 @@ class Begun:
         return Found(self._standing, self._words, near, self._worded, self._early, self._read)
 
 
-def _retrieve(asked: Asked, size: int, values: Values) -> RetrievalQuery:
+def _retrieve(asked: ActiveSearch, size: int, values: Values) -> RetrievalQuery:
     """What is asked of about so many memories, but for what of them."""
     wanted = asked.wanted
     return RetrievalQuery(

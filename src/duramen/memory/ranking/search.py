@@ -13,15 +13,14 @@ from ...journal.journal import Journal
 from ...ports import MemoryQuery, MemoryRow
 from ...runtime import run_blocking
 from ..catalog.records import Hit, Memory, Recalled
-from ..catalog.texts import Texts
+from ..catalog.texts import MemoryTexts
+from ..extraction.words import number_of, terms
 from ..index.index_cache import IndexCache
 from ..index.index_entry import day_of
 from ..index.index_worker import IndexWorker
-from ..index.words import number_of, terms
-from ..index.workspace_embedder import Embedding
-from .candidates import Candidates
+from ..index.workspace_embedder import WorkspaceEmbedder
 from .rank import Question, Ranked, rank
-from .selection import Asked, Selection, Source, Wanted, chosen_of
+from .selection import ActiveSearch, CandidateSource, SearchRequest, Selection, chosen_of
 
 _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
@@ -32,40 +31,39 @@ class Search:
     def __init__(
         self,
         journal: Journal,
-        texts: Texts,
-        embedding: Embedding,
-        indexing: IndexWorker,
-        source: Source | None = None,
+        texts: MemoryTexts,
+        embedder: WorkspaceEmbedder,
+        index_worker: IndexWorker,
+        index_cache: IndexCache,
+        sources: Sequence[CandidateSource],
     ) -> None:
         self._journal = journal
         self._texts = texts
-        self._embedding = embedding
-        self._indexing = indexing
-        self.holding = IndexCache(journal, texts, embedding)
-        self._lock = self.holding.lock
-        self._sources: list[Source] = [Candidates(self.holding)]
-        if source is not None:
-            self._sources.insert(0, source)
+        self._embedder = embedder
+        self._index_worker = index_worker
+        self.index_cache = index_cache
+        self._lock = index_cache.lock
+        self._sources = sources
 
     def forget(self) -> None:
         """Read everything anew: somebody was erased."""
         for source in self._sources:
             source.forget()
-        self.holding.forget()
+        self.index_cache.clear()
 
-    async def search(self, wanted: Wanted) -> Recalled:
+    async def find(self, wanted: SearchRequest) -> Recalled:
         """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
         now = self._journal.clock.now()
         missing: tuple[str, ...] = (_NO_VECTORS,)
         question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
-        asked = Asked(wanted, question, None, 0, now)
+        asked = ActiveSearch(wanted, question, None, 0, now)
         try:
-            generation = await self._embedding.generation()
+            generation = await self._embedder.generation()
             if generation:
-                waiting = await self._indexing.waiting(generation)
+                waiting = await self._index_worker.count_waiting(generation)
                 asked, missing = asked._replace(generation=generation, waiting=waiting), ()
                 ahead = self._sources[0].ahead(asked)
-                vector = await self._embedding.embed_question(wanted.query, ahead)
+                vector = await self._embedder.embed_question(wanted.query, ahead)
                 asked = asked._replace(vector=vector, ahead=ahead)
         except EmbedderMismatch:
             raise
@@ -73,21 +71,22 @@ class Search:
             missing = (f"meaning: {failure}",)
         ranked = await self._ranked(asked)
         hits = await self._read(ranked, wanted)
+        self._index_worker.start()
         if wanted.at is None:
             self._note(hits, asked.generation, now)
         return Recalled(tuple(hit for _, hit in hits), asked.waiting, missing)
 
     def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
         """These were recalled."""
-        self._indexing.note([row.number for row, _ in hits], now)
+        self._index_worker.add_recalls([row.number for row, _ in hits], now)
         with self._lock:
             for row, _ in hits:
-                self.holding.note(row, generation)
+                self.index_cache.count_recall(row, generation)
 
-    async def having(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
+    async def with_metadata(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
-        wanted = Wanted("", audiences, kinds=frozenset([kind]), metadata=metadata)
-        held, now = await self.holding.held(audiences), self._journal.clock.now()
+        wanted = SearchRequest("", audiences, kinds=frozenset([kind]), metadata=metadata)
+        held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         with self._lock:
             numbers = [
                 number
@@ -98,8 +97,8 @@ class Search:
 
     async def mentioning(self, name: str, audiences: tuple[bytes, ...] | None) -> list[int]:
         """The numbers of the current memories that have all words of a name, the newest first."""
-        wanted = Wanted(name, audiences)
-        held, now = await self.holding.held(audiences), self._journal.clock.now()
+        wanted = SearchRequest(name, audiences)
+        held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         found: list[tuple[int, int]] = []
         with self._lock:
             for audience in held:
@@ -124,19 +123,19 @@ class Search:
 
     # -- ranking
 
-    async def _ranked(self, asked: Asked) -> Ranked:
+    async def _ranked(self, asked: ActiveSearch) -> Ranked:
         """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
         source chose where there is much, else everything in the audiences."""
         wanted, generation = asked.wanted, asked.generation
         if wanted.at is not None:
-            selection = Selection(await self.holding.past(wanted.audiences, wanted.at, generation))
+            selection = Selection(await self.index_cache.as_of(wanted.audiences, wanted.at, generation))
         else:
             selection = await self._candidates(asked) or Selection(
-                await self.holding.exact(wanted.audiences, generation)
+                await self.index_cache.exact(wanted.audiences, generation)
             )
         return await run_blocking(lambda: self._rank(asked, selection))
 
-    async def _candidates(self, asked: Asked) -> Selection | None:
+    async def _candidates(self, asked: ActiveSearch) -> Selection | None:
         """What the first source gives that can tell; None if everything is ranked."""
         for source in self._sources:
             selection = await source.candidates(asked)
@@ -144,14 +143,14 @@ class Search:
                 return selection
         return None
 
-    def _rank(self, asked: Asked, selection: Selection) -> Ranked:
+    def _rank(self, asked: ActiveSearch, selection: Selection) -> Ranked:
         with self._lock:
             audiences, chosen, measures, cosines = selection
             if chosen is None:
                 chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
             return rank(asked.question, audiences, chosen, asked.vector, asked.wanted.weights, measures, cosines)
 
-    async def _read(self, ranked: Ranked, wanted: Wanted) -> list[tuple[MemoryRow, Hit]]:
+    async def _read(self, ranked: Ranked, wanted: SearchRequest) -> list[tuple[MemoryRow, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
         with self._lock:
             order = ranked.best(wanted.limit * 5 if wanted.diversity else wanted.limit + 5, wanted.threshold)

@@ -14,7 +14,7 @@ from .measures import Floats, Measures, Spread
 from .rank import DEFAULT, Chosen, Question, Weights
 
 
-class Wanted(NamedTuple):
+class SearchRequest(NamedTuple):
     """What to search for, and where. `audiences` None: in all. Times are in microseconds."""
 
     query: str
@@ -31,7 +31,7 @@ class Wanted(NamedTuple):
     weights: Weights = DEFAULT
 
 
-class HeadStart(Protocol):
+class Prefetch(Protocol):
     """What a source does of a search before it is asked for candidates, beside the making of the question's vector."""
 
     async def meanwhile(self) -> None:
@@ -43,18 +43,18 @@ class HeadStart(Protocol):
         ...
 
 
-class Asked(NamedTuple):
+class ActiveSearch(NamedTuple):
     """A search under way: what is wanted, the question as it is read, its vector of length 1 (None: words alone), the
     generation of vectors that is searched (0: none), the time now, how many memories had no vector when it began, and
     what the first source has done ahead."""
 
-    wanted: Wanted
+    wanted: SearchRequest
     question: Question
     vector: Vector | None
     generation: int
     now: int
     waiting: int = 0
-    ahead: HeadStart | None = None
+    ahead: Prefetch | None = None
 
 
 class Selection(NamedTuple):
@@ -70,14 +70,14 @@ class Selection(NamedTuple):
     """In place of those of the audiences' vectors, as `rank` takes them."""
 
 
-class Source(Protocol):
+class CandidateSource(Protocol):
     """Chooses candidates where there is too much to rank all of it."""
 
-    async def candidates(self, asked: Asked) -> Selection | None:
+    async def candidates(self, asked: ActiveSearch) -> Selection | None:
         """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
         ...
 
-    def ahead(self, asked: Asked) -> HeadStart | None:
+    def ahead(self, asked: ActiveSearch) -> Prefetch | None:
         """What can be done of a search whose question has no vector yet, if there is anything."""
         ...
 
@@ -86,7 +86,7 @@ class Source(Protocol):
         ...
 
 
-def chosen_of(audience: AudienceIndex, wanted: Wanted, now: int) -> Chosen:
+def chosen_of(audience: AudienceIndex, wanted: SearchRequest, now: int) -> Chosen:
     """Which memories of an audience are searched."""
     at = now if wanted.at is None else wanted.at
     begins, ends = audience.column("begins"), audience.column("ends")

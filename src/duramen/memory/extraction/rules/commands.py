@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from .sentences import sentences, without_lead
-from .turns import PROCEDURE, Finding, TurnTaken
+from .turns import PROCEDURE, Finding, TurnRecord
 
 _TRIVIAL = re.compile(
     r"^(?:sudo )?(?:ls|cd|cat|pwd|echo|head|tail|less|more|grep|rg|find|which|whereis|wc|ps|top|ping|sleep|mkdir"
@@ -42,7 +42,7 @@ _DOUBT = re.compile(
 _RECENT = 5
 
 
-def commands(turns: Sequence[TurnTaken]) -> Iterator[Finding]:
+def commands(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
     """Commands of the last turn: those that are the way to do something, and why others are not kept."""
     last, seen = turns[-1], set[str]()
     for call in last.calls:
@@ -76,7 +76,7 @@ def _refused(command: str, worked: bool) -> str:
     return "a secret" if _SECRET.search(command) else ""
 
 
-def _evidence(turns: Sequence[TurnTaken], command: str) -> tuple[str, str]:
+def _evidence(turns: Sequence[TurnRecord], command: str) -> tuple[str, str]:
     """Why a command is the way to do something, and where that was said."""
     last = turns[-1]
     for text, reason in ((last.user, "the user says that this is the way"), (last.assistant, "the way that worked")):

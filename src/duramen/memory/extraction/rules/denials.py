@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .turns import BLOCKER, Called, Finding, TurnTaken
+from .turns import BLOCKER, Finding, ToolCall, TurnRecord
 
 _DENIED = re.compile(
     r"permission (?:to [\w./-]+ )?(?:is |was )?denied|access (?:is |was )?denied|accessdenied|forbidden"
@@ -32,12 +32,12 @@ _RECENT = 5
 
 
 class _Denial(NamedTuple):
-    turn: TurnTaken
-    call: Called
+    turn: TurnRecord
+    call: ToolCall
     places: frozenset[str]
 
 
-def denials(turns: Sequence[TurnTaken]) -> Iterator[Finding]:
+def denials(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
     """Blockers of the last turn: what was denied there and at least once more in the last five turns."""
     recent = turns[-_RECENT:]
     found = [_Denial(turn, call, _places(call)) for turn in recent for call in turn.calls if _is_denied(call)]
@@ -58,7 +58,7 @@ def denials(turns: Sequence[TurnTaken]) -> Iterator[Finding]:
         yield Finding(not reason, BLOCKER, content, why, line[:200], recent[-1].position)
 
 
-def _is_denied(call: Called) -> bool:
+def _is_denied(call: ToolCall) -> bool:
     return not call.ok and bool(_DENIED.search(call.output)) and not _PASSES.search(call.output)
 
 
@@ -68,13 +68,13 @@ def _same(one: _Denial, other: _Denial) -> bool:
     return _as_text(one.call.arguments) == _as_text(other.call.arguments) or bool(one.places & other.places)
 
 
-def _granted(calls: Sequence[Called], denial: _Denial) -> bool:
+def _granted(calls: Sequence[ToolCall], denial: _Denial) -> bool:
     """Whether the same was allowed afterwards."""
     after = calls[calls.index(denial.call) + 1 :]
     return any(call.ok and call.tool == denial.call.tool and _places(call) & denial.places for call in after)
 
 
-def _places(call: Called) -> frozenset[str]:
+def _places(call: ToolCall) -> frozenset[str]:
     """What a call is about: paths, addresses, names of things."""
     text = f"{_words(call.arguments)}\n{call.output}"
     found = {one.rstrip(".,:;'\"/") for one in _PLACE.findall(text)} | set(_OBJECT.findall(text))

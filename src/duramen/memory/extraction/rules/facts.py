@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ...injection import suspicions
 from .sentences import said, sentences, without_lead
-from .turns import FACT, Finding, TurnTaken
+from .turns import FACT, Finding, TurnRecord
 
 _VERB = re.compile(
     r"\b(?:is|are|was|were|has|have|runs?|lives?|sits?|stands?|uses?|opens?|closes?|comes?|goes|go|ends?|starts?|begins?"
@@ -170,7 +170,7 @@ _SINCE = re.compile(r"\bsince\b", re.IGNORECASE)
 _LONGEST, _SHORTEST, _LEAD_WORDS = 60, 4, 8
 
 
-def facts(turn: TurnTaken) -> Iterator[Finding]:
+def facts(turn: TurnRecord) -> Iterator[Finding]:
     """What the user states as a fact, kept or not. What is no statement at all is passed over."""
     found = list(sentences(said(turn.user)))
     for index, sentence in enumerate(found):

@@ -14,7 +14,7 @@ from ..json_question import share_of, text_of
 from .facts import PAST, REQUEST, WISH, facts, rejected, taken_back, unfit
 from .recipes import worked_out
 from .sentences import said, sentences, without_lead
-from .turns import FACT, PROCEDURE, Finding, TurnTaken
+from .turns import FACT, PROCEDURE, Finding, TurnRecord
 
 PROFILE = "profile"
 ABOUT_THE_USER = ("preference", "identity", PROFILE)
@@ -38,7 +38,7 @@ _NO_NAMES = frozenset(
 _STEM = 5
 
 
-class Judged(NamedTuple):
+class CheckedCandidate(NamedTuple):
     """A candidate, kept or not and why; to be `proposed` to the user, or written."""
 
     finding: Finding
@@ -50,7 +50,7 @@ class Judged(NamedTuple):
 class _Found(NamedTuple):
     """Where the words for a candidate were said."""
 
-    turn: TurnTaken
+    turn: TurnRecord
     place: int
     sentence: str
     later: tuple[str, ...]
@@ -78,7 +78,7 @@ def _plain(one: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def judge(one: Mapping[str, Any], turns: Sequence[TurnTaken], policy: str) -> Judged:
+def judge(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy: str) -> CheckedCandidate:
     """What becomes of a candidate. `policy` "keep" lets pass what looks like instructions."""
     kind, content, quote = (str(one.get(name, "")) for name in ("kind", "content", "quote"))
     found = _place(quote, turns, kind) if quote else None
@@ -99,7 +99,7 @@ def judge(one: Mapping[str, Any], turns: Sequence[TurnTaken], policy: str) -> Ju
     made = Finding(
         not reason, kind or "?", content or "?", why, evidence, place, content if steps else "", steps, worked
     )
-    return Judged(made, one.get("key"), float(one.get("confidence", 0.0)), proposed)
+    return CheckedCandidate(made, one.get("key"), float(one.get("confidence", 0.0)), proposed)
 
 
 def _malformed(one: Mapping[str, Any]) -> str:
@@ -120,7 +120,7 @@ def _malformed(one: Mapping[str, Any]) -> str:
     return ""
 
 
-def _place(quote: str, turns: Sequence[TurnTaken], kind: str) -> _Found | None:
+def _place(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Found | None:
     """Where a user said these words themselves; the last time, if they did more than once."""
     wanted = quote.casefold().strip(" .!")
     for index in range(len(turns) - 1, -1, -1):
@@ -134,7 +134,7 @@ def _place(quote: str, turns: Sequence[TurnTaken], kind: str) -> _Found | None:
     return None
 
 
-def _elsewhere(quote: str, turns: Sequence[TurnTaken]) -> str:
+def _elsewhere(quote: str, turns: Sequence[TurnRecord]) -> str:
     wanted = quote.casefold()
     if any(wanted in " ".join(turn.user.split()).casefold() for turn in turns):
         return "it was only quoted or pasted"
@@ -153,7 +153,7 @@ def _suspicious(one: Mapping[str, Any], found: _Found, policy: str) -> str:
     return "the message looks like instructions to the model" if suspicions(found.turn.user) else ""
 
 
-def _invented(one: Mapping[str, Any], turns: Sequence[TurnTaken]) -> str:
+def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
     """What a candidate names that nobody said: numbers and names."""
     spoken = " ".join([turn.user for turn in turns])
     told = " ".join([str(one["content"]), *one.get("steps", ())])
@@ -168,7 +168,7 @@ def _invented(one: Mapping[str, Any], turns: Sequence[TurnTaken]) -> str:
 
 
 def _judged(
-    one: Mapping[str, Any], found: _Found, turns: Sequence[TurnTaken], proposed: bool, worked: bool | None
+    one: Mapping[str, Any], found: _Found, turns: Sequence[TurnRecord], proposed: bool, worked: bool | None
 ) -> str:
     """Why a candidate that rests on somebody's words is not kept all the same; nothing if it is."""
     if taken_back(found.later):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...injection import suspicions
 from .sentences import said
-from .turns import PROCEDURE, Called, Finding, TurnTaken
+from .turns import PROCEDURE, Finding, ToolCall, TurnRecord
 
 _NUMBERED = re.compile(r"(?:^|(?<=[\s:;,]))(?:step\s+)?(\d{1,2})\s*(?:[.):]|-)\s+(?=\S)", re.IGNORECASE)
 _ORDERED = re.compile(
@@ -48,7 +48,7 @@ _RECENT = 5
 _LONGEST_STEP = 300
 
 
-def recipes(turns: Sequence[TurnTaken]) -> Iterator[Finding]:
+def recipes(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
     """Procedures that were told in the last five turns and whose success, or failure, is in the last one; and those
     that were told there and have no success yet."""
     recent = turns[-_RECENT:]
@@ -70,7 +70,7 @@ def recipes(turns: Sequence[TurnTaken]) -> Iterator[Finding]:
             yield Finding(not reason, PROCEDURE, content, why, text[:400], turn.position, name or "", steps, verdict)
 
 
-def _refused(teller: str, text: str, name: str | None, verdict: bool | None, turn: TurnTaken) -> str:
+def _refused(teller: str, text: str, name: str | None, verdict: bool | None, turn: TurnRecord) -> str:
     if verdict is None:
         return "no success yet"
     if not verdict:
@@ -107,7 +107,7 @@ def _clean(pieces: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(teller: str, text: str, turn: TurnTaken) -> str | None:
+def _named(teller: str, text: str, turn: TurnRecord) -> str | None:
     """What a procedure is for; None if nothing says so."""
     head = text[:200]
     if teller == "user":
@@ -122,13 +122,13 @@ def _named(teller: str, text: str, turn: TurnTaken) -> str | None:
     return " ".join(aim.split())[:80] or None
 
 
-def worked_out(teller: str, turn: TurnTaken, later: Sequence[TurnTaken]) -> bool | None:
+def worked_out(teller: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
     """The first word of the turns on whether what was told in one of them worked; None if they have none."""
     found = (_judged(teller, turn, later[:upto]) for upto in range(len(later) + 1))
     return next((verdict for verdict in found if verdict is not None), None)
 
 
-def _judged(teller: str, turn: TurnTaken, later: Sequence[TurnTaken]) -> bool | None:
+def _judged(teller: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
     """Whether it worked, as far as the turns tell; None if they do not."""
     if teller == "user" and _FAILED.search(turn.user):
         return False if later or re.search(r"tried|tested|done", turn.user) is None else None
@@ -145,6 +145,6 @@ def _judged(teller: str, turn: TurnTaken, later: Sequence[TurnTaken]) -> bool | 
     return own if own is not None else _went(newest.calls) if teller == "user" else None
 
 
-def _went(calls: Sequence[Called]) -> bool | None:
+def _went(calls: Sequence[ToolCall]) -> bool | None:
     """Whether all that was done went well; None if nothing was."""
     return all(call.ok for call in calls) if calls else None

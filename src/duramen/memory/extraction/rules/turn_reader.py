@@ -8,50 +8,50 @@ from ....context.window.content_blocks import are_blocks, text_of
 from ....context.window.conversation import Kind, Unit, units
 from ....context.window.conversation_reader import Gathering
 from ....journal.journal import Journal
-from .gate import RECENT
-from .turns import Called, TurnTaken
+from .rule_set import RECENT
+from .turns import ToolCall, TurnRecord
 
 _EVENTS = 200
 """So many events of a conversation are looked at: enough for five turns of any use."""
 
 
-class Taken(NamedTuple):
+class RecentTurns(NamedTuple):
     """The last turns of a session, oldest first, and whose they are."""
 
-    turns: list[TurnTaken]
+    turns: list[TurnRecord]
     subject: str | None
 
 
-async def last_turns(journal: Journal, session: str, upto: int) -> Taken:
+async def last_turns(journal: Journal, session: str, upto: int) -> RecentTurns:
     """The turns of a session that ended at or before a position: the last one, and some before it."""
     told = await turns_between(journal, session, 1, upto)
-    return Taken([turn for turn, _ in told[-RECENT - 1 :]], told[-1][1] if told else None)
+    return RecentTurns([turn for turn, _ in told[-RECENT - 1 :]], told[-1][1] if told else None)
 
 
-async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnTaken, str | None]]:
+async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnRecord, str | None]]:
     """The turns of a session that began at or after a position and ended at or before another, oldest first, each with
     whose it is; the newest ones, if there are very many."""
     gathering = Gathering(journal)
     places = await gathering.places(session, first, upto, _EVENTS)
-    turns: list[tuple[TurnTaken, str | None]] = []
+    turns: list[tuple[TurnRecord, str | None]] = []
     for unit in units(await gathering.readable(session, places)):
         if unit.kind is Kind.MESSAGE and unit.data["role"] == "user":
-            turns.append((TurnTaken(_text(unit.data["content"]), position=unit.position), unit.subject))
+            turns.append((TurnRecord(_text(unit.data["content"]), position=unit.position), unit.subject))
         elif turns:
             turns[-1] = _with(turns[-1][0], unit), turns[-1][1]
     return turns
 
 
-def _with(turn: TurnTaken, unit: Unit) -> TurnTaken:
+def _with(turn: TurnRecord, unit: Unit) -> TurnRecord:
     """A turn with one more thing that happened in it."""
     if unit.kind is Kind.MESSAGE and unit.data["role"] == "assistant":
         said = f"{turn.assistant}\n{_text(unit.data['content'])}".strip()
-        return TurnTaken(turn.user, turn.calls, said, turn.position)
+        return TurnRecord(turn.user, turn.calls, said, turn.position)
     if unit.kind is Kind.CALL and unit.answer is not None:
-        called = Called(
+        called = ToolCall(
             unit.data["tool"], unit.data["arguments"], not unit.answer.get("error"), _text(unit.answer["output"])
         )
-        return TurnTaken(turn.user, (*turn.calls, called), turn.assistant, turn.position)
+        return TurnRecord(turn.user, (*turn.calls, called), turn.assistant, turn.position)
     return turn
 
 

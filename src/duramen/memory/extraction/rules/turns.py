@@ -10,7 +10,7 @@ FACT, PROCEDURE, BLOCKER = "fact", "procedure", "blocker"
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class ToolCall:
     """A call of a tool, and what came of it."""
 
     tool: str
@@ -30,11 +30,11 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnTaken:
+class TurnRecord:
     """What the user said, what was done about it, and what the assistant answered; `position` is where it began."""
 
     user: str
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
     assistant: str = ""
     position: int = 0
 

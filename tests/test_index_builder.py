@@ -12,12 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from programs.minds import DIMS, contents, open_mind, vectors_of
+from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 
 import duramen
 from duramen.embedders import CallableEmbedder
 from duramen.errors import EmbedderFailed, InvalidInput
-from duramen.memory.index import index_builder as tracing
+from duramen.memory.index import index_builder
 from duramen.memory.index.index_builder import BATCH
 from duramen.memory.index.index_worker import IndexWorker
 from duramen.memory.index.segment_writer import SegmentWriter
@@ -27,7 +27,7 @@ COUNT = 3 * BATCH + 5
 
 
 def embedder(work: Callable[[Sequence[str]], Any]) -> CallableEmbedder:
-    return CallableEmbedder(work, name="minds", dims=DIMS)
+    return CallableEmbedder(work, name="test", dims=DIMS)
 
 
 def facts(count: int = COUNT) -> list[str]:
@@ -36,21 +36,21 @@ def facts(count: int = COUNT) -> list[str]:
 
 def stored(address: str) -> None:
     """Facts without vectors."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         dm.memory.remember_all(facts())
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that stay small, and nothing in the background."""
-    monkeypatch.setattr(tracing, "_LARGEST_BATCH", BATCH)
+    monkeypatch.setattr(index_builder, "_LARGEST_BATCH", BATCH)
     monkeypatch.setattr(IndexWorker, "start", lambda _: None)
 
 
 @pytest.mark.promise("S6")
 def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, read_ahead = threading.Semaphore(0), list[bool]()
-    original = tracing.IndexBuilder._read
+    original = index_builder.IndexBuilder._read
 
     async def noted(*given: Any) -> Any:
         batch = await original(*given)
@@ -67,8 +67,8 @@ def test_the_next_batch_is_read_while_one_is_embedded(tmp_path: Path, monkeypatc
 
     address = str(tmp_path / "agent.db")
     stored(address)
-    monkeypatch.setattr(tracing.IndexBuilder, "_read", noted)
-    with open_mind(address, embedder=embedder(work)) as dm:
+    monkeypatch.setattr(index_builder.IndexBuilder, "_read", noted)
+    with open_memory(address, embedder=embedder(work)) as dm:
         dm.memory.catch_up()
         assert read_ahead == [True] * 4
         assert dm.memory.waiting() == 0
@@ -81,13 +81,13 @@ def test_each_is_embedded_once_and_stored_though_the_embedder_fails_in_between(t
 
     def work(texts: Sequence[str]) -> Any:
         if len(asked) >= 2 * BATCH and "down" in mood:
-            raise EmbedderFailed("minds", "it is down")
+            raise EmbedderFailed("test", "it is down")
         asked.extend(texts)
         return vectors_of(texts)
 
     address, mood = str(tmp_path / "agent.db"), ["down"]
     stored(address)
-    with open_mind(address, embedder=embedder(work)) as dm:
+    with open_memory(address, embedder=embedder(work)) as dm:
         with pytest.raises(EmbedderFailed):
             dm.memory.catch_up()
         assert dm.memory.waiting() == COUNT - 2 * BATCH, "what was embedded before is stored"
@@ -108,7 +108,7 @@ def test_what_comes_while_the_last_batch_is_embedded_is_embedded_too(tmp_path: P
             dm.memory.remember("a late fact")
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+    with open_memory(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         dm.memory.remember("an early fact")
         assert list(dm.memory.reindex())[-1] == (2, 0)
 
@@ -125,7 +125,7 @@ def test_what_is_forgotten_or_said_again_while_it_is_embedded_stays_so(tmp_path:
             dm.memory.remember("fact 70", importance=0.9)
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+    with open_memory(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         ids = {one.content: one.id for one in dm.memory.remember_all(facts())}
         dm.memory.catch_up()
         assert sorted(done) == ["fact 1", "fact 40"]
@@ -145,9 +145,9 @@ def test_a_batch_is_as_large_as_is_quick(tmp_path: Path, monkeypatch: pytest.Mon
         now[0] += sum(map(len, texts)) / 20_000  # so many characters a second
         return vectors_of(texts)
 
-    monkeypatch.setattr(tracing, "_LARGEST_BATCH", 300)
-    monkeypatch.setattr(tracing, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+    monkeypatch.setattr(index_builder, "_LARGEST_BATCH", 300)
+    monkeypatch.setattr(index_builder, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with open_memory(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         for count, length in ((900, 20), (1, 20), (90, 1_000), (200, 20)):
             dm.memory.remember_all([f"{len(batches):03}, {at:03}".ljust(length, "x") for at in range(count)])
             dm.memory.catch_up()
@@ -164,10 +164,10 @@ def test_a_batch_is_as_large_as_is_quick(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_an_embedder_refuses_keeps_nobody_waiting(tmp_path: Path, refused: int) -> None:
     def work(texts: Sequence[str]) -> Any:
         if f"fact {refused}" in texts:
-            raise EmbedderFailed("minds", "too long")
+            raise EmbedderFailed("test", "too long")
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+    with open_memory(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         dm.memory.remember_all(facts())
         dm.memory.catch_up()
         assert dm.memory.waiting() == 1
@@ -182,7 +182,7 @@ def test_an_embedder_works_in_the_thread_that_asks_for_it(tmp_path: Path) -> Non
         threads.append(threading.get_ident())
         return vectors_of(texts)
 
-    with open_mind(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
+    with open_memory(str(tmp_path / "agent.db"), embedder=embedder(work)) as dm:
         dm.memory.remember_all(facts())
         dm.memory.catch_up()
     assert len(threads) == 4
@@ -204,7 +204,7 @@ def test_in_a_transaction_vectors_are_refused_and_nobody_hangs(tmp_path: Path) -
     def all_in_one() -> None:
         catch_up()
 
-    with open_mind(str(tmp_path / "agent.db")) as dm:
+    with open_memory(str(tmp_path / "agent.db")) as dm:
         dm.memory.remember_all(facts(), fresh=True)  # from now on a batch is stored while the next one is embedded
         dm.memory.remember_all([f"another {fact}" for fact in facts()])
         dm.run(all_in_one, id="run")
@@ -224,7 +224,7 @@ def test_a_move_that_is_stopped_keeps_what_was_embedded(tmp_path: Path) -> None:
     address = str(tmp_path / "agent.db")
     stored(address)
     for _ in range(4):
-        with open_mind(address, embedder=embedder(work)) as dm:
+        with open_memory(address, embedder=embedder(work)) as dm:
             for done, _ in dm.memory.reindex():
                 if done > BATCH:
                     break
@@ -236,13 +236,13 @@ def test_a_move_that_outlives_its_store_ends_without_a_word(tmp_path: Path, monk
     address, unraisable = str(tmp_path / "agent.db"), list[Any]()
     stored(address)
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
-    dm = open_mind(address)
+    dm = open_memory(address)
     steps = dm.memory.reindex()
     assert [done for done, _ in islice(steps, 3)] == [0, BATCH, 2 * BATCH], "a third batch is embedded and not stored"
     dm.close()
     del steps
     assert not unraisable
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         assert list(dm.memory.reindex())[-1] == (COUNT - 2 * BATCH, 0)
 
 
@@ -256,14 +256,14 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         threading.Event().wait(0.05)
         inside[0] -= 1
 
-    with open_mind(str(tmp_path / "agent.db")) as dm:
-        indexing = dm.memory._core.service.indexing
+    with open_memory(str(tmp_path / "agent.db")) as dm:
+        index_worker = dm.memory._core.service.index_worker
         dm.memory.remember("a fact", fresh=True)
-        monkeypatch.setattr(SegmentWriter, "once", once)
+        monkeypatch.setattr(SegmentWriter, "write_segments", once)
 
         def pack() -> None:
             met.wait(20)
-            drive(indexing.pack())
+            drive(index_worker.write_segments())
 
         threads = [threading.Thread(target=pack) for _ in range(2)]
         for thread in threads:
@@ -275,8 +275,8 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_at_the_end_of_a_process_a_memory_still_gets_its_vector(tmp_path: Path) -> None:
     program = (
-        "import atexit, sys, duramen, programs.minds as minds\n"
-        "dm = minds.open_mind(sys.argv[1])\n"
+        "import atexit, sys, duramen, programs.memory_handles as handles\n"
+        "dm = handles.open_memory(sys.argv[1])\n"
         "def last():\n"
         "    dm.memory.remember('a last fact', fresh=True)\n"
         "    print(dm.memory.waiting())\n"

@@ -14,7 +14,7 @@ import pytest
 import duramen
 from duramen.crash_points import listen
 from duramen.errors import StoreBusy
-from duramen.memory.extraction.rules import gate
+from duramen.memory.extraction.rules import rule_set
 from duramen.memory.knowledge.write_back import WriteBack
 from duramen.testing.clock import FakeClock
 
@@ -68,14 +68,14 @@ def test_a_turn_is_written_back_in_the_background(any_address: str) -> None:
 @pytest.mark.promise("K5")
 def test_the_turn_returns_first(monkeypatch: pytest.MonkeyPatch) -> None:
     began, go_on = threading.Event(), threading.Event()
-    real = gate.harvest
+    real = rule_set.apply_rules
 
     def slow(turns: Any) -> Any:
         began.set()
         assert go_on.wait(30)
         return real(turns)
 
-    monkeypatch.setattr("duramen.memory.knowledge.write_back.harvest", slow)
+    monkeypatch.setattr("duramen.memory.knowledge.write_back.apply_rules", slow)
     with open_one("memory:") as dm:
         assert turn(dm, FACT).reply == "I see."
         assert began.wait(30)
@@ -158,7 +158,7 @@ def test_a_kill_in_between_repeats_nothing(tmp_path: Path, point: str) -> None:
 
 @pytest.mark.promise("K5")
 def test_what_fails_is_tried_again_and_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = WriteBack.write_back, [0]
+    real, failures = WriteBack.write_turn, [0]
 
     async def failing(self: WriteBack, session: str, position: int, fence: int | None = None) -> Any:
         if session == "busy" and failures[0] < 3:
@@ -171,7 +171,7 @@ def test_what_fails_is_tried_again_and_does_not_stand_in_the_way(monkeypatch: py
     with open_one("memory:", write_back=False) as dm:
         for number, session in enumerate(("busy", "broken", "fine")):
             turn(dm, f"The gate of dock {number} opens at 7:30.", session=session)
-        monkeypatch.setattr(WriteBack, "write_back", failing)
+        monkeypatch.setattr(WriteBack, "write_turn", failing)
         for _ in range(3):
             with pytest.raises(StoreBusy):
                 dm.memory.write_back()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from duramen.memory.extraction.rules.gate import harvest
-from duramen.memory.extraction.rules.turns import Called, Finding, TurnTaken
+from duramen.memory.extraction.rules.rule_set import apply_rules
+from duramen.memory.extraction.rules.turns import Finding, ToolCall, TurnRecord
 
 DATA = Path(__file__).parent / "data" / "gate"
 
@@ -20,11 +20,11 @@ def cases(name: str) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, lines)
 
 
-def taken(turns: list[dict[str, Any]]) -> list[TurnTaken]:
+def taken(turns: list[dict[str, Any]]) -> list[TurnRecord]:
     return [
-        TurnTaken(
+        TurnRecord(
             one["user"],
-            tuple(Called(call["tool"], call["arguments"], call["ok"], call["output"]) for call in one["calls"]),
+            tuple(ToolCall(call["tool"], call["arguments"], call["ok"], call["output"]) for call in one["calls"]),
             one["assistant"],
             position,
         )
@@ -43,7 +43,7 @@ def score(name: str) -> tuple[float, float, list[str]]:
     told: list[str] = []
     for case in cases(name):
         left = list(case["expect"])
-        for found in harvest(taken(case["turns"])):
+        for found in apply_rules(taken(case["turns"])):
             if found.keep:
                 match = next((one for one in left if is_expected(found, one)), None)
                 if match is None:
@@ -73,8 +73,8 @@ def test_the_corpus_is_large_enough_and_has_both_sorts() -> None:
     assert 0.3 < sum(bool(case["expect"]) for case in every) / len(every) < 0.7
 
 
-def one(said: str, *calls: Called, assistant: str = "I see.") -> list[Finding]:
-    return harvest([TurnTaken(said, calls, assistant, 1)])
+def one(said: str, *calls: ToolCall, assistant: str = "I see.") -> list[Finding]:
+    return apply_rules([TurnRecord(said, calls, assistant, 1)])
 
 
 @pytest.mark.promise("K2")
@@ -101,9 +101,9 @@ def test_what_is_not_kept_has_a_reason(said: str, reason: str) -> None:
     assert (found.keep, found.reason) == (False, reason)
 
 
-DENIED = Called("bash", {"command": "cat /srv/pay.csv"}, False, "cat: /srv/pay.csv: Permission denied")
-GRANTED = Called("bash", {"command": "cat /srv/pay.csv"}, True, "a,b,c")
-QUIET = TurnTaken("What is a consignment note?", (), "A paper that goes with goods.")
+DENIED = ToolCall("bash", {"command": "cat /srv/pay.csv"}, False, "cat: /srv/pay.csv: Permission denied")
+GRANTED = ToolCall("bash", {"command": "cat /srv/pay.csv"}, True, "a,b,c")
+QUIET = TurnRecord("What is a consignment note?", (), "A paper that goes with goods.")
 
 
 @pytest.mark.promise("K3")
@@ -117,12 +117,12 @@ QUIET = TurnTaken("What is a consignment note?", (), "A paper that goes with goo
         ([(DENIED,), (), (), (), (), (DENIED,)], 0),
         ([(DENIED,), (DENIED,), ()], 0),
         ([(DENIED,), (DENIED, GRANTED)], 0),
-        ([(Called("bash", {"command": "cat /srv/a.csv"}, False, "/srv/a.csv: Permission denied"),), (DENIED,)], 0),
-        ([(Called("get", {"u": "x"}, False, "403 rate limit exceeded"),)] * 2, 0),
+        ([(ToolCall("bash", {"command": "cat /srv/a.csv"}, False, "/srv/a.csv: Permission denied"),), (DENIED,)], 0),
+        ([(ToolCall("get", {"u": "x"}, False, "403 rate limit exceeded"),)] * 2, 0),
     ],
 )
-def test_a_blocker_is_what_is_denied_twice_in_five_turns(turns: list[tuple[Called, ...]], kept: int) -> None:
-    found = harvest([TurnTaken("again", calls, "Hm.", number) for number, calls in enumerate(turns, 1)])
+def test_a_blocker_is_what_is_denied_twice_in_five_turns(turns: list[tuple[ToolCall, ...]], kept: int) -> None:
+    found = apply_rules([TurnRecord("again", calls, "Hm.", number) for number, calls in enumerate(turns, 1)])
     blockers = [one for one in found if one.kind == "blocker" and one.keep]
     assert len(blockers) == kept
     assert all("/srv/pay.csv" in one.content for one in blockers)
@@ -130,20 +130,20 @@ def test_a_blocker_is_what_is_denied_twice_in_five_turns(turns: list[tuple[Calle
 
 @pytest.mark.promise("K2")
 def test_steps_are_kept_in_their_order_after_a_success() -> None:
-    told = TurnTaken(
+    told = TurnRecord(
         "how do i close the till?", (), "1. Print the X report.\n2. Count the drawer.\n3. Press Close Day."
     )
-    assert [(one.keep, one.reason) for one in harvest([told])] == [(False, "no success yet")]
-    assert [one.keep for one in harvest([told, TurnTaken("didn't work, same error", (), "Hm.")])] == [False]
-    (kept,) = harvest([told, QUIET, TurnTaken("That worked, thanks!", (), "Good.")])
+    assert [(one.keep, one.reason) for one in apply_rules([told])] == [(False, "no success yet")]
+    assert [one.keep for one in apply_rules([told, TurnRecord("didn't work, same error", (), "Hm.")])] == [False]
+    (kept,) = apply_rules([told, QUIET, TurnRecord("That worked, thanks!", (), "Good.")])
     assert kept.keep
     assert kept.name == "close the till"
     assert kept.steps == ("Print the X report", "Count the drawer", "Press Close Day")
-    assert harvest([told, TurnTaken("That worked!", (), "Good."), QUIET]) == [], "it was kept before"
+    assert apply_rules([told, TurnRecord("That worked!", (), "Good."), QUIET]) == [], "it was kept before"
 
 
 @pytest.mark.parametrize(
     "said", ["", "\x00", "\ud83d\ude44" * 50, "a" * 100_000, "1. " * 5_000, "first then " * 3_000, "Our " * 20_000]
 )
 def test_no_text_takes_the_gate_long_or_down(said: str) -> None:
-    harvest([TurnTaken(said, (Called("bash", {"command": said}, True, said),), said)] * 3)
+    apply_rules([TurnRecord(said, (ToolCall("bash", {"command": said}, True, said),), said)] * 3)

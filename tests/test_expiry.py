@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from programs.minds import contents
+from programs.memory_handles import contents
 
 import duramen
 from duramen.errors import InvalidInput

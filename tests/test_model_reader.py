@@ -147,7 +147,7 @@ def test_it_is_asked_after_as_many_turns_as_the_setting_says_and_only_about_new_
 
 @pytest.mark.promise("K5")
 def test_it_is_read_in_the_background_and_the_turn_returns_first(any_address: str, server: ModelServer) -> None:
-    from test_writeback import eventually
+    from test_write_back import eventually
 
     server.answers = [hangs]
     with open_one(any_address, server, write_back=True, model_every=1) as dm:

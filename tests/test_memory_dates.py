@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duramen.memory.extraction import dates as times
+from duramen.memory.extraction.dates import closeness, spans
 from duramen.memory.index.index_entry import TIMES_CAP, read_term_stats
-from duramen.memory.ranking import dates as times
-from duramen.memory.ranking.dates import closeness, spans
 from duramen.memory.ranking.rank import Question
 
 ON = date(2023, 5, 25)  # a Thursday

@@ -8,13 +8,13 @@ from .commands import commands
 from .denials import denials
 from .facts import facts
 from .recipes import recipes
-from .turns import Finding, TurnTaken
+from .turns import Finding, TurnRecord
 
 RECENT = 5
 """How many turns the rules look at: the last one, and those before it."""
 
 
-def harvest(turns: Sequence[TurnTaken]) -> list[Finding]:
+def apply_rules(turns: Sequence[TurnRecord]) -> list[Finding]:
     """What the rules found in the last of some turns, kept or not, each with its reason."""
     if not turns:
         return []

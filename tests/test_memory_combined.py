@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs.minds import open_mind
+from programs.memory_handles import open_memory
 
 import duramen
-from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index import segment_writer
 from duramen.memory.index.index_cache import IndexCache
 from duramen.memory.ranking import candidates
 from duramen.memory.ranking.search import Search
@@ -29,13 +29,13 @@ QUESTIONS = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segmenting, "LEAST", 8)
-    monkeypatch.setattr(segmenting, "MOST", 32)
+    monkeypatch.setattr(segment_writer, "MIN_CHANGES", 8)
+    monkeypatch.setattr(segment_writer, "MAX_CHANGES", 32)
     monkeypatch.setattr(candidates, "_SAMPLED", 1)
 
 
-def searching_of(dm: duramen.Duramen) -> Search:
-    return dm.memory._core.service.searching
+def search_of(dm: duramen.Duramen) -> Search:
+    return dm.memory._core.service.search
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:
@@ -68,11 +68,11 @@ def asked(dm: duramen.Duramen, **how: Any) -> list[Any]:
     return found
 
 
-def codes_of(holding: IndexCache) -> list[dict[int, bytes]]:
+def codes_of(index_cache: IndexCache) -> list[dict[int, bytes]]:
     """The codes of each audience that is held, by number."""
     return [
         {int(number): code.tobytes() for number, code in zip(audience.column("number"), audience.codes.T, strict=True)}
-        for audience in holding._audiences.values()
+        for audience in index_cache._audiences.values()
     ]
 
 
@@ -81,7 +81,7 @@ def audiences_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> lis
         return None
 
     with monkeypatch.context() as patch:
-        patch.setattr(IndexCache, "whole", none)
+        patch.setattr(IndexCache, "combined", none)
         return asked(dm)
 
 
@@ -92,36 +92,36 @@ def test_as_one_they_find_what_they_find_apart(
 ) -> None:
     monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
     if not packed:
-        monkeypatch.setattr(segmenting, "LEAST", 10_000)
+        monkeypatch.setattr(segment_writer, "MIN_CHANGES", 10_000)
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as dm:
+    with open_memory(address, clock=clock) as dm:
         fill(dm, clock)
-    with open_mind(address, clock=clock) as dm:
-        holding = searching_of(dm).holding
-        holding.exact_upto = 0
+    with open_memory(address, clock=clock) as dm:
+        index_cache = search_of(dm).index_cache
+        index_cache.exact_limit = 0
         as_one = asked(dm)
-        assert [name for name, _ in holding._audiences] == [None]
+        assert [name for name, _ in index_cache._audiences] == [None]
         assert any("neighbours" in parts for _, _, _, parts in as_one)
-        (codes,) = codes_of(holding)
+        (codes,) = codes_of(index_cache)
         assert len(codes) == 3 * 40
         assert audiences_apart(monkeypatch, dm) == as_one
-        assert codes == ChainMap(*codes_of(holding)[1:])
+        assert codes == ChainMap(*codes_of(index_cache)[1:])
 
 
 @pytest.mark.promise("G3", "G4", "S11")
 def test_what_changes_later_is_taken_in(tmp_path: Path, clock: FakeClock) -> None:
     address = str(tmp_path / "agent.db")
-    with open_mind(address, clock=clock) as one, open_mind(address, clock=clock) as other:
+    with open_memory(address, clock=clock) as one, open_memory(address, clock=clock) as other:
         fill(one, clock)
         gone = one.memory.remember("The anchor is heavy", subject="subject 1", fresh=True)
-        searching_of(one).holding.exact_upto = 0
+        search_of(one).index_cache.exact_limit = 0
 
         def found() -> dict[str, Any]:
             return {hit.memory.content: hit for hit in one.memory.recall("Where is the anchor?", everyone=True)}
 
         assert gone.content in found()
-        whole = searching_of(one).holding._audiences[
-            next(key for key in searching_of(one).holding._audiences if not key[0])
+        whole = search_of(one).index_cache._audiences[
+            next(key for key in search_of(one).index_cache._audiences if not key[0])
         ]
         other.memory.remember("The anchor of Fay is light", subject="fay", fresh=True)
         other.memory.remember("An anchor lies in the garden", fresh=True)
@@ -131,7 +131,7 @@ def test_what_changes_later_is_taken_in(tmp_path: Path, clock: FakeClock) -> Non
         assert gone.content not in found()
         other.erase("fay")
         assert "The anchor of Fay is light" not in found()
-        assert whole in searching_of(one).holding._audiences.values()  # nothing was read anew for all that
+        assert whole in search_of(one).index_cache._audiences.values()  # nothing was read anew for all that
         one.erase("subject 2")
         assert all(hit.memory.subject != "subject 2" for hit in found().values())
 
@@ -147,13 +147,13 @@ def test_a_search_reads_no_more_for_more_memories_and_audiences(
         """What the store is asked for, and how many rows it gives, once the audiences are loaded."""
         path = tmp_path / f"{subjects} {each}.db"
         new = not path.exists()
-        with open_mind(str(path), clock=clock) as dm:
+        with open_memory(str(path), clock=clock) as dm:
             if new:
                 fill(dm, clock, subjects, each)
-            searching_of(dm).holding.exact_upto = 0
+            search_of(dm).index_cache.exact_limit = 0
             for question in QUESTIONS:
                 assert len(dm.memory.recall(question, limit=2, **how)) == 2
-            store, asking, called = searching_of(dm)._journal.store, get_ident(), Counter[str]()
+            store, asking, called = search_of(dm)._journal.store, get_ident(), Counter[str]()
 
             def counting(name: str, original: Any) -> Any:
                 async def call(*given: Any, **named: Any) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..index.words import STOP_WORDS
+from .words import STOP_WORDS
 
 _NAME = re.compile(
     r"(?:[^\W\d_a-z]|[A-Z])[\w\u2019'&-]*(?:\s+(?:(?:of|the|de|van|von|la|del)\s+){0,2}[A-Z][\w\u2019'&-]*)*"

@@ -12,7 +12,7 @@ import numpy as np
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory.index import segment_writer as segmenting
+from duramen.memory.index import segment_writer
 from duramen.runtime import drive
 
 from .children import pass_gate
@@ -32,7 +32,7 @@ def vectors_of(texts: Sequence[str]) -> Any:
     return rows
 
 
-EMBEDDER = CallableEmbedder(vectors_of, name="minds", dims=DIMS)
+EMBEDDER = CallableEmbedder(vectors_of, name="test", dims=DIMS)
 
 
 def contents(found: Any) -> list[str]:
@@ -40,7 +40,7 @@ def contents(found: Any) -> list[str]:
     return [getattr(one, "memory", one).content for one in found]
 
 
-def open_mind(address: str, **settings: Any) -> duramen.Duramen:
+def open_memory(address: str, **settings: Any) -> duramen.Duramen:
     """A handle with the small embedder."""
     return duramen.open(address, **{"embedder": EMBEDDER, **settings})
 
@@ -48,7 +48,7 @@ def open_mind(address: str, **settings: Any) -> duramen.Duramen:
 def come_to_rest(dm: duramen.Duramen) -> None:
     """Make all vectors, and pack what there is to pack."""
     dm.memory.catch_up()
-    drive(dm.memory._core.service.indexing.pack())
+    drive(dm.memory._core.service.index_worker.write_segments())
 
 
 @duramen.step(in_doubt="rerun")
@@ -70,14 +70,14 @@ def take_notes(count: int) -> int:
 
 def run_notes(say: Say, address: str, count: int) -> None:
     """Take notes in a run; again after a kill, it goes on."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         dm._core._engine.patience = 0
         say(str(dm.run(take_notes, count, id="notes")))
 
 
 def remember_all(say: Say, address: str, count: int, index: bool = False) -> None:
     """Remember facts in several sessions, the same again in each; say each that is stored."""
-    with open_mind(address, embedder=EMBEDDER if index else "none") as dm:
+    with open_memory(address, embedder=EMBEDDER if index else "none") as dm:
         for number in range(count):
             dm.session(f"s{number % 2}").remember(f"fact {number // 2}", subject="ada" if number % 3 else None)
             say(str(number))
@@ -87,9 +87,9 @@ def remember_all(say: Say, address: str, count: int, index: bool = False) -> Non
 
 def pack_all(say: Say, address: str, count: int) -> None:
     """Remember facts with their vectors, and pack them a few at a time."""
-    segmenting.LEAST, segmenting.MOST = 8, 16
-    with open_mind(address) as dm:
-        dm.memory._core.service.indexing._ending.set()  # nothing in the background
+    segment_writer.MIN_CHANGES, segment_writer.MAX_CHANGES = 8, 16
+    with open_memory(address) as dm:
+        dm.memory._core.service.index_worker._stopping.set()  # nothing in the background
         for number in range(count):
             dm.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
         come_to_rest(dm)
@@ -98,7 +98,7 @@ def pack_all(say: Say, address: str, count: int) -> None:
 
 def forget_all(say: Say, address: str, ids: list[str]) -> None:
     """Forget memories by their ids; say each that is gone."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         for id in ids:
             dm.memory.forget(id)
             say(id)
@@ -106,7 +106,7 @@ def forget_all(say: Say, address: str, ids: list[str]) -> None:
 
 def say_over_and_over(say: Say, address: str, text: str, gate: str, count: int, session: str) -> None:
     """Say the same thing again and again."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         say("ready")
         pass_gate(gate)
         for _ in range(count):
@@ -116,7 +116,7 @@ def say_over_and_over(say: Say, address: str, text: str, gate: str, count: int, 
 
 def recall_again(say: Say, address: str, query: str, gates: list[str]) -> None:
     """Recall, and again after each gate, with what was cached."""
-    with open_mind(address) as dm:
+    with open_memory(address) as dm:
         for gate in ["", *gates]:
             if gate:
                 pass_gate(gate)
@@ -125,7 +125,7 @@ def recall_again(say: Say, address: str, query: str, gates: list[str]) -> None:
 
 def remember_many(say: Say, *, address: str, count: int) -> None:
     """Several memories in one go, again and again."""
-    with open_mind(address, embedder="none") as dm:
+    with open_memory(address, embedder="none") as dm:
         for number in range(count):
             dm.memory.remember_all([f"part {part} of {number}" for part in range(3)], subject="ada")
             say(str(number))

@@ -13,15 +13,15 @@ from typing import Any
 import psycopg
 import pytest
 from programs.children import Nursery, until
-from programs.seeking import Themes, fill, sentence
+from programs.retrieval_corpus import Themes, fill, sentence
 
 import duramen
 from duramen.errors import StoreUnavailable, UnknownMemory
 from duramen.memory.index.index_entry import code_bits, day_of
-from duramen.memory.ranking import retrieval as seeking
+from duramen.memory.ranking import retrieval
 from duramen.memory.ranking.rank import Question, Weights
 from duramen.memory.ranking.retrieval import Retrieval
-from duramen.memory.ranking.selection import Asked, Wanted
+from duramen.memory.ranking.selection import ActiveSearch, SearchRequest
 from duramen.runtime import drive, run_alongside
 from duramen.stores.postgres import retrieval as inside
 from duramen.stores.postgres import vector_index as tending
@@ -45,7 +45,7 @@ def opened(address: str, **settings: Any) -> duramen.Duramen:
 
 def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
     """Above so many memories candidates are asked for; None: never."""
-    found: Any = dm.memory._core.service.searching._sources[0]
+    found: Any = dm.memory._core.service.search._sources[0]
     assert isinstance(found, Retrieval)
     found.exact = 10**9 if exact is None else exact
     return found
@@ -85,9 +85,9 @@ def told(found: Any) -> list[str]:
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
     """What is found and its score, whatever was recalled before."""
     source(dm, exact)
-    mind: Any = dm.memory._core.service
+    service: Any = dm.memory._core.service
     audiences = options.pop("audiences", (b"",))
-    found = drive(mind.searching.search(Wanted(question, audiences, weights=Weights(access=0), **options)))
+    found = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
     return {hit.memory.content: hit.score for hit in found.hits}
 
 
@@ -155,7 +155,7 @@ def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(dm: duramen.
 def test_a_common_word_does_not_rank_every_memory_that_has_it(
     dm: duramen.Duramen, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeking, "_LOOKED_AT", 40)
+    monkeypatch.setattr(retrieval, "_LOOKED_AT", 40)
     said = fill(dm, 300)
     common, rare = said[7].split()[0], said[7].split()[-1]
     found = dm.memory.recall(f"{common} {rare}")
@@ -166,7 +166,7 @@ def test_a_common_word_does_not_rank_every_memory_that_has_it(
 
 def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
     fill(dm, 60)
-    dm.memory._core.service.indexing.stop()
+    dm.memory._core.service.index_worker.stop()
     dm.memory.remember("the heron stands in the reeds")
     found = dm.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
@@ -187,7 +187,7 @@ class Patient(Themes):
 
 
 @pytest.mark.promise("B2")
-def test_a_audience_is_looked_over_while_the_question_is_embedded(
+def test_an_audience_is_looked_over_while_the_question_is_embedded(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
@@ -210,7 +210,7 @@ def test_a_audience_is_looked_over_while_the_question_is_embedded(
 
 
 @pytest.mark.promise("B2")
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_vector", [True, False])
 def test_what_is_near_is_sought_while_words_still_are(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
@@ -289,7 +289,9 @@ def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Dur
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
         held = stands(other).drawn
     assert set(held.column("number").tolist()) == {number for number in drawn if number % 3}
-    assert set(held.column("number")[held.column("known")].tolist()) == {number for number in drawn if number % 3 == 2}
+    assert set(held.column("number")[held.column("has_vector")].tolist()) == {
+        number for number in drawn if number % 3 == 2
+    }
 
 
 @pytest.mark.promise("S3")
@@ -306,7 +308,7 @@ def test_what_was_drawn_says_which_part_filters_leave(dm: duramen.Duramen, clock
     standing, question = stands(dm), Question.read("heron", day_of(clock.now()))
     for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
         for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
-            asked = Asked(Wanted("heron", (b"",), kinds=kinds), question, None, 1, now)
+            asked = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
             counted = others + (left if kinds is None else 0)
             expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
             assert standing.left(asked) == expected
@@ -318,8 +320,8 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
-    embedding: Any = dm.memory._core.service.embedding
-    room, at_once = embedding._room, list[int]()
+    embedder: Any = dm.memory._core.service.embedder
+    room, at_once = embedder._idle_slots, list[int]()
 
     async def watching(*both: Any) -> Any:
         at_once.append(1)
@@ -355,7 +357,7 @@ def test_two_answers_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None
     assert len(numbers) == 60
     some, others = (drive(given.beside(1, set(numbers[first::4]))) for first in (0, 2))
     assert {one.row.number for one in some} & {one.row.number for one in others}, "what stands beside both"
-    assert seeking._joined(others, some) == seeking._joined(some, others) == every
+    assert retrieval._joined(others, some) == retrieval._joined(some, others) == every
 
 
 # -- what is gone
@@ -473,16 +475,16 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
     dm.close()
     unmake(postgres_url)
     with opened(postgres_url) as again:
-        again.memory._core.service.indexing.stop()
+        again.memory._core.service.index_worker.stop()
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
-        child = nursery.start("seeking:make_searchable", crash=("memory.readying", 2), address=postgres_url)
+        child = nursery.start("retrieval_corpus:make_searchable", crash=("memory.readying", 2), address=postgres_url)
         assert child.wait() == -signal.SIGKILL, child.complaint()
         made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
         assert made == [(500,)]
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        children = [nursery.start("seeking:make_searchable", address=postgres_url) for _ in range(2)]
+        children = [nursery.start("retrieval_corpus:make_searchable", address=postgres_url) for _ in range(2)]
         for one in children:
             one.finish()
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
@@ -522,12 +524,12 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def maintain_indexes(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
-    mind: Any = dm.memory._core.service
-    mind.indexing.stop()
-    thread = mind.indexing._tending
+    service: Any = dm.memory._core.service
+    service.index_worker.stop()
+    thread = service.index_worker._tending
     if thread is not None:
         thread.join()
-    mind.indexing._tend_now(source(dm, 20)._retriever)
+    service.index_worker._maintain_now(source(dm, 20)._retriever)
 
 
 def indexes(address: str) -> list[Any]:
@@ -585,7 +587,7 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
         sql(postgres_url, grant)
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
-        store: Any = bound.memory._core.service._journal.store
+        store: Any = bound.memory._core.service.journal.store
         assert "owner" in store._tending.refused or "permission" in store._tending.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []

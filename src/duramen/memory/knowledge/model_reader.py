@@ -23,14 +23,14 @@ from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...ports import Beside, Bookmark, BookmarkQuery, Model, SubjectGone
 from ..catalog.memory_event import memory_row
+from ..extraction.json_question import ask_json
+from ..extraction.rules.model_check import FIELDS, KINDS, CheckedCandidate, heard, judge
+from ..extraction.rules.turn_reader import turns_between
+from ..extraction.rules.turns import PROCEDURE, TurnRecord
 from ..index.index_worker import IndexWorker
-from ..knowledge.procedures import Procedures
-from ..knowledge.promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
-from ..knowledge.proposals import Proposals, Wanted
-from .json_question import ask_json
-from .rules.model_check import FIELDS, KINDS, Judged, heard, judge
-from .rules.turn_reader import turns_between
-from .rules.turns import PROCEDURE, TurnTaken
+from .procedures import Procedures
+from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from .proposals import ProposalDraft, Proposals
 
 ANSWERED, READ, FAILED = "writeback.answered", "writeback.reread", "writeback.model_failed"
 _MARK = "reread"
@@ -57,7 +57,7 @@ _TASK = (
 )
 
 
-class Reader(NamedTuple):
+class ModelReaderSettings(NamedTuple):
     """Who reads over the turns: a model, after how many of them, and what is done with text that looks like
     instructions."""
 
@@ -77,7 +77,7 @@ class _Stretch(NamedTuple):
     """Turns of one person that are read at once."""
 
     session: str
-    turns: list[TurnTaken]
+    turns: list[TurnRecord]
     owner: Owner
     fence: int | None
 
@@ -86,17 +86,22 @@ class _Stretch(NamedTuple):
         return f"{self.turns[0].position}-{self.turns[-1].position}"
 
 
-class Rereading:
+class ModelReader:
     """Lets a model read what the sessions of a workspace said."""
 
     def __init__(
-        self, journal: Journal, procedures: Procedures, proposals: Proposals, indexing: IndexWorker, reader: Reader
+        self,
+        journal: Journal,
+        procedures: Procedures,
+        proposals: Proposals,
+        index_worker: IndexWorker,
+        settings: ModelReaderSettings,
     ) -> None:
         self._journal = journal
         self._procedures = procedures
         self._proposals = proposals
-        self._indexing = indexing
-        self._reader = reader
+        self._index_worker = index_worker
+        self._settings = settings
         self._silent_until = 0
 
     async def read(self, session: str, position: int, fence: int | None, *, now: bool = False) -> int:
@@ -107,7 +112,7 @@ class Rereading:
             return 0
         told = await turns_between(self._journal, session, mark.upto + 1, position)
         fresh = sum(turn.position > mark.tried for turn, _ in told)
-        if not told or (not now and fresh < self._reader.every):
+        if not told or (not now and fresh < self._settings.every):
             return 0
         found = 0
         try:
@@ -120,7 +125,7 @@ class Rereading:
         await self._note(READ, {"session": session, "upto": position, "tried": position}, fence)
         return found
 
-    async def _stretch(self, session: str, turns: list[TurnTaken], subject: str | None, fence: int | None) -> int:
+    async def _stretch(self, session: str, turns: list[TurnRecord], subject: str | None, fence: int | None) -> int:
         owner = await self._living(subject)
         if owner is None:
             return 0
@@ -157,7 +162,7 @@ class Rereading:
                 await store.renew(workspace, SESSION, stretch.fence, now, now + _ASKING)
             told = await self._asked(stretch.turns)
             where = f"{stretch.session}#{stretch.place}"
-            data = {"turns": where, "model": self._reader.model.name, "candidates": told}
+            data = {"turns": where, "model": self._settings.model.name, "candidates": told}
             draft = Draft(ANSWERED, data, "duramen")
             prepared = self._journal.prepare(draft, stretch.owner, whole=True)
             await self._journal.append_prepared(SESSION, [prepared], stretch.owner, key=key, fence=stretch.fence)
@@ -170,12 +175,12 @@ class Rereading:
         answered = [] if not events or events[0].erased else events[0].data["candidates"]
         return position or 0, answered
 
-    async def _asked(self, turns: Sequence[TurnTaken]) -> list[dict[str, Any]]:
-        answer = await ask_json(self._reader.model, _TASK, {"turns": [_shown(turn) for turn in turns]}, _TOKENS)
+    async def _asked(self, turns: Sequence[TurnRecord]) -> list[dict[str, Any]]:
+        answer = await ask_json(self._settings.model, _TASK, {"turns": [_shown(turn) for turn in turns]}, _TOKENS)
         told = heard(answer)
         if told is None:
             raise ModelFailed(
-                self._reader.model.name, "its answer has no list of candidates", hint="a larger model may do better"
+                self._settings.model.name, "its answer has no list of candidates", hint="a larger model may do better"
             )
         return told
 
@@ -186,7 +191,7 @@ class Rereading:
         if not answer:
             return 0
         key = key_of("reread", stretch.session, stretch.place)
-        found = [judge(one, stretch.turns, self._reader.policy) for one in told]
+        found = [judge(one, stretch.turns, self._settings.policy) for one in told]
         for one in found:
             if one.finding.keep and one.proposed:
                 await self._propose(one, stretch)
@@ -195,19 +200,19 @@ class Rereading:
                 await learn(self._procedures, one.finding, stretch.session, stretch.owner, f"{key}:{number}")
         reach("writeback.proposed")
         await self._append(found, stretch, answer, key)
-        self._indexing.wake()
+        self._index_worker.wake()
         return len(found)
 
-    async def _propose(self, one: Judged, stretch: _Stretch) -> None:
+    async def _propose(self, one: CheckedCandidate, stretch: _Stretch) -> None:
         finding, owner = one.finding, stretch.owner
         details: dict[str, Any] = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
         source = f"{stretch.session}#{finding.position}"
-        wanted = Wanted(finding.content, finding.kind, details, finding.evidence, finding.reason, source)
+        wanted = ProposalDraft(finding.content, finding.kind, details, finding.evidence, finding.reason, source)
         await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
 
-    async def _append(self, found: Sequence[Judged], stretch: _Stretch, answer: int, key: str) -> None:
+    async def _append(self, found: Sequence[CheckedCandidate], stretch: _Stretch, answer: int, key: str) -> None:
         where = f"{stretch.session}#{stretch.place}"
-        data = {"turns": where, "model": self._reader.model.name, "decided": _told(found)}
+        data = {"turns": where, "model": self._settings.model.name, "decided": _told(found)}
         drafts = [Draft(DONE, data, "duramen", f"{stretch.session}#{stretch.turns[-1].position}")]
         for one in found:
             if one.finding.keep and not one.proposed and one.finding.kind != PROCEDURE:
@@ -234,7 +239,7 @@ class Rereading:
             "session": session,
             "upto": mark.upto,
             "tried": position,
-            "model": self._reader.model.name,
+            "model": self._settings.model.name,
             "error": str(failure)[:500],
             "instead": "the rules alone",
         }
@@ -251,12 +256,12 @@ def _id(session: str) -> str:
     return blake2b(session.encode(), digest_size=16).hexdigest()
 
 
-def _told(found: Sequence[Judged]) -> list[dict[str, Any]]:
+def _told(found: Sequence[CheckedCandidate]) -> list[dict[str, Any]]:
     noted = decided([one.finding for one in found])
     return [note | {"proposed": True} if one.proposed else note for note, one in zip(noted, found, strict=True)]
 
 
-def _shown(turn: TurnTaken) -> dict[str, Any]:
+def _shown(turn: TurnRecord) -> dict[str, Any]:
     """A turn as a model is shown it; what tools gave back is not, for nobody said it."""
     commands = [f"{call.command or call.tool}: {'worked' if call.ok else 'failed'}" for call in turn.calls[:20]]
     shown = {"user": _cut(turn.user), "assistant": _cut(turn.assistant), "done": [_cut(one, 200) for one in commands]}
