@@ -194,7 +194,9 @@ class Journal:
     def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
         """Encode an event now, to be appended later; its `data` is what reading will give back. What shall be gone with
         its payload is encoded whole: nothing of it lies apart."""
-        whole = whole or (isinstance(draft, Draft) and draft.type in self._projection.types)
+        whole = whole or (
+            isinstance(draft, Draft) and isinstance(draft.type, str) and draft.type in self._projection.types
+        )
         return (self._whole if whole else self._preparing).draft(draft, owner)
 
     async def append_prepared(

@@ -203,7 +203,7 @@ def hang_up() -> None:
     _open.clear()
 
 
-def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHEMA_VERSION) -> None:
+def migrate(connection: Connection, settings: PostgresSettings) -> None:
     """Bring the schema up to date under an advisory lock, all steps in one transaction."""
     encoding: Any = connection.execute("SHOW server_encoding").fetchone()
     if encoding[0] != "UTF8":
@@ -211,7 +211,7 @@ def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHE
     version = check_version(connection, settings.shown)
     if settings.readonly:
         refuse_outdated(version, SCHEMA_VERSION, f"the database at {settings.shown}")
-    if settings.readonly or version >= upto:
+    if settings.readonly or version >= SCHEMA_VERSION:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
@@ -223,7 +223,7 @@ def migrate(connection: Connection, settings: PostgresSettings, upto: int = SCHE
         connection.execute("INSERT INTO duramen.meta VALUES ('schema', 0) ON CONFLICT DO NOTHING")
         version = _stored_version(connection, settings.shown)
         for number, script in MIGRATIONS:
-            if version < number <= upto:
+            if number > version:
                 connection.execute(script.encode())
                 connection.execute("UPDATE duramen.meta SET value = %s WHERE name = 'schema'", (number,))
 

@@ -11,8 +11,7 @@ import apsw
 
 from ...errors import InvalidInput, StoreClosed, StoreError
 from ...runtime import Notifier, Runtime, waiting_thread
-from ..common.sql_file import refuse_outdated
-from .connection import SCHEMA_VERSION, SqliteSettings, check_version, connect, translated
+from .connection import SqliteSettings, check_readable, connect, translated
 from .writer import Writer
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ class Access:
             self._watcher = connect(settings)
             if settings.readonly:
                 with translated(settings.path):
-                    refuse_outdated(check_version(self._watcher, settings.path), SCHEMA_VERSION, settings.path)
+                    check_readable(self._watcher, settings.path)
         except BaseException:
             self.writer.close()
             raise

@@ -109,8 +109,8 @@ class Appender:
         unsynced = None if synced else _UNSYNCED
         try:
             self._execute(Q.add_event, (sid, *records[0], unsynced, workspace, session, fence, now, owner))
-        except apsw.ConstraintError:
-            self.forget()  # another process moved the session, or the key is known
+        except (apsw.ConstraintError, OverflowError):
+            self.forget()  # another process moved the session, the key is known, or there was never such a fence
             return None
         if not self._connection.changes():
             return None  # the lease or the owner is gone

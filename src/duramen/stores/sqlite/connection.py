@@ -24,8 +24,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..common.row_checksum import checksum
-from ..common.sql_file import load_migrations
+from ..common.sql_file import load_migrations, refuse_outdated
 
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
@@ -195,22 +194,20 @@ def schema_version(connection: apsw.Connection) -> int:
     return int(row[0])
 
 
-def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) -> None:
+def migrate(connection: apsw.Connection, path: str) -> None:
     """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
     with translated(path):
-        if check_version(connection, path) >= upto:
+        if check_version(connection, path) >= SCHEMA_VERSION:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
             version = check_version(connection, path)
             if version == 0:
                 _claim(connection, path)
-            connection.create_scalar_function("duramen_checksum", checksum)
             for number, script in MIGRATIONS:
-                if version < number <= upto:
+                if number > version:
                     connection.execute(script)
                     connection.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (number,))
-            connection.create_scalar_function("duramen_checksum", None)
             connection.execute("COMMIT")
         except BaseException as error:
             with suppress(apsw.Error):
@@ -227,6 +224,11 @@ def check_version(connection: apsw.Connection, path: str) -> int:
     if version > SCHEMA_VERSION:
         raise StoreTooNew(path, version, SCHEMA_VERSION)
     return version
+
+
+def check_readable(connection: apsw.Connection, path: str) -> None:
+    """Raise if a handle that cannot migrate cannot read the store."""
+    refuse_outdated(check_version(connection, path), SCHEMA_VERSION, path)
 
 
 def _claim(connection: apsw.Connection, path: str) -> None:
