@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ import pytest
 import duramen
 from duramen import AsyncDuramen, Duramen, RunStatus
 from duramen.errors import InvalidInput, RunParked, StepTimeout
+from duramen.execution.engine.run_journal import RunJournal
+from duramen.journal.encoder import Prepared
 from duramen.testing.clock import FakeClock
 
 calls: Counter[str] = Counter()
@@ -347,6 +349,62 @@ async def sometimes_slow() -> str:
 @duramen.task
 async def forgotten() -> str:
     return await sometimes_slow()
+
+
+@pytest.fixture
+def slow_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outcomes take a moment to be stored."""
+    append = RunJournal._append
+
+    async def slowly(self: RunJournal, events: Sequence[Prepared], **options: Any) -> None:
+        if any(event.draft.type == "step.done" for event in events):
+            await asyncio.sleep(0.1)
+        await append(self, events, **options)
+
+    monkeypatch.setattr(RunJournal, "_append", slowly)
+
+
+@duramen.task
+async def stops_waiting(what: str) -> str:
+    """Gives up while the outcome is being stored."""
+    try:
+        async with asyncio.timeout(0.05):
+            got = await (fetch("x") if what == "step" else duramen.receive("go"))
+    except TimeoutError:
+        got = "gave up"
+    return got + await fetch("after")
+
+
+@pytest.mark.promise("X29")
+@pytest.mark.usefixtures("slow_outcomes")
+@pytest.mark.parametrize("what", ["step", "signal"])
+def test_a_cancellation_while_an_outcome_is_stored_comes_too_late(what: str) -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(stops_waiting, what, id="r")
+        await dm.signal("r", "go", "<x>")
+        assert await dm.resume("r") == "<x><after>"
+        assert await dm.replay("r") == "<x><after>"
+        done = [event.data["step"] async for event in dm.session("r").events(types="step.done")]
+        assert done == ["fetch#1" if what == "step" else "@signal go#1", f"fetch#{1 + (what == 'step')}"]
+
+    looped(body)
+    assert calls["fetch after"] == 1
+
+
+@pytest.mark.promise("X29")
+@pytest.mark.usefixtures("slow_outcomes")
+def test_a_step_that_finished_while_the_call_of_its_run_was_cancelled_is_recorded() -> None:
+    async def body(dm: AsyncDuramen, clock: FakeClock) -> None:
+        await dm.start(stops_waiting, "step", id="r")
+        for _ in range(2):  # the first outcome, then the second
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(dm.resume("r"), 0.02)
+            info = await dm.run_info("r")
+            assert (info.status, info.in_doubt) == (RunStatus.CRASHED, [])
+        assert await dm.resume("r") == "<x><after>"
+
+    looped(body)
+    assert calls == {"fetch x": 1, "fetch after": 1}
 
 
 # -- plain steps, threads, handles

@@ -132,7 +132,7 @@ def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, f
         return [act("first"), act("second")]
 
     sleepy, other = open_one(), open_one()
-    sleepy._core._engine._keeper._renew = lambda run, now: None  # type: ignore[method-assign]
+    sleepy._core._engine.heartbeat._renew = lambda run, now: None  # type: ignore[method-assign]
     lost: list[BaseException] = []
 
     def run() -> None:

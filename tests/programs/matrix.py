@@ -294,3 +294,53 @@ def errand(ref: str) -> Any:
     enrolled = enrol("enrol#1", f"{ref}/first")
     learn("learn#1", ref)
     return [first, enrolled, book("book#2", f"{ref}/hotel")]
+
+
+# -- a process that dies as soon as a step has returned
+
+
+@duramen.step(name="refuse")
+def refused(me: str) -> None:
+    with acting(me):
+        raise ValueError("no seat is free")
+
+
+@duramen.step(name="plain_async")
+async def plain_async(me: str, value: Any) -> Any:
+    with acting(me):
+        return {"value": value}
+
+
+def die_once() -> None:
+    """SIGKILL, in the first process of a run."""
+    with suppress(FileExistsError):
+        os.close(os.open(f"{world.log}.died", os.O_CREAT | os.O_EXCL))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@duramen.task
+def return_and_die(kind: str) -> Any:
+    """One step; the process dies before the code after it does anything."""
+    try:
+        value = {"plain": lambda: plain("plain#1", 1), "keyed": lambda: tool.keyed("k")("tool:k", 7)}.get(
+            kind, lambda: refused("refuse#1")
+        )()
+    except ValueError as error:
+        value = str(error)
+    die_once()
+    return value
+
+
+@duramen.task
+async def return_and_die_async(kind: str) -> Any:
+    value = await plain_async("plain_async#1", 1)
+    die_once()
+    return value
+
+
+def run_and_die(say: Say, address: str, run: str, kind: str, log: str) -> None:
+    """Run the task to its end, or die right after its step."""
+    world.log = log
+    with duramen.open(address) as dm:
+        task = return_and_die_async if kind == "async" else return_and_die
+        say(json.dumps(dm.run(task, kind, id=run)))

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 from ...checkpoints.state import States
 from ...errors import InvalidInput
 from ...execution.engine.engine import Engine
-from ...execution.engine.run_control import Outside, Verdict
+from ...execution.engine.run_control import Verdict
 from ...execution.engine.run_info import RunInfo, RunStatus
 from ...execution.steps.definitions import Task
 from ...execution.waits.shared_state import AsyncSharedState
@@ -78,7 +78,7 @@ class AsyncRuns:
         self._journal = journal
         self._looping = runtime.looping
         self._engine = Engine(journal, runtime, states)
-        self._outside = Outside(self._engine)
+        self._outside = self._engine.control
         self._workers: list[Worker] = []
 
     async def run(

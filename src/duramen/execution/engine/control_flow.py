@@ -1,21 +1,22 @@
-"""What is raised through a task's code in order to leave it. Not errors: the task must not catch them."""
+"""What is raised through a task's code in order to leave it. Not errors: `except Exception` does not catch them."""
 
 from __future__ import annotations
 
 
-class Suspend(BaseException):
-    """The run cannot go on now: unwind the task. `due`: when it can by itself; `outside`: it needs somebody."""
+class RunSuspended(BaseException):
+    """The run has to wait: leave the task's code. `due`: when it continues by itself; `external`: it waits for a
+    person, a signal or a verdict."""
 
-    def __init__(self, due: int | None, waiting: str, outside: bool) -> None:
+    def __init__(self, due: int | None, waiting: str, external: bool) -> None:
         super().__init__(waiting)
         self.due = due
         self.waiting = waiting
-        self.outside = outside
+        self.external = external
 
 
-class Stop(BaseException):
-    """The run was cancelled: unwind the task, then undo."""
+class RunStopped(BaseException):
+    """The run was cancelled: leave the task's code, then undo."""
 
 
-class Left(BaseException):
-    """Whoever waited for the run has gone: unwind the task; it goes on another time."""
+class RunInterrupted(BaseException):
+    """The caller that waited for the run was cancelled: leave the task's code; the run continues another time."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Sequence
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from ...checkpoints.state import States
@@ -16,13 +16,13 @@ from ...journal.reader import PAGE
 from ...ports import LeaseRow, Limits, Record, RunRow
 from ...runtime import Runtime
 from ..steps.definitions import Task, known_task
-from ..steps.faults import from_data
-from .control_flow import Suspend
-from .execution import Execution, Finished, invoke
-from .heartbeat import Keeper
+from ..steps.error_data import error_from_data
+from .control_flow import RunSuspended
+from .execution import Execution, Finished
+from .heartbeat import Heartbeat
 from .history import History
 from .owner import is_dead, new_owner
-from .run_context import RunContext
+from .run_control import RunControl
 from .run_info import created
 
 
@@ -35,17 +35,18 @@ class Engine:
         self.lease_seconds = 30.0
         self.patience = 5.0
         """Seconds that a run may wait in place, holding its thread, before it is unwound."""
-        self._runtime = runtime
+        self.runtime = runtime
         self._owner = new_owner()
         self._claims = itertools.count(1)
-        self._keeper = Keeper(self)
+        self.heartbeat = Heartbeat(self)
+        self.control = RunControl(self)
 
     def now(self) -> int:
         return self.journal.clock.now()
 
     def close(self) -> None:
         """Stop looking after runs."""
-        self._keeper.close()
+        self.heartbeat.close()
 
     # -- starting
 
@@ -141,25 +142,19 @@ class Engine:
 
     async def attempt(
         self, run: str, task: Task[..., Any] | None, started: Started | None = None
-    ) -> Suspend | Finished | None:
+    ) -> RunSuspended | Finished | None:
         """Execute a run as far as it goes, if nobody else does. Says what it gave or why it stopped, unless it has
         ended otherwise; raises what it failed with, or what kept it from being executed."""
         row, history = started or (await self.row(run), None)
         lease = await self.claim(run)
         if lease is None:
             row = await self.row(run)
-            return Suspend(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
+            return (
+                RunSuspended(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
+            )
         if lease.fence > 1 and history is not None:
             row, history = await self.row(run), None  # somebody else may have executed it in between
-        return await Execution(self, row, lease, task or known_task(row.task, row.version), history).go()
-
-    def keep(self, run: RunContext) -> AbstractContextManager[None]:
-        """Look after a run's lease while it is executed."""
-        return self._keeper.keeping(run)
-
-    def invoking(self, run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-        """The call of a run's task: in place, on a thread beside the loop, or on a loop of its own."""
-        return invoke(self._runtime, run, args, kwargs)
+        return await Execution(self, row, lease, task or known_task(row.task, row.version), history).execute()
 
     async def row(self, run: str) -> RunRow:
         """A run's row."""
@@ -225,7 +220,7 @@ class Engine:
             if isinstance(found, Finished):
                 return found.value
             if found is not None:
-                if found.outside:
+                if found.external:
                     raise RunParked(run, found.waiting)
                 await self._until_due(run, mark)
 
@@ -280,5 +275,5 @@ def result_of(run: str, ended: Event) -> Any:
         return ended.data.get("value")
     if ended.type == "run.cancelled":
         raise RunCancelled(run, ended.data.get("reason"))
-    error = from_data(ended.data["error"])
+    error = error_from_data(ended.data["error"])
     raise RunFailed(run, error.kind, ended.data["error"]["message"]) if isinstance(error, StepFailed) else error

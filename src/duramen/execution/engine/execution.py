@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...crash_points import reach
 from ...errors import DuramenError, InvalidInput, RunError, StepsChanged, UnknownTask
+from ...journal.encoder import Prepared
 from ...ports import LeaseRow, RunChange, RunRow
-from ...runtime import Runtime, is_driven, suspension_allowed
+from ...runtime import is_driven, suspension_allowed
 from ..steps.definitions import Kind, Task, same_code
-from ..steps.faults import from_data, to_data
+from ..steps.error_data import error_from_data, error_to_data
 from ..steps.step_runner import compensate
 from ..waits.current_run import BRANCH, RUN, STEP
-from .control_flow import Stop, Suspend
+from .control_flow import RunStopped, RunSuspended
 from .history import History
 from .run_context import RunContext
 from .run_info import ended, nudged, parked
@@ -53,36 +54,36 @@ class Execution:
         self._task = task
         self._released = False
 
-    async def go(self) -> Suspend | Finished | None:
-        """Execute the task as far as it goes. Says what it gave or why it stopped, unless it ended otherwise."""
+    async def execute(self) -> RunSuspended | Finished | None:
+        """Execute the task as far as it goes. Returns its result or why it waits; None if it ended otherwise."""
         try:
             history = self._history or await self._engine.history(self._row)
             if history.ended is not None:
                 return None
             run = await self._context(history)
-            with self._engine.keep(run):
+            with self._engine.heartbeat.watching(run):
                 try:
-                    return await self._execute(run)
+                    return await self._call_task(run)
                 finally:
-                    await self._save(run)
+                    await self._sync(run)
         finally:
             if not self._released:
-                await self._give_back()
+                await self._release()
 
-    async def _save(self, run: RunContext) -> None:
-        """Write what waits, if the task left in a way of its own: what is done should not be in doubt."""
-        if run.pending and run.broken is None and not self._released:
+    async def _sync(self, run: RunContext) -> None:
+        """Make the last outcomes safe from a power cut, if no synced write followed them."""
+        if run.journal.unsynced_since is not None:
             try:
-                await run.flush()
+                await self._engine.journal.store.sync()
             except DuramenError:
-                log.debug("the last outcomes of run %s were not written", run.row.run)
+                log.debug("the last outcomes of run %s were not synced", run.row.run)
 
-    async def _give_back(self) -> None:
+    async def _release(self) -> None:
         journal = self._engine.journal
         try:
             await journal.store.release(journal.workspace, self._row.session, self._lease.fence)
         except DuramenError:
-            log.debug("the lease on %s was not given back; it runs out by itself", self._row.session)
+            log.debug("the lease on %s was not released; it runs out by itself", self._row.session)
 
     async def _context(self, history: History) -> RunContext:
         row, task, journal = self._row, self._task, self._engine.journal
@@ -94,101 +95,101 @@ class Execution:
             _refuse_running_loop(task)
         owner = await journal.owner(history.subject)
         run = RunContext(self._engine, row, history, task, self._lease.fence, owner)
+        first = []
         if row.started is not None:
-            run.note("run.resumed", {"owner": self._lease.owner, "fence": self._lease.fence})
+            resumed = {"owner": self._lease.owner, "fence": self._lease.fence}
+            first.append(run.journal.encode("run.resumed", resumed))
         if not same_code(history.input.get("code"), task.code):
             log.warning("the code of task %s has changed since run %s was started", task.name, row.run)
-            run.note("run.changed", {"was": history.input.get("code"), "is": task.code})
+            changed = {"was": history.input.get("code"), "is": task.code}
+            first.append(run.journal.encode("run.changed", changed))
+        if first:
+            await run.journal.write(first, synced=False)
         return run
 
-    async def _execute(self, run: RunContext) -> Suspend | Finished | None:
+    async def _call_task(self, run: RunContext) -> RunSuspended | Finished | None:
         given = run.history.input
         error: BaseException | None = None
         value: Any = None
         try:
-            value = await self._engine.invoking(run, given.get("args", ()), given.get("kwargs", {}))
-        except (Suspend, Stop):
+            value = await invoke(run, given.get("args", ()), given.get("kwargs", {}))
+        except (RunSuspended, RunStopped):
             pass
         except (Exception, SystemExit) as raised:  # noqa: BLE001 - raised again below, unless the run only waits
             error = raised
-        if run.broken is not None:
-            raise run.broken from (None if error is run.broken else error)
-        if run.stopping or run.suspended_for_good:
+        broken = run.journal.broken
+        if broken is not None:
+            raise broken from (None if error is broken else error)
+        if run.stopping or run.is_suspended:
             if error is not None:
                 log.warning("run %s raised %r while it was unwound", run.row.run, error)
             return await self._stopped(run)
-        if run.forgotten():
-            raise StepsChanged(run.row.run, "its end", run.forgotten()) from error
+        if run.unmatched_steps():
+            raise StepsChanged(run.row.run, "its end", run.unmatched_steps()) from error
         if error is not None:
             await self._fail(run, error)
             raise error
         return await self._finish(run, value)
 
-    async def _stopped(self, run: RunContext) -> Suspend | None:
+    async def _stopped(self, run: RunContext) -> RunSuspended | None:
         if not run.stopping:
             return await self._park(run)
-        if run.forgotten():
-            raise StepsChanged(run.row.run, "its cancellation", run.forgotten())
+        if run.unmatched_steps():
+            raise StepsChanged(run.row.run, "its cancellation", run.unmatched_steps())
         if run.history.failing is not None:  # it had failed, and was stopped while it undid what it had done
-            error = from_data(run.history.failing)
+            error = error_from_data(run.history.failing)
             await self._fail(run, error)
             raise error
         await self._cancel(run)
         return None
 
     async def _finish(self, run: RunContext, value: Any) -> Finished:
-        noted = run.note("run.finished", {} if value is None else {"value": value})
-        await self._end(run, "done")
-        return Finished(noted.data.get("value"))
+        finished = run.journal.encode("run.finished", {} if value is None else {"value": value})
+        await self._end(run, finished, "done")
+        return Finished(finished.data.get("value"))
 
     async def _fail(self, run: RunContext, error: BaseException) -> None:
-        data: dict[str, Any] = {"error": run.history.failing or to_data(error)}
+        data: dict[str, Any] = {"error": run.history.failing or error_to_data(error)}
         if run.undoable and run.history.failing is None:
-            run.note("run.failing", data)
+            await run.record("run.failing", data)
         stuck = await compensate(run)
-        run.note("run.failed", data | _if_any("not_undone", stuck))
-        await self._end(run, "failed")
+        await self._end(run, run.journal.encode("run.failed", data | _if_any("not_undone", stuck)), "failed")
 
     async def _cancel(self, run: RunContext) -> None:
-        from .run_control import Outside
-
         for child in dict.fromkeys(run.children):
             if await self._engine.journal.store.run(self._engine.journal.workspace, child) is not None:
-                await Outside(self._engine).cancel(child, run.history.cancelling or None, f"run {run.row.run}")
+                await self._engine.control.cancel(child, run.history.cancelling or None, f"run {run.row.run}")
         stuck = await compensate(run)
         data: dict[str, Any] = {"reason": run.history.cancelling} if run.history.cancelling else {}
         doubt = [one.step for one in run.history.in_doubt()]
-        run.note("run.cancelled", data | _if_any("not_undone", stuck) | _if_any("in_doubt", doubt))
-        await self._end(run, "cancelled")
+        data |= _if_any("not_undone", stuck) | _if_any("in_doubt", doubt)
+        await self._end(run, run.journal.encode("run.cancelled", data), "cancelled")
 
-    async def _end(self, run: RunContext, status: str) -> None:
+    async def _end(self, run: RunContext, event: Prepared, status: str) -> None:
         now = run.now()
         changes: list[RunChange] = [ended(run.row.run, status, now)]
         if run.row.parent is not None:
             changes.append(nudged(run.row.parent, now))
-        await run.flush(key=f"run.ended:{run.row.run}", changes=changes, release=True)
+        await run.journal.write_last(event, changes=changes, key=f"run.ended:{run.row.run}")
         self._released = True
         reach("run.ended")
 
-    async def _park(self, run: RunContext) -> Suspend:
-        if run.broken is not None:
-            raise run.broken
-        reasons = run.suspended
+    async def _park(self, run: RunContext) -> RunSuspended:
+        reasons = run.suspensions
         times = [one.due for one in reasons if one.due is not None]
         if run.deadline is not None:
             times.append(run.deadline)
         due = min(times, default=None)
         waiting = "; ".join(dict.fromkeys(one.waiting for one in reasons))
-        run.note("run.parked", {"waiting": waiting} | ({"due": due} if due is not None else {}))
-        change = parked(run.row.run, due, waiting, run.nudges, run.now())
-        await run.flush(changes=[change], release=True)
+        event = run.journal.encode("run.parked", {"waiting": waiting} | ({"due": due} if due is not None else {}))
+        await run.journal.write_last(event, changes=[parked(run.row.run, due, waiting, run.journal.nudges, run.now())])
         self._released = True
         reach("run.parked")
-        return Suspend(due, waiting, any(one.outside for one in reasons))
+        return RunSuspended(due, waiting, any(one.external for one in reasons))
 
 
-async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a run's task: in place, on a thread beside the loop, or on a loop of its own."""
+async def invoke(run: RunContext, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a run's task: in place, on a thread of its own, or on an event loop."""
     task = run.task
     if task.kind is Kind.PLAIN:
 
@@ -199,7 +200,7 @@ async def invoke(runtime: Runtime, run: RunContext, args: Sequence[Any], kwargs:
             run.enter()
             return task.function(*args, **kwargs)
 
-        if is_driven() or not runtime.looping:
+        if is_driven() or not run.engine.runtime.looping:
             return copy_context().run(plain)
         return await _on_thread(run, lambda: copy_context().run(plain))
 
@@ -224,19 +225,19 @@ async def supervise(run: RunContext, work: Callable[[], Any]) -> Any:
     try:
         while not root.done():
             # A future, not a task: a task would be counted as a branch of the run that called this one.
-            run.stirred = asyncio.get_running_loop().create_future()
-            waiting = bool(run.stopping or run.suspended)
-            await asyncio.wait({root, run.stirred}, timeout=_STILL if waiting else None, return_when=_FIRST)
+            run.state_changed = asyncio.get_running_loop().create_future()
+            waiting = bool(run.stopping or run.suspensions)
+            await asyncio.wait({root, run.state_changed}, timeout=_STILL if waiting else None, return_when=_FIRST)
             seen = run.activity
-            await asyncio.wait({root}, timeout=_STILL if run.all_wait else _IDLE)
-            if not root.done() and run.quiet and seen == run.activity and (run.stopping or run.suspended):
+            await asyncio.wait({root}, timeout=_STILL if run.all_waiting else _IDLE)
+            if not root.done() and run.idle and seen == run.activity and (run.stopping or run.suspensions):
                 break
         await _let_others_finish(run)
         if run.stopping:
-            raise Stop
-        if run.driven_wait or not root.done():
+            raise RunStopped
+        if run.suspended_in_plain_step or not root.done():
             run.unwound = True
-            raise Suspend(None, "", False)
+            raise RunSuspended(None, "", False)
         if root.cancelled() and not _is_cancelled():
             raise RunError(
                 "the task was cancelled by its own code", hint="catch asyncio.CancelledError where it awaits"
@@ -260,8 +261,8 @@ async def _let_others_finish(run: RunContext) -> None:
     """Let branches that are inside steps come to their end, and those that have not come to what the journal knows of
     them come there: what they did is to be recorded, and perhaps to be undone."""
     until = time.monotonic() + _PATIENCE
-    while not run.quiet or (run.forgotten() and run.tasks and time.monotonic() < until):
-        if run.quiet and run.waiting >= len(run.tasks):
+    while not run.idle or (run.unmatched_steps() and run.tasks and time.monotonic() < until):
+        if run.idle and run.waiting >= len(run.tasks):
             return  # all that are left wait
         await asyncio.sleep(_STILL)
 

@@ -1,7 +1,8 @@
-"""One thread for each handle that keeps the leases of its runs, and writes outcomes that have waited for a moment."""
+"""One thread for each handle that renews the leases of its runs, and syncs outcomes that nothing followed."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -15,69 +16,80 @@ from .run_context import RunContext
 if TYPE_CHECKING:
     from .engine import Engine
 
-_LOOK = 0.05
-"""Seconds between looks: an outcome that nothing follows is durable after at most twice as long."""
+log = logging.getLogger("duramen")
+_INTERVAL = 0.025
+"""Seconds between beats. An outcome is synced at the first beat that finds it this old: within twice as long."""
 
 
-class Keeper:
+class Heartbeat:
     """Looks after the runs that this handle executes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._mutex = threading.Lock()
-        self._kept: dict[RunContext, float] = {}
+        self._runs: dict[RunContext, float] = {}
+        """Each run, and when its lease was last renewed."""
         self._some = threading.Event()
         self._thread: threading.Thread | None = None
         self._closed = False
 
     @contextmanager
-    def keeping(self, run: RunContext) -> Iterator[None]:
-        """Look after a run meanwhile."""
-        self._add(run)
+    def watching(self, run: RunContext) -> Iterator[None]:
+        """Look after a run while the block lasts."""
+        with self._mutex:
+            self._runs[run] = time.monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._beat, name="duramen-heartbeat", daemon=True)
+                self._thread.start()
+        self._some.set()
         try:
             yield
         finally:
-            self._remove(run)
+            with self._mutex:
+                self._runs.pop(run, None)
+                if not self._runs and not self._closed:
+                    self._some.clear()
 
-    def _add(self, run: RunContext) -> None:
-        with self._mutex:
-            self._kept[run] = time.monotonic()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._keep, name="duramen-keeper", daemon=True)
-                self._thread.start()
-        self._some.set()
-
-    def _remove(self, run: RunContext) -> None:
-        with self._mutex:
-            self._kept.pop(run, None)
-            if not self._kept and not self._closed:
-                self._some.clear()
-
-    def _keep(self) -> None:
+    def _beat(self) -> None:
         while not self._closed:
             self._some.wait()
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
             now = time.monotonic()
             with self._mutex:
-                kept = list(self._kept.items())
-            for run, renewed in kept:
-                if run.pending_since is not None and now - run.pending_since > _LOOK:
-                    run.flush_from()
+                runs = list(self._runs.items())
+            for run, renewed in runs:
                 if now - renewed > self._engine.lease_seconds / 3:
                     self._renew(run, now)
+            self._sync([run for run, _ in runs], now - _INTERVAL)
 
     def _renew(self, run: RunContext, now: float) -> None:
-        if run.fence is None or run.broken is not None:
+        fence = run.journal.fence
+        if fence is None or run.journal.broken is not None:
             return
         try:
-            drive(self._engine.journal.renew(run.row.session, run.fence, self._engine.lease_seconds))
+            drive(self._engine.journal.renew(run.row.session, fence, self._engine.lease_seconds))
         except LeaseLost as lost:
-            run.broken = run.broken or lost
+            run.journal.break_off(lost)
         except DuramenError:
-            return  # the store is away: until the lease has run out, there is time to try again
+            return  # the store cannot be reached: there is time to try again until the lease has run out
         with self._mutex:
-            if run in self._kept:
-                self._kept[run] = now
+            if run in self._runs:
+                self._runs[run] = now
+
+    def _sync(self, runs: list[RunContext], before: float) -> None:
+        """Sync the store once if a run has outcomes from before a time that no synced write followed."""
+        waiting = [(run.journal, run.journal.unsynced_since) for run in runs]
+        due = [(journal, since) for journal, since in waiting if since is not None and since <= before]
+        if not due:
+            return
+        for journal, _ in due:
+            journal.unsynced_since = None  # before the sync: what is committed after it is not covered
+        try:
+            drive(self._engine.journal.store.sync())
+        except DuramenError as error:
+            log.debug("outcomes were not synced yet: %s", error)
+            for journal, since in due:
+                journal.unsynced_since = since
 
     def close(self) -> None:
         """End the thread."""

@@ -25,7 +25,7 @@ def is_dead(owner: str) -> bool:
     return born is None or ("0" not in (born, parts[2]) and born != parts[2])
 
 
-def is_held(lease: LeaseRow | None, now: int) -> bool:
+def has_live_owner(lease: LeaseRow | None, now: int) -> bool:
     """Whether a lease is good and its owner not known to be dead."""
     return lease is not None and lease.expires > now and not is_dead(lease.owner)
 

@@ -4,91 +4,123 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...errors import DeadlineExceeded, InvalidInput, StepsChanged
+from ...journal.encoder import Prepared
 from ...journal.owners import Owner
 from ...ports import RunRow
 from ...runtime import drive, is_driven
 from ..steps.branches import Branch, branch_of, count_branches
 from ..steps.definitions import Kind, Step, Task
-from ..steps.fast_path import go_straight
-from ..steps.faults import from_data
-from ..steps.step_runner import perform
+from ..steps.error_data import error_from_data
+from ..steps.step_runner import StepRunner
 from ..waits.current_run import BRANCH
-from .control_flow import Left, Stop, Suspend
+from .control_flow import RunInterrupted, RunStopped, RunSuspended
 from .history import History, State, StepRecord
-from .run_journal import RunJournal, settle
+from .run_journal import RunJournal, resolve
 
 if TYPE_CHECKING:
-    from ..waits.task_state import WorkState
+    from ..waits.task_state import TaskState
     from .engine import Engine
 
 
-class RunContext(RunJournal):
-    """What a task's code meets when it calls a step."""
+class RunContext:
+    """What a task's code meets when it calls a step. Without a fence the run can only be replayed."""
 
     def __init__(
         self, engine: Engine, row: RunRow, history: History, task: Task[Any, Any], fence: int | None, owner: Owner
     ) -> None:
-        super().__init__(engine, row, history, task, fence, owner)
+        self.engine = engine
+        self.journal = RunJournal(engine.journal, row, history, fence, owner)
+        self.now = engine.journal.clock.now
+        """The time, in microseconds."""
+        self.row = row
+        self.history = history
+        self.task = task
+        self.plain = task.kind is Kind.PLAIN
+        """Whether the task is a plain function."""
+        self.readonly = fence is None
         self.deadline: int | None = history.input.get("deadline")
-        self.suspended: list[Suspend] = []
+        self.suspensions: list[RunSuspended] = []
         self.undoing = False
         self.undoable: list[tuple[int, Step[..., Any], str, Any]] = []
         self.trunk = Branch()
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.tasks: set[asyncio.Task[Any]] = set()
         self.branches: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
-        self.stirred: asyncio.Future[None] | None = None
-        self.driven_wait = False
+        self.state_changed: asyncio.Future[None] | None = None
+        """Resolved when a branch begins to wait, for whoever supervises the branches."""
+        self.suspended_in_plain_step = False
         self.unwinding = False
         self.unwound = False
         """All branches were ended in order to wait; not because the task has ended while some of them did."""
         self.stopping = False
         self.held = 0
+        """Branches that wait to be unwound."""
         self.active = 0
+        """Steps that are under way."""
         self.activity = 0
+        """Counts up whenever a step begins or ends."""
         self.under_way: dict[str, asyncio.Future[None]] = {}
+        """Keyed steps that are under way, for other branches that call them."""
         self.children: list[str] = []
-        self.work: WorkState | None = None
+        self.state: TaskState | None = None
         self._thread = 0
-        self._finished = 0
-        self._unvisited: dict[str | None, dict[str, None]] = {}
+        self._undoable_count = 0
+        self._unmatched: dict[str | None, dict[str, None]] = {}
         for name in history.steps:
             if not name.startswith("@patch"):
-                self._unvisited.setdefault(branch_of(name), {})[name] = None
+                self._unmatched.setdefault(branch_of(name), {})[name] = None
 
     def enter(self) -> None:
         """The task begins, in this thread."""
         self._thread = get_ident()
         if not self.plain:
-            self.loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
+            self.loop = asyncio.get_running_loop()
+            self.journal.use_loop(self.loop)
             count_branches(self.loop)
 
     def deliver(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Work for the task's code: its result in a plain task, something to await in an async one."""
         return drive(work) if self.plain else work
 
-    def _other_thread(self) -> InvalidInput:
-        return InvalidInput(
-            f"a step of run {self.row.run!r} was called from another thread",
-            hint="call steps from the task's own thread; in an async task, use asyncio.gather",
-        )
+    # -- recording
 
-    # -- knowing steps again
+    async def record(self, kind: str, data: dict[str, Any], *, synced: bool = False) -> Any:
+        """Commit an outcome before the task's code continues. Returns its data as reading gives it back."""
+        event = self.journal.encode(kind, data)
+        await self.commit([event], synced=synced)
+        return event.data
+
+    async def commit(self, events: Sequence[Prepared], *, synced: bool) -> None:
+        """Commit events that end with an outcome. A cancellation that arrives meanwhile comes too late: the task's code
+        gets what was recorded, as it will after a restart. While the run is unwound, the cancellation is raised."""
+        try:
+            await self.journal.write(events, synced=synced)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.unwinding or self.journal.broken is not None or task is None:
+                raise
+            task.uncancel()
+
+    # -- matching steps with the journal
 
     def identify(self, name: str, key: str | None = None) -> str:
         """What this call is known by: its name and number on its branch, or its name and the caller's key."""
         if get_ident() != self._thread:
-            raise self._other_thread()
+            raise InvalidInput(
+                f"a step of run {self.row.run!r} was called from another thread",
+                hint="call steps from the task's own thread; in an async task, use asyncio.gather",
+            )
         if key is not None:
             return f"{name}:{key}"
-        branch = self.trunk if self.plain else self.branch
-        return f"{name}#{branch.number(name)}"
+        return f"{name}#{self.branch.number(name)}"
 
     @property
     def branch(self) -> Branch:
@@ -102,52 +134,44 @@ class RunContext(RunJournal):
         """The idempotency key of a step: the same in every attempt and process, another in every run."""
         return blake2b(f"{self.history.root}/{identity}".encode(), digest_size=16).hexdigest()
 
-    async def visit(self, identity: str) -> StepRecord | None:
-        """What the journal knows of the step that the code has come to. Raises `StepsChanged` if it knows others."""
-        record, stopped = self.look(identity)
+    async def match_or_stop(self, identity: str) -> StepRecord | None:
+        """`match`; if the run was stopped here, stop."""
+        record, stopped = self.match(identity)
         if stopped:
             await self.stop(working=False)
         return record
 
-    def look(self, identity: str) -> tuple[StepRecord | None, bool]:
-        """The same; and whether the run was stopped here."""
-        if self.broken is not None:
-            raise self.broken
+    def match(self, identity: str) -> tuple[StepRecord | None, bool]:
+        """What the journal knows of the step that the code has come to, and whether the run was stopped here. Raises
+        `StepsChanged` if the journal knows another step at this place."""
+        if self.journal.broken is not None:
+            raise self.journal.broken
         record = self.history.steps.get(identity)
-        if record is None and not self._unvisited and self.history.cancelling is None:
-            return None, False  # something new, in a run of which all is known
+        if record is None and not self._unmatched and self.history.cancelling is None:
+            return None, False  # a new step, and all recorded ones were matched
         branch = branch_of(identity)
-        left = self._unvisited.get(branch, {})
+        left = self._unmatched.get(branch, {})
         ordered = branch is not None and branch not in self.history.overlapped
         expected = next(iter(left), identity) if ordered else identity
         if expected != identity and (record is None or identity in left):
             if expected.startswith("@undo") and not identity.startswith("@undo"):
                 return None, True  # cancelled here, and partly undone
-            self.broken = StepsChanged(self.row.run, identity, self.forgotten())
-            raise self.broken
+            changed = StepsChanged(self.row.run, identity, self.unmatched_steps())
+            self.journal.break_off(changed)
+            raise changed
         left.pop(identity, None)
         if not left:
-            self._unvisited.pop(branch, None)
+            self._unmatched.pop(branch, None)
         return record, record is None and self.history.cancelling is not None and not self.undoing
 
-    def is_new(self, identity: str) -> bool:
-        """Whether a step is unknown to a journal of which all is known, and nothing stands in its way."""
-        return (
-            not self._unvisited
-            and identity not in self.history.steps
-            and self.broken is None
-            and not self.readonly
-            and not self.gated()
-        )
-
-    def forgotten(self) -> list[str]:
+    def unmatched_steps(self) -> list[str]:
         """Steps that the journal holds and the code did not come to. Undoing comes last."""
-        return [name for names in self._unvisited.values() for name in names if not name.startswith("@undo")]
+        return [name for names in self._unmatched.values() for name in names if not name.startswith("@undo")]
 
     @property
     def replaying(self) -> bool:
         """Whether the journal still knows what comes next on this branch."""
-        return bool(self._unvisited.get(self.branch.path.rstrip("."), {}))
+        return bool(self._unmatched.get(self.branch.path.rstrip("."), {}))
 
     # -- calling a step
 
@@ -161,12 +185,9 @@ class RunContext(RunJournal):
         identity = self.identify(step.name, key)
         if step.takes_key:
             kwargs = {**kwargs, "key": key if key is not None else self.key_of(identity)}
-        if step.quick and key is None and self.plain and self.work is None and self.is_new(identity):
-            return go_straight(self, step, identity, args, kwargs)
-        work = perform(self, step, identity, args, kwargs)
-        if step.kind is Kind.PLAIN and not self.plain:
-            return drive(work)  # a plain function in an async task blocks its loop, as any plain function does
-        return self.deliver(work)
+        work = StepRunner(self, step, identity, args, kwargs, keyed=key is not None).execute()
+        # A plain step in an async task blocks its loop, as any plain function does.
+        return drive(work) if self.plain or step.kind is Kind.PLAIN else work
 
     def call_child(self, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A call of another task in the task's code: a run of its own, executed here."""
@@ -183,30 +204,37 @@ class RunContext(RunJournal):
     def replayed(self, record: StepRecord) -> Any:
         """The outcome of a step that has one."""
         if record.state is State.FAILED and record.error is not None:
-            raise from_data(record.error)
+            raise error_from_data(record.error)
         return record.value
+
+    def add_undoable(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
+        """A step is done: remember how to undo it, if it says how. `position`: of its outcome, from an earlier
+        execution."""
+        if step.undo is not None:
+            self._undoable_count += 1
+            self.undoable.append((position or 2**62 + self._undoable_count, step, identity, value))
 
     # -- waiting and ending
 
-    def gated(self) -> bool:
-        """Whether there may be a reason not to go on, for `gate` to look at."""
+    def has_interrupts(self) -> bool:
+        """Whether there may be a reason not to continue, for `check_interrupts` to look at."""
         return (
             self.history.cancelling is not None
             or self.deadline is not None
             or self.unwinding
-            or self.driven_wait
-            or bool(self.suspended)
+            or self.suspended_in_plain_step
+            or bool(self.suspensions)
         )
 
-    async def gate(self) -> None:
+    async def check_interrupts(self) -> None:
         """Between steps: a run that is stopped or over its deadline begins nothing new."""
         if self.undoing:
             return
         if self.unwinding:
-            raise Left if self.plain else asyncio.CancelledError
-        if self.suspended and self.plain:
-            raise self.suspended[-1]  # the task's code caught what should have unwound it
-        if self.driven_wait:
+            raise RunInterrupted if self.plain else asyncio.CancelledError
+        if self.suspensions and self.plain:
+            raise self.suspensions[-1]  # the task's code caught what should have unwound it
+        if self.suspended_in_plain_step:
             await self._hold()
         if self.history.cancelling is not None:
             await self.stop()
@@ -216,62 +244,61 @@ class RunContext(RunJournal):
             )
 
     async def stop(self, *, working: bool = True) -> None:
-        """Go no further. Beside others, a branch waits until all of them have come to a step."""
+        """Do not continue. In an async task, a branch waits until all of them have come to a step."""
         self.stopping = True
         if self.plain or is_driven():
-            self._stir()
-            raise Stop
+            self._notify_supervisor()
+            raise RunStopped
         await self._hold(working=working)
 
     async def _hold(self, *, working: bool = True) -> None:
         """Wait to be unwound, inside a step or not."""
         self.active -= working
         self.held += 1
-        self._stir()
+        self._notify_supervisor()
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             self.active += working
             self.held -= 1
 
-    async def wait_for(self, due: int | None, waiting: str, *, outside: bool) -> None:
+    async def wait_for(self, due: int | None, waiting: str, *, external: bool) -> None:
         """Wait for a time, or for something to happen. A plain task is unwound. A branch of an async one waits here
-        while the others go on, and returns when there may be news; once all of them wait, all are unwound."""
-        await self.gate()
-        suspension = Suspend(due, waiting, outside)
-        self.suspended.append(suspension)
+        while the others continue, and returns when there may be news; once all of them wait, all are unwound."""
+        await self.check_interrupts()
+        suspension = RunSuspended(due, waiting, external)
+        self.suspensions.append(suspension)
         if self.plain or self.readonly:
             raise suspension
-        if is_driven():  # a plain step in an async task: whoever stands in between may catch this, so it is kept
-            self.driven_wait = True
-            self._stir()
+        if is_driven():  # a plain step in an async task: code in between may catch this, so it is kept
+            self.suspended_in_plain_step = True
+            self._notify_supervisor()
             raise suspension
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
-        self._waiters.append(news)
-        timer = None if due is None else loop.call_later(max(0.0, (due - self.now()) / 1e6), settle, news)
+        self.journal.waiters.append(news)
+        timer = None if due is None else loop.call_later(max(0.0, (due - self.now()) / 1e6), resolve, news)
         self.active -= 1
-        self._stir()
+        self._notify_supervisor()
         try:
             await news
         finally:
             self.active += 1
-            self._waiters.remove(news)
+            self.journal.waiters.remove(news)
             if timer is not None:
                 timer.cancel()
             if not self.unwinding:
-                self.suspended.remove(suspension)
+                self.suspensions.remove(suspension)
 
-    def _stir(self) -> None:
-        if self.stirred is not None and not self.stirred.done():
-            self.stirred.set_result(None)
+    def _notify_supervisor(self) -> None:
+        if self.state_changed is not None:
+            resolve(self.state_changed)
 
     async def pause_until(self, due: int, waiting: str) -> None:
         """Wait for a time: in place if it is short."""
         while due > self.now():
-            await self.flush()
             if due - self.now() > self.engine.patience * 1e6 or self.readonly:
-                await self.wait_for(due, waiting, outside=False)
+                await self.wait_for(due, waiting, external=False)
                 continue
             seconds = min((due - self.now()) / 1e6, 0.2)
             if is_driven():
@@ -279,50 +306,34 @@ class RunContext(RunJournal):
             else:
                 await asyncio.sleep(max(0.0, seconds))
 
-    def working(self) -> _Working:
+    @contextmanager
+    def working(self) -> Iterator[None]:
         """A step is under way, as long as the block lasts."""
-        return _Working(self)
+        self.active += 1
+        self.activity += 1
+        try:
+            yield
+        finally:
+            self.active -= 1
+            self.activity += 1
 
     @property
-    def suspended_for_good(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether the task was unwound in order to wait, whatever its code made of that."""
-        return bool(self.suspended) and (self.plain or self.driven_wait or self.unwound)
+        return bool(self.suspensions) and (self.plain or self.suspended_in_plain_step or self.unwound)
 
     @property
-    def all_wait(self) -> bool:
-        """Whether every line of code waits for sure. One that awaits others, or anything else, cannot be told apart
-        from one that will go on."""
-        return self.driven_wait or self.waiting > len(self.tasks)
+    def all_waiting(self) -> bool:
+        """Whether every line of code waits for sure. One that awaits others, or anything else, looks like one that will
+        continue."""
+        return self.suspended_in_plain_step or self.waiting > len(self.tasks)
 
     @property
     def waiting(self) -> int:
         """How many lines of code wait."""
-        return len(self._waiters) + self.held
+        return len(self.journal.waiters) + self.held
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Whether no branch is inside a step."""
         return self.active == 0
-
-    def finished(self, step: Step[..., Any], identity: str, value: Any, position: int | None) -> None:
-        """A step is done: remember how to undo it."""
-        if step.undo is not None:
-            self._finished += 1
-            self.undoable.append((position or 2**62 + self._finished, step, identity, value))
-
-
-class _Working:
-    """Counts the steps that are under way."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, run: RunContext) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        self._run.active += 1
-        self._run.activity += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._run.active -= 1
-        self._run.activity += 1

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import InvalidInput, RunError, SessionExists, UnknownTask
 from ...journal.events import Draft, check_name
 from ...ports import LeaseRow, RunQuery, RunRow
 from ..steps.definitions import Task, known_task
-from .control_flow import Stop, Suspend
-from .engine import Engine
+from .control_flow import RunStopped, RunSuspended
+from .execution import invoke
 from .history import StepRecord
-from .owner import is_held
+from .owner import has_live_owner
 from .run_context import RunContext
 from .run_info import RunInfo, created, ended, info_of, nudged
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 Verdict = Literal["done", "retry", "abort"]
 
 
-class Outside:
-    """Acts on runs that somebody else may be executing."""
+class RunControl:
+    """Acts on runs that other processes may be executing."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._journal = engine.journal
 
-    async def _tell(
+    async def _append_external(
         self, row: RunRow, kind: str, data: dict[str, Any], actor: str | None, key: str | None = None
     ) -> None:
         """An event in the run's session, and a nudge to whoever takes it up."""
@@ -46,7 +49,7 @@ class Outside:
         check_name("signal", name)
         row = await self._open(run)
         data = {"name": name} if payload is None else {"name": name, "payload": payload}
-        await self._tell(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
+        await self._append_external(row, "signal.sent", data, actor, None if key is None else f"signal:{key}")
 
     async def answer(self, run: str, value: Any, question: str | None, actor: str | None) -> None:
         """Answer the question that a run has asked: the first open one, or the one with that text or name."""
@@ -56,7 +59,7 @@ class Outside:
         if not found:
             raise RunError(f"run {run!r} has no such open question", hint="look at it with dm.run_info(id)")
         data = {"name": found[0].step, "payload": value}
-        await self._tell(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
+        await self._append_external(row, "signal.sent", data, actor, f"answer:{run}:{found[0].step}")
 
     async def settle(self, run: str, verdict: Verdict, value: Any, step: str | None, actor: str | None) -> None:
         """A person's word on a step in doubt."""
@@ -68,11 +71,11 @@ class Outside:
         data = {"step": record.step, "by": "person", "verdict": said}
         if verdict == "done" and value is not None:
             data["value"] = value
-        await self._tell(row, "step.settled", data, actor)
+        await self._append_external(row, "step.settled", data, actor)
 
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
-        if is_held(lease, self._engine.now()):
+        if has_live_owner(lease, self._engine.now()):
             raise RunError(f"run {row.run!r} is being executed now", hint="only a run that nobody executes has doubt")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
@@ -87,7 +90,9 @@ class Outside:
         row = await self._engine.row(run)
         if row.status != "open":
             return
-        await self._tell(row, "run.cancelling", {"reason": reason} if reason else {}, actor, f"run.cancelling:{run}")
+        await self._append_external(
+            row, "run.cancelling", {"reason": reason} if reason else {}, actor, f"run.cancelling:{run}"
+        )
         lease = await self._journal.acquire(row.session, f"cancelling {run}", 5.0)
         if lease is not None and not await self._end_cancelled(row, lease, reason):
             await self._journal.store.release(self._journal.workspace, row.session, lease.fence)
@@ -165,7 +170,7 @@ class Outside:
         context = RunContext(self._engine, row, history, chosen, None, await self._journal.owner(None))
         given = history.input
         try:
-            return await self._engine.invoking(context, given.get("args", ()), given.get("kwargs", {}))
-        except (Suspend, Stop) as stopped:
-            why = f"waits for {stopped}" if isinstance(stopped, Suspend) else "was cancelled"
+            return await invoke(context, given.get("args", ()), given.get("kwargs", {}))
+        except (RunSuspended, RunStopped) as stopped:
+            why = f"waits for {stopped}" if isinstance(stopped, RunSuspended) else "was cancelled"
             raise RunError(f"run {run!r} has no result: it {why}", hint="it has not ended") from None

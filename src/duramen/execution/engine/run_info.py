@@ -11,7 +11,7 @@ from typing import Any
 from ...journal.events import moment
 from ...ports import LeaseRow, RunChange, RunRow
 from .history import History, StepRecord
-from .owner import is_held
+from .owner import has_live_owner
 
 
 class RunStatus(enum.StrEnum):
@@ -60,7 +60,7 @@ class RunInfo:
 
 def info_of(row: RunRow, lease: LeaseRow | None, now: int, history: History | None = None) -> RunInfo:
     """A run's row as people see it."""
-    held = is_held(lease, now)
+    held = has_live_owner(lease, now)
     status = status_of(row, held, now)
     steps = [] if history is None else list(history.steps.values())
     doubt = [] if history is None or held or row.status != "open" else [one.step for one in history.in_doubt()]

@@ -1,213 +1,212 @@
-"""The events of a run while it is executed: noted, and written in order.
+"""The events of a run, as the owner of its lease writes them.
 
-A step's intent is durable before the step begins. Its outcome may wait for the next intent, so that a row of steps
-costs one flush each; the keeper writes what has waited for a moment. Nothing is written out of order.
+An intent is synced before its step acts. An outcome is committed before the task's code gets the value, without a sync
+of its own: the sync of the next intent makes it safe from a power cut, or the heartbeat's within 50 ms. Nothing that
+was recorded waits in memory while the task's code runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Sequence
+from contextvars import Context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import DuramenError, LeaseLost, RunError, StepsChanged
+from ...errors import LeaseLost, RunError, StepsChanged
 from ...journal.encoder import Prepared
 from ...journal.events import Draft
 from ...journal.journal import Journal
-from ...journal.lanes import Plain, prepared
 from ...journal.owners import Owner
 from ...ports import RunChange, RunRow, SubjectGone, Transaction
 from ...runtime import drive, is_driven
-from ..steps.definitions import Kind, Task
 from .history import History
 
-if TYPE_CHECKING:
-    from .engine import Engine
+EXTERNAL_EVENTS = frozenset({"signal.sent", "run.cancelling", "step.settled"})
+"""Events that others than the owner write into a run."""
 
 
 class RunJournal:
-    """What an owner writes of a run, under its fence. Without one, nothing can be written."""
+    """Writes the events of one run under its fence, and takes in what others wrote in between. Without a fence nothing
+    can be written."""
 
-    def __init__(
-        self, engine: Engine, row: RunRow, history: History, task: Task[Any, Any], fence: int | None, owner: Owner
-    ) -> None:
-        self.engine = engine
-        self.journal: Journal = engine.journal
-        self.now = self.journal.clock.now
-        """The time, in microseconds."""
-        self.row = row
-        self.history = history
-        self.task = task
-        self.plain = task.kind is Kind.PLAIN
-        """Whether the task is a plain function."""
+    def __init__(self, journal: Journal, row: RunRow, history: History, fence: int | None, owner: Owner) -> None:
+        self._journal = journal
+        self._row = row
+        self._history = history
         self.fence = fence
-        self.readonly = fence is None
         self.owner = owner
-        self._lane = self.journal.lane(row.session, fence, owner) if self.plain and fence is not None else None
         self.position = history.position
+        """The last position of the session that is known here."""
         self.nudges = row.nudges
+        """How many external events were taken in: a run is not put to sleep over one that it has not seen."""
         self.broken: BaseException | None = None
-        self.pending: list[Prepared | Plain] = []
-        self.pending_since: float | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
+        """Why nothing more can be written in this execution."""
+        self.waiters: list[asyncio.Future[None]] = []
+        """Branches that wait for an external event."""
+        self.unsynced_since: float | None = None
+        """When the first outcome was committed that a power cut could still remove."""
         self._mutex = threading.Lock()
-        # In a plain task, the keeper's thread writes too: one after the other. Coroutines take turns.
-        self._writing: Any = threading.RLock() if self.plain else nullcontext()
-        self._turn: asyncio.Lock | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        self._quiet = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: list[_QueuedWrite] = []
+        self._writer: asyncio.Task[None] | None = None
 
-    def prepare(self, draft: Draft) -> Prepared:
-        """Encode an event of this run."""
-        return self.journal.prepare(draft, self.owner)
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Branches of an async task on this loop write through one queue from now on."""
+        self._loop = loop
 
-    def note(self, kind: str, data: dict[str, Any]) -> Prepared:
-        """Add an event to what is written next."""
-        prepared = self.prepare(Draft(kind, data))
-        self.add(prepared)
-        return prepared
+    def break_off(self, error: BaseException) -> None:
+        """Let this execution write nothing more. The first reason counts."""
+        self.broken = self.broken or error
 
-    def add(self, *events: Prepared | Plain) -> None:
-        """Add encoded events to what is written next."""
-        with self._mutex:
-            self.pending += events
-            if self.pending_since is None:
-                self.pending_since = monotonic()
+    def encode(self, kind: str, data: dict[str, Any], cause: int | None = None) -> Prepared:
+        """An event of this run; its `data` is what reading will give back."""
+        return self._journal.prepare(Draft(kind, data, cause=cause), self.owner)
 
-    def flush(
-        self,
-        *,
-        key: str | None = None,
-        changes: Sequence[RunChange] = (),
-        release: bool = False,
-        within: Transaction | None = None,
-    ) -> Coroutine[Any, Any, None]:
-        """Make what was noted durable, in order."""
-        writing = self._write(key, changes, release, within)
-        turn = self._turn
-        # A plain step inside an async task blocks the loop, so nobody else of this run can be about to write.
-        return writing if turn is None or is_driven() else self._in_turn(turn, writing)
+    async def write(self, events: Sequence[Prepared], *, synced: bool, within: Transaction | None = None) -> None:
+        """Commit events, in one append; with `synced`, a power cut cannot remove them on return. `within`: as part of
+        that transaction.
 
-    async def _in_turn(self, turn: asyncio.Lock, writing: Coroutine[Any, Any, None]) -> None:
+        Branches of an async task that write at the same time share an append. A cancellation that arrives meanwhile is
+        raised after the events are stored: they are neither lost nor stored twice.
+        """
+        if self._loop is None or is_driven():
+            # A plain function in an async task blocks the loop, so that it cannot wait for its turn in the queue.
+            await self._append(events, synced=synced, within=within)
+            return
+        queued = self._enqueue(events, synced)
+        cancelled: asyncio.CancelledError | None = None
+        while not queued.finished:
+            queued.waiter = self._loop.create_future()
+            try:
+                await queued.waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if queued.error is not None:
+            raise queued.error
+        if cancelled is not None:
+            raise cancelled
+
+    def write_soon(self, event: Prepared) -> None:
+        """Commit an event: at once, or on the event loop as soon as it is free, before anything that is written later.
+        Can be called from any thread."""
+        if self._loop is not None and not is_driven() and _running_loop() is self._loop:
+            self._enqueue([event], False)
+        else:
+            drive(self._append([event], synced=False))
+
+    async def write_last(self, event: Prepared, *, changes: Sequence[RunChange], key: str | None = None) -> None:
+        """Commit and sync the last event of this execution, change the run's row and give the lease back, in one
+        transaction."""
+        await self._append([event], synced=True, key=key, changes=changes, release=True)
+
+    def _enqueue(self, events: Sequence[Prepared], synced: bool) -> _QueuedWrite:
+        queued = _QueuedWrite(events, synced)
+        self._queue.append(queued)
+        if self._writer is None:
+            # A context of its own: this task is not a branch of the run.
+            self._writer = asyncio.Task(self._write_queued(), loop=self._loop, context=Context())
+        return queued
+
+    async def _write_queued(self) -> None:
         try:
-            async with turn:
-                await writing
+            while self._queue:
+                batch, self._queue = self._queue, []
+                events = [event for queued in batch for event in queued.events]
+                error: BaseException | None = None
+                try:
+                    await self._append(events, synced=any(queued.synced for queued in batch))
+                except BaseException as raised:  # noqa: BLE001 - raised where it is waited for
+                    error = raised
+                for queued in batch:
+                    queued.finish(error)
         finally:
-            writing.close()
-
-    async def _write(
-        self, key: str | None, changes: Sequence[RunChange], release: bool, within: Transaction | None
-    ) -> None:
-        if self.broken is not None:
-            raise self.broken
-        with self._writing:
-            with self._mutex:
-                batch, self.pending, self.pending_since = self.pending, [], None
-            if batch:
-                await self._append(batch, key, changes, release, within)
+            self._writer = None
 
     async def _append(
         self,
-        batch: Sequence[Prepared | Plain],
+        events: Sequence[Prepared],
+        *,
+        synced: bool,
         key: str | None = None,
         changes: Sequence[RunChange] = (),
         release: bool = False,
         within: Transaction | None = None,
     ) -> None:
-        if self.readonly:
-            raise StepsChanged(self.row.run, "something new", ["its end"])
+        if self.broken is not None:
+            raise self.broken
+        if self.fence is None:
+            raise StepsChanged(self._row.run, "something new", ["its end"])
+        if synced and within is None:
+            self.unsynced_since = None  # before the append: what is committed after it is not covered
         try:
-            done = await self.journal.append_prepared(
-                self.row.session,
-                [prepared(event) for event in batch],
+            done = await self._journal.append_prepared(
+                self._row.session,
+                list(events),
                 self.owner,
                 key=key,
                 fence=self.fence,
                 changes=changes,
                 release=release,
                 within=within,
+                synced=synced,
             )
         except SubjectGone as error:
-            self.broken = RunError(f"the subject of run {self.row.run!r} was erased", hint="start a new run")
+            self.broken = RunError(f"the subject of run {self._row.run!r} was erased", hint="start a new run")
             raise self.broken from error
-        except asyncio.CancelledError:
-            raise
         except BaseException as error:
-            self.broken = error  # whether it landed is open: the journal knows, this execution does not
+            self.broken = error  # whether it was stored is open: the journal knows, this execution does not
             raise
-        if done.repeated:  # somebody else wrote this run's end
-            self.broken = LeaseLost(self.row.session, self.fence, None)
+        if not synced and self.unsynced_since is None:
+            self.unsynced_since = monotonic()
+        if done.repeated:  # another owner wrote this run's end
+            self.broken = LeaseLost(self._row.session, self.fence, None)
             raise self.broken
-        await self._follow(done.records[0].position, done.records[-1].position)
-
-    def write_now(self, last: Plain) -> None:
-        """Make what was noted and one event more durable, in a plain task: by the lane, if there is nothing special
-        about it."""
-        if self.broken is not None:
-            raise self.broken
-        with self._writing:
-            with self._mutex:
-                batch, self.pending, self.pending_since = [*self.pending, last], [], None
-            if self._lane is None:
-                head = None
-            else:
-                try:
-                    head = self._lane.append(self.now(), batch)
-                except BaseException as error:
-                    self.broken = error  # as above
-                    raise
-            if head is None:
-                drive(self._append(batch))
-            elif head[0] - len(batch) == self.position:
-                self.position = head[0]
-            else:
-                drive(self._follow(head[0] - len(batch) + 1, head[0]))
-
-    async def _follow(self, first: int, last: int) -> None:
-        """Events of this run have taken these positions."""
-        before, self.position = self.position, max(last, self.position)
+        first, last = done.records[0].position, done.records[-1].position
+        with self._mutex:  # a step that ran out of time may still write from its own thread
+            before, self.position = self.position, max(self.position, last)
         if first > before + 1:
-            await self._catch_up(before + 1, first - 1)
+            await self._read_external(before + 1, first - 1)
 
-    async def _catch_up(self, start: int, stop: int) -> None:
+    async def _read_external(self, start: int, stop: int) -> None:
         """Take in what others wrote meanwhile: signals, a cancellation."""
-        for event in await self.journal.reader.events(self.row.session, start, stop, None):
-            if event.type in OUTSIDE:
-                position = self.history.position
-                self.history.add(event)
-                self.history.position = max(position, event.position)
+        for event in await self._journal.reader.events(self._row.session, start, stop, None):
+            if event.type in EXTERNAL_EVENTS:
+                position = self._history.position
+                self._history.add(event)
+                self._history.position = max(position, event.position)
                 self.nudges += 1
-        for news in self._waiters:
-            settle(news)
-
-    def keep_quiet(self, quiet: bool) -> None:
-        """While a step has a transaction, the keeper does not write: each would wait for the other."""
-        with self._writing:
-            self._quiet = quiet
-
-    def flush_from(self) -> None:
-        """For the keeper, in its own thread: write what has waited."""
-        if self.plain:
-            with suppress(Exception), self._writing:  # what went wrong is kept in `broken`, for the run's own thread
-                if not self._quiet:
-                    drive(self.flush())
-        elif self.loop is not None:
-            with suppress(RuntimeError):
-                asyncio.run_coroutine_threadsafe(self._flush_quietly(), self.loop)
-
-    async def _flush_quietly(self) -> None:
-        with suppress(DuramenError):
-            await self.flush()
+        for waiter in self.waiters:
+            resolve(waiter)
 
 
-def settle(future: asyncio.Future[None]) -> None:
-    """Wake whoever waits for it."""
+class _QueuedWrite:
+    """Events of one branch that wait for their turn."""
+
+    __slots__ = ("error", "events", "finished", "synced", "waiter")
+
+    def __init__(self, events: Sequence[Prepared], synced: bool) -> None:
+        self.events = events
+        self.synced = synced
+        self.waiter: asyncio.Future[None] | None = None
+        self.finished = False
+        self.error: BaseException | None = None
+
+    def finish(self, error: BaseException | None) -> None:
+        self.finished, self.error = True, error
+        if self.waiter is not None:
+            resolve(self.waiter)
+
+
+def resolve(future: asyncio.Future[None]) -> None:
+    """Wake what waits for it."""
     if not future.done():
         future.set_result(None)
 
 
-OUTSIDE = frozenset({"signal.sent", "run.cancelling", "step.settled"})
-"""Events that others than the owner write into a run."""
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

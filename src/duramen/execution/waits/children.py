@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import RunFailed, StepsChanged
 from ...journal.events import Event
-from ..engine.control_flow import Suspend
+from ..engine.control_flow import RunSuspended
 from ..engine.run_context import RunContext
 from ..steps.definitions import Task
-from ..steps.faults import from_data, to_data
+from ..steps.error_data import error_from_data, error_to_data
 
 if TYPE_CHECKING:
     from ..engine.engine import Started
@@ -25,7 +25,7 @@ async def call_child(
     run: RunContext, task: Task[..., Any], identity: str, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
     """The result of a child run that is executed in place."""
-    record = await run.visit(identity)
+    record = await run.match_or_stop(identity)
     if record is not None and record.finished:
         return run.replayed(record)
     _expect_writable(run, identity)
@@ -33,47 +33,47 @@ async def call_child(
     run.children.append(child)
     with run.working():
         if record is None:
-            await run.gate()
-            run.note("step.started", {"step": identity, "child": child})
-            await run.flush()
+            await run.check_interrupts()
+            intent = run.journal.encode("step.started", {"step": identity, "child": child})
+            await run.journal.write([intent], synced=True)
         started: Started | None = await _start(run, child, task, args, kwargs)
         while (outcome := await run.engine.outcome(child)) is None:
-            await run.gate()
+            await run.check_interrupts()
             suspension = await _attempt(run, child, task, started)
             started = None
             if await run.engine.outcome(child) is None:
                 await _wait(run, child, suspension)
-        return await _settled(run, identity, child, outcome)
+        return await _record_result(run, identity, child, outcome)
 
 
 async def _start(
     run: RunContext, child: str, task: Task[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Started:
     """A child is about whom its parent is about, and says which event of its parent led to it."""
-    cause = f"{run.row.session}#{run.position}" if run.position else None
+    cause = f"{run.row.session}#{run.journal.position}" if run.journal.position else None
     return await run.engine.start(
-        task, args, kwargs, run=child, parent=run.row.run, subject=run.owner.name or None, cause=cause
+        task, args, kwargs, run=child, parent=run.row.run, subject=run.journal.owner.name or None, cause=cause
     )
 
 
-async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> Suspend | None:
+async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> RunSuspended | None:
     """Execute the child. What it fails with is in its outcome; what kept it from going on keeps the parent as well."""
     try:
         found = await run.engine.attempt(child, task, started)
-        return found if isinstance(found, Suspend) else None
+        return found if isinstance(found, RunSuspended) else None
     except Exception as error:
         if await run.engine.outcome(child) is None:
-            run.broken = run.broken or error
+            run.journal.break_off(error)
             raise
     return None
 
 
-async def _wait(run: RunContext, child: str, suspension: Suspend | None) -> None:
-    if suspension is not None and suspension.outside:
+async def _wait(run: RunContext, child: str, suspension: RunSuspended | None) -> None:
+    if suspension is not None and suspension.external:
         waiting = f"the run {child!r}, which waits for {suspension.waiting}"
-        await run.wait_for(suspension.due, waiting, outside=True)
+        await run.wait_for(suspension.due, waiting, external=True)
         return
-    await run.wait_for(suspension.due if suspension is not None else None, f"the run {child!r}", outside=False)
+    await run.wait_for(suspension.due if suspension is not None else None, f"the run {child!r}", external=False)
 
 
 async def start_child(
@@ -81,12 +81,12 @@ async def start_child(
 ) -> ChildHandle:
     """Start a child run for workers to take up."""
     child = _child_id(run, identity)
-    if await run.visit(identity) is None:
+    if await run.match_or_stop(identity) is None:
         _expect_writable(run, identity)
         with run.working():
-            await run.gate()
+            await run.check_interrupts()
             await _start(run, child, task, args, kwargs)
-            run.note("step.done", {"step": identity, "value": child})
+            await run.record("step.done", {"step": identity, "value": child})
     run.children.append(child)
     return ChildHandle(run, child)
 
@@ -104,38 +104,39 @@ class ChildHandle:
 
     async def _result(self, identity: str) -> Any:
         run = self._run
-        record = await run.visit(identity)
+        record = await run.match_or_stop(identity)
         if record is not None and record.finished:
             return run.replayed(record)
         _expect_writable(run, identity)
         with run.working():
             if record is None:
-                await run.gate()
-                run.note("step.started", {"step": identity, "child": self.id})
-                await run.flush()
+                await run.check_interrupts()
+                intent = run.journal.encode("step.started", {"step": identity, "child": self.id})
+                await run.journal.write([intent], synced=True)
             while True:
                 outcome = await run.engine.outcome(self.id)
                 if outcome is not None:
-                    return await _settled(run, identity, self.id, outcome)
+                    return await _record_result(run, identity, self.id, outcome)
                 await _wait(run, self.id, None)
 
 
-async def _settled(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
-    value = _delivered(run, identity, child, outcome)
-    if run.work is not None:
-        await run.work.after_child(run)
+async def _record_result(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
+    value = await _record_outcome(run, identity, child, outcome)
+    if run.state is not None:
+        await run.state.after_child(run)
     return value
 
 
-def _delivered(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
+async def _record_outcome(run: RunContext, identity: str, child: str, outcome: Event) -> Any:
     """The child's outcome as the parent's own: what failed there fails here."""
     if outcome.type == "run.finished":
-        return run.note("step.done", {"step": identity, "value": outcome.data.get("value")}).data.get("value")
+        data = await run.record("step.done", {"step": identity, "value": outcome.data.get("value")})
+        return data.get("value")
     if outcome.type == "run.failed":
-        error: Exception = from_data(outcome.data["error"])
+        error: Exception = error_from_data(outcome.data["error"])
     else:
         error = RunFailed(child, "RunCancelled", outcome.data.get("reason") or "it was cancelled")
-    run.note("step.failed", {"step": identity, "error": to_data(error)})
+    await run.record("step.failed", {"step": identity, "error": error_to_data(error)})
     raise error
 
 

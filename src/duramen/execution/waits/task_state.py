@@ -28,11 +28,11 @@ def checkpointed(state: T, *, every: int = 10) -> T:
         )
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
         raise InvalidInput(f"{every!r} cannot be `every`", hint="give a number of steps from 1")
-    run.work = WorkState(state, every)
+    run.state = TaskState(state, every)
     return state
 
 
-class WorkState:
+class TaskState:
     """The state that a task keeps, and how many steps were done since it was last stored."""
 
     def __init__(self, state: Any, every: int) -> None:
@@ -41,7 +41,7 @@ class WorkState:
         self._steps = 0
         self._since = 0
 
-    async def before(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
+    async def before_step(self, run: RunContext, step: Step[..., Any], identity: str) -> None:
         """A step is about to act."""
         if step.irreversible:
             await self._store(run, "irreversible", identity)
@@ -59,14 +59,13 @@ class WorkState:
         """Store it behind what was done, under the run's fence: nobody but its owner can."""
         if run.readonly:
             return
-        await run.flush()
         await run.engine.states.save(
             run.row.session,
             self._state,
             next=following,
             step=self._steps,
             kind=kind,
-            fence=run.fence,
-            subject=run.owner.name or None,
+            fence=run.journal.fence,
+            subject=run.journal.owner.name or None,
         )
         self._since = 0

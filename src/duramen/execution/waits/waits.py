@@ -8,15 +8,15 @@ from typing import Any, Unpack
 from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
 from ...errors import InvalidInput, NoAnswer
-from ...journal.events import Draft, check_name
+from ...journal.events import check_name
 from ...memory.catalog.memory_event import MemoryDetails, audience_of, remembered
 from ...runtime import drive
-from ..engine.control_flow import Stop
+from ..engine.control_flow import RunStopped
 from ..engine.history import State, StepRecord
 from ..engine.run_context import RunContext
 from ..steps.definitions import Kind
-from ..steps.faults import to_data
-from ..steps.step_scope import StepScope
+from ..steps.error_data import error_to_data
+from ..steps.step_scope import Attached, StepScope
 from .current_run import RUN, STEP, current
 
 _NOTHING: Any = object()
@@ -60,17 +60,18 @@ def sleep_until(when: dt.datetime) -> Any:
 
 
 async def _sleep(run: RunContext, identity: str, due_at: Any) -> None:
-    record = await run.visit(identity)
+    record = await run.match_or_stop(identity)
     if record is not None and record.finished:
         return
     due = record.due if record is not None and record.due is not None else due_at()
     with run.working():
-        await run.gate()
+        await run.check_interrupts()
         if record is None:
-            run.note("step.started", {"step": identity, "due": due})
+            intent = run.journal.encode("step.started", {"step": identity, "due": due})
+            await run.journal.write([intent], synced=True)
         await run.pause_until(due, "asleep")
-        await run.gate()
-        run.note("step.done", {"step": identity})
+        await run.check_interrupts()
+        await run.record("step.done", {"step": identity})
 
 
 def receive(signal: str, *, timeout: float | None = None, default: Any = _NOTHING) -> Any:
@@ -101,32 +102,31 @@ async def _receive(
     default: Any,
     waiting: str,
 ) -> Any:
-    record = await run.visit(identity)
+    record = await run.match_or_stop(identity)
     if record is not None and record.finished:
         return run.replayed(record)
     due = record.due if record is not None else None
     with run.working():
-        await run.gate()
+        await run.check_interrupts()
         if record is None:
             data: dict[str, Any] = {"step": identity, **details}
             if timeout is not None:
                 due = data["due"] = run.now() + int(timeout * 1e6)
-            run.note("step.started", data)
-            await run.flush()
+            await run.journal.write([run.journal.encode("step.started", data)], synced=True)
         while (found := run.history.next_signal(signal)) is None:
             if due is not None and due <= run.now():
-                return _too_late(run, identity, default, waiting)
-            await run.wait_for(due, waiting, outside=True)
+                return await _too_late(run, identity, default, waiting)
+            await run.wait_for(due, waiting, external=True)
         found.taken = True
         data = {"step": identity, "signal": found.position, "value": found.payload}
-        return run.note("step.done", data).data["value"]
+        return (await run.record("step.done", data))["value"]
 
 
-def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
+async def _too_late(run: RunContext, identity: str, default: Any, waiting: str) -> Any:
     if default is not _NOTHING:
-        return run.note("step.done", {"step": identity, "value": default, "late": True}).data["value"]
+        return (await run.record("step.done", {"step": identity, "value": default, "late": True}))["value"]
     error = NoAnswer(f"{waiting} did not come in time", hint="give a default, or a longer timeout")
-    run.note("step.failed", {"step": identity, "error": to_data(error)})
+    await run.record("step.failed", {"step": identity, "error": error_to_data(error)})
     raise error
 
 
@@ -141,12 +141,11 @@ def brief(*steps: str, budget: int = 2000) -> Any:
 
 
 async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: int) -> Any:
-    record = await run.visit(identity)
+    record = await run.match_or_stop(identity)
     if record is not None and record.finished:
         return run.replayed(record)
     with run.working():
-        await run.gate()
-        await run.flush()
+        await run.check_interrupts()
         history = await run.engine.history(run.row)
         done = [one for one in history.steps.values() if one.state is State.DONE and not one.step.startswith("@")]
         wanted = [one for one in done if not steps or one.step.partition("#")[0].partition(":")[0] in steps]
@@ -159,7 +158,7 @@ async def _brief(run: RunContext, identity: str, steps: frozenset[str], budget: 
                 budget -= size
                 items.insert(0, item)
         value = {"items": items, "left_out": len(wanted) - len(items)}
-        return run.note("step.done", {"step": identity, "value": value}).data["value"]
+        return (await run.record("step.done", {"step": identity, "value": value}))["value"]
 
 
 def patched(name: str) -> bool:
@@ -172,7 +171,8 @@ def patched(name: str) -> bool:
         return True
     if run.replaying:
         return False
-    run.note("step.done", {"step": identity})
+    if not run.readonly:
+        drive(run.record("step.done", {"step": identity}))
     run.history.steps[identity] = StepRecord(identity, State.DONE, 0, 0)
     return True
 
@@ -188,8 +188,9 @@ def report(value: Any) -> Any:
 
 
 async def _report(scope: StepScope, value: Any) -> None:
-    scope.run.note("step.progress", {"step": scope.identity, "value": value})
-    await scope.run.flush()
+    journal = scope.run.journal
+    event = journal.encode("step.progress", {"step": scope.identity, "value": value})
+    await journal.write([event], synced=True)
 
 
 def _awaited(scope: StepScope, work: Any) -> Any:
@@ -205,10 +206,7 @@ def reported(default: Any = None) -> Any:
 def emit(value: Any) -> None:
     """Inside a step: stream a piece of output. It is journaled within moments as `step.output`; when the step is tried
     again, pieces that were streamed before are not streamed again."""
-    scope = _step("emit()")
-    index, scope.emitted = scope.emitted, scope.emitted + 1
-    if index >= scope.outputs:
-        scope.run.note("step.output", {"step": scope.identity, "index": index, "value": value})
+    _step("emit()").emit(value)
 
 
 def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetails]) -> None:
@@ -219,23 +217,23 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
         scope.expect_open()
         data = remembered(content, kind, details, scope.run.now())
         _check_scope(data, scope.run)
-        scope.attached += (Draft("memory.added", data, cause=scope.run.position or None),)
+        scope.attached += (Attached("memory.added", data, scope.run.journal.position or None),)
         return
     run = _run("remember()")
     data = remembered(content, kind, details, run.now())
     _check_scope(data, run)
     identity = run.identify("@remember")
-    record, stopped = run.look(identity)
+    record, stopped = run.match(identity)
     if stopped:
-        raise Stop
+        raise RunStopped
     if record is None:
-        run.note("memory.added", data)
-        run.note("step.done", {"step": identity})
+        events = [run.journal.encode("memory.added", data), run.journal.encode("step.done", {"step": identity})]
+        drive(run.commit(events, synced=False))
 
 
 def _check_scope(data: dict[str, Any], run: RunContext) -> None:
     """Refuse now what could not be stored with the outcome: the run could never go on."""
-    audience_of(data.get("scope") or "workspace", None if run.owner.name is None else run.owner.ref, "")
+    audience_of(data.get("scope") or "workspace", None if run.journal.owner.name is None else run.journal.owner.ref, "")
 
 
 def transaction() -> Any:

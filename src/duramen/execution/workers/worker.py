@@ -176,7 +176,7 @@ class Worker:
 
     async def _execute(self, row: RunRow, execution: Execution) -> None:
         try:
-            await execution.go()
+            await execution.execute()
             self._troubles.pop(row.run, None)
         except (DuramenError, KeyboardInterrupt) as error:
             log.warning("run %s cannot go on: %s", row.run, error)

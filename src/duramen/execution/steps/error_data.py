@@ -13,7 +13,7 @@ _PLAIN = Codec()
 _MOST_TEXT = 4000
 
 
-def to_data(error: BaseException) -> dict[str, Any]:
+def error_to_data(error: BaseException) -> dict[str, Any]:
     """What is stored of an error: its class, its message, and its arguments and attributes if they are plain data."""
     kind = type(error)
     data: dict[str, Any] = {"type": kind.__qualname__, "module": kind.__module__, "message": str(error)[:_MOST_TEXT]}
@@ -32,7 +32,7 @@ def _is_storable(value: Any) -> bool:
         return False
 
 
-def from_data(data: dict[str, Any]) -> Exception:
+def error_from_data(data: dict[str, Any]) -> Exception:
     """The error again. Nothing is imported and no constructor runs: the class must be there already."""
     kind: Any = sys.modules.get(data["module"])
     for part in data["type"].split("."):

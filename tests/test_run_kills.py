@@ -1,0 +1,94 @@
+"""A process that dies right after a step returned: the step is recorded, and not repeated."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from programs.children import Nursery, complete_lines, until
+
+import duramen
+
+KILLS = 10
+"""For each kind of step and store."""
+RETURNED = {
+    "plain": ("plain#1", {"value": 1}, "done"),
+    "keyed": ("tool:k", 49, "done"),
+    "async": ("plain_async#1", {"value": 1}, "done"),
+    "failing": ("refuse#1", "no seat is free", "failed"),
+}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "agent.db")
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.mark.promise("X29")
+@pytest.mark.parametrize("kind", RETURNED)
+def test_a_step_that_returned_is_never_repeated(address: str, nursery: Nursery, tmp_path: Path, kind: str) -> None:
+    step, result, state = RETURNED[kind]
+    for number in range(KILLS):
+        run, log = f"{tmp_path.name}-{number}", tmp_path / f"{number}.log"
+        given = {"address": address, "run": run, "kind": kind, "log": str(log)}
+        child = nursery.start("matrix:run_and_die", **given)
+        assert child.wait() == -signal.SIGKILL, child.complaint()
+        with duramen.open(address) as dm:
+            info = dm.run_info(run)
+        assert (info.status, info.in_doubt) == ("crashed", [])
+        assert [(one.step, one.state) for one in info.steps] == [(step, state)]
+        said = nursery.start("matrix:run_and_die", **given).finish()
+        assert json.loads(said[-1]) == result
+        deeds = [line.split(" ", 1)[1] for line in complete_lines(log)]
+        assert deeds == [f"begin {step}", f"{'fail' if kind == 'failing' else 'end'} {step}"]
+    with duramen.open(address) as dm:
+        assert dm.verify().ok
+
+
+@pytest.mark.promise("X29")
+def test_an_outcome_is_committed_before_the_code_continues(tmp_path: Path) -> None:
+    @duramen.step
+    def act() -> int:
+        return 1
+
+    @duramen.task
+    def look() -> list[str]:
+        act()
+        with duramen.open(tmp_path / "agent.db") as other:
+            return [event.type for event in other.session("r").events(types=["step.started", "step.done"])]
+
+    with duramen.open(tmp_path / "agent.db") as dm:
+        assert dm.run(look, id="r") == ["step.started", "step.done"]
+
+
+def test_an_outcome_that_nothing_follows_is_synced_within_moments(tmp_path: Path) -> None:
+    synced: list[float] = []
+
+    @duramen.step
+    def act() -> float:
+        return time.monotonic()
+
+    @duramen.task
+    def rest() -> float:
+        acted = act()
+        until(lambda: synced, "a sync")
+        return acted
+
+    with duramen.open(tmp_path / "agent.db") as dm:
+        store = dm._core._engine.journal.store
+        sync = store.sync
+
+        async def counted() -> None:
+            synced.append(time.monotonic())
+            await sync()
+
+        store.sync = counted  # type: ignore[method-assign]
+        acted = dm.run(rest, id="r")
+        assert synced[0] - acted < 0.5, "50 ms, on a machine that does nothing else"
+        time.sleep(0.1)  # the run has ended with a synced write: there is nothing more to sync
+        assert len(synced) == 1
