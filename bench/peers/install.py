@@ -20,7 +20,7 @@ PACKAGES = {
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
     "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
 }
-_OURS = ["msgspec", "numpy", "onnxruntime"]
+_OURS = ["msgspec", "numpy", "onnxruntime", "safetensors"]
 """What duramen's embedder needs."""
 _TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
 """What mem0 embeds with, and what writes the graph that Chroma embeds with."""
