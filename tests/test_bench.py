@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from duramen.embedders import Installed, MiniLM
+from duramen.embedders import Installed, MiniLM, best_precision
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -71,10 +71,10 @@ def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Pa
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])
-    for runtime in ("onnxruntime", "numpy"):
-        times = {"ms_12_tokens", "ms_12_tokens_of_8", "ms_39_tokens", "ms_39_tokens_of_8", "ms_200_tokens"}
-        assert set(figures["runtimes"][runtime]) == {*times, "load_ms", "memory_mb"}
-        assert figures["search"][f"{runtime} / numpy"]["recall_at_10"] == 1
+    for precision in ("float32", best_precision()):
+        times = {"ms_12_tokens", "ms_12_tokens_of_6", "ms_39_tokens", "ms_39_tokens_of_6", "ms_200_tokens"}
+        assert set(figures["precisions"][precision]) == {*times, "load_ms", "memory_mb"}
+        assert figures["search"][f"{precision} / float32"]["recall_at_10"] == 1
 
 
 def bench_peers_minilm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -86,7 +86,7 @@ def test_a_peer_with_vectors_of_another_model_is_not_compared(
     monkeypatch: pytest.MonkeyPatch, installed: Installed
 ) -> None:
     peers = bench_peers_minilm(monkeypatch)
-    exact = MiniLM(installed, runtime="numpy")
+    exact = MiniLM(installed, precision="float32")
     assert peers.likeness(lambda text: exact.embed([text])[0]) > 0.9999999
     assert peers.likeness(lambda text: peers.embedded([text])[0]) > 0.99
     with pytest.raises(ValueError, match="not those of the same model"):

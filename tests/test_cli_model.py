@@ -57,11 +57,11 @@ def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, instal
         cache=cache,
     )
     assert (first.code, first.err) == (0, "")
-    assert first.out == f"all-MiniLM-L6-v2 is installed: {cache / 'models' / installed.folder.name}, 102 MB\n"
+    assert first.out == f"all-MiniLM-L6-v2 is installed: {cache / 'models' / installed.folder.name}, 103 MB\n"
     assert (again.code, again.out) == (0, first.out.replace("is installed", "is there already"))
     assert (silent.code, silent.out, silent.err) == (0, "", "")
     assert (shown.code, "missing" in shown.out) == (0, False)
-    assert shown.out.splitlines()[-1].split() == ["size", "102", "MB"]
+    assert shown.out.splitlines()[-1].split() == ["size", "103", "MB"]
     facts = as_json.lines[0]
     assert (facts["installed"], facts["sound"], facts["missing"]) == (True, True, [])
 

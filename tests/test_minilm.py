@@ -1,8 +1,7 @@
-"""The default embedder, with its real weights, in all its runtimes."""
+"""The default embedder, with its real weights, in both precisions."""
 
 from __future__ import annotations
 
-import importlib.machinery
 import inspect
 import subprocess
 import sys
@@ -14,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from duramen.embedders import Installed, MiniLM
-from duramen.embedders.minilm_int8 import exact_here
+from duramen.embedders import Installed, MiniLM, Precision, best_precision, find, install
+from duramen.embedders.sources import LocalFiles
 from duramen.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
 TEXTS = (
@@ -30,21 +29,16 @@ TEXTS = (
 )
 
 
-RUNTIMES = {
-    "onnxruntime-int8": "onnxruntime int8",
-    "onnxruntime": "onnxruntime float32",
-    "numpy": "numpy float32",
-}
-in_integers = pytest.mark.skipif(not exact_here(), reason="this processor clips sums of 8-bit products")
+in_integers = pytest.mark.skipif(
+    best_precision() is not Precision.INT8, reason="this processor clips sums of 8-bit products"
+)
+BEST = "duramen.embedders.minilm._sums_int8_exactly"
 
 
-INTEGERS = pytest.param("onnxruntime-int8", marks=in_integers)
-
-
-@pytest.fixture(scope="module", params=[INTEGERS, "onnxruntime", "numpy"])
+@pytest.fixture(scope="module", params=[pytest.param("int8", marks=in_integers), "float32"])
 def minilm(request: pytest.FixtureRequest, installed: Installed) -> MiniLM:
-    made = MiniLM(installed, runtime=request.param)
-    assert made.runtime == RUNTIMES[request.param]
+    made = MiniLM(installed, precision=request.param)
+    assert made.precision == request.param
     return made
 
 
@@ -84,18 +78,26 @@ def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
             assert rows.tobytes() == expected.tobytes()
 
 
-def test_runtimes_agree_and_have_one_identity(minilm: MiniLM, installed: Installed) -> None:
-    exact = MiniLM(installed, runtime="numpy")
-    agreement = (minilm.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
-    assert agreement.min() >= (0.99 if "int8" in minilm.runtime else 0.99999)  # the lowest are of one or two words
-    assert agreement.mean() >= (0.997 if "int8" in minilm.runtime else 0.99999)
-    assert minilm.identity == exact.identity
+@in_integers
+def test_precisions_agree_and_have_one_identity(installed: Installed) -> None:
+    fast, exact = MiniLM(installed, precision="int8"), MiniLM(installed, precision="float32")
+    agreement = (fast.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
+    assert agreement.min() >= 0.99  # the lowest are of one or two words
+    assert agreement.mean() >= 0.997
+    assert fast.identity == exact.identity
     assert exact.identity.checksum.startswith("53aa5117")
 
 
-@pytest.mark.parametrize("runtime", [INTEGERS])
-def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installed: Installed, runtime: str) -> None:
-    fast, exact = MiniLM(installed, runtime=runtime), MiniLM(installed, runtime="onnxruntime")
+def test_vectors_are_those_of_the_model(installed: Installed) -> None:
+    """As sentence-transformers computes them: the first four numbers of two texts."""
+    rows = MiniLM(installed, precision="float32").embed(["This is an example sentence", "Each sentence is converted"])
+    expected = [[0.0676569, 0.0634959, 0.0487131, 0.0793049], [0.0864386, 0.1027626, 0.0053946, 0.0020444]]
+    np.testing.assert_allclose(rows[:, :4], expected, atol=1e-5)
+
+
+@in_integers
+def test_integers_are_as_exact_for_texts_other_than_those_of_the_calibration(installed: Installed) -> None:
+    fast, exact = MiniLM(installed, precision="int8"), MiniLM(installed, precision="float32")
     told = __doc__ or ""
     texts = [" ".join(inspect.getsource(test).split()[:200]) for test in (minilm, test_rows_are_of_length_one)]
     texts += [f"{word} {told} {word}" for word in ("Lisbon", "0xff", "!?", "naïve", "ЖЗИ")]
@@ -108,25 +110,12 @@ def test_integers_are_as_exact_for_what_the_layers_were_not_balanced_by(installe
 
 
 def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: False)
-    assert MiniLM(installed).runtime == "onnxruntime float32"
+    monkeypatch.setattr(BEST, lambda: False)
+    assert MiniLM(installed).precision == "float32"
     with pytest.raises(InvalidInput, match="8-bit"):
-        MiniLM(installed, runtime="onnxruntime-int8")
-    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: True)
-    assert MiniLM(installed).runtime == "onnxruntime int8"
-
-
-def test_where_integers_do_not_start_onnxruntime_computes_in_float32(
-    installed: Installed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def old(graph: Path, tensors: object) -> None:
-        raise RuntimeError("an operator that it does not know")
-
-    monkeypatch.setattr("duramen.embedders.minilm.exact_here", lambda: True)
-    monkeypatch.setattr("duramen.embedders.minilm.Int8Runtime", old)
-    assert MiniLM(installed).runtime == "onnxruntime float32"
-    with pytest.raises(EmbedderFailed, match="does not know"):
-        MiniLM(installed, runtime="onnxruntime-int8")
+        MiniLM(installed, precision="int8")
+    monkeypatch.setattr(BEST, lambda: True)
+    assert MiniLM(installed).precision == "int8"
 
 
 def test_sums_that_are_clipped_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +126,14 @@ def test_sums_that_are_clipped_are_noticed(monkeypatch: pytest.MonkeyPatch) -> N
             pairs = np.minimum(given["given"].astype(np.int32).reshape(64, 32, 2).sum(axis=2) * 127, 2**15 - 1)
             return [np.repeat(pairs.sum(axis=1, keepdims=True), 64, axis=1)]
 
-    monkeypatch.setattr("duramen.embedders.minilm_int8.session", lambda graph: Clipping())
-    assert not exact_here()
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("duramen.embedders.minilm.open_session", lambda graph: Clipping())
+    assert best_precision() is Precision.FLOAT32
 
 
 def test_integers_are_for_processors_on_which_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "arm64")
-    assert not exact_here()
+    assert best_precision() is Precision.FLOAT32
 
 
 def test_only_the_first_256_tokens_count(minilm: MiniLM) -> None:
@@ -157,25 +147,20 @@ def test_what_is_not_a_sequence_of_texts_is_refused(minilm: MiniLM, wrong: objec
         minilm.embed(wrong)  # type: ignore[arg-type]
 
 
-def test_without_onnxruntime_numpy_computes(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert MiniLM(installed).runtime == "numpy float32"
-    with pytest.raises(InvalidInput, match="onnxruntime"):
-        MiniLM(installed, runtime="onnxruntime")
-
-
-def test_a_broken_onnxruntime_is_passed_over(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = types.ModuleType("onnxruntime")
-    broken.__spec__ = importlib.machinery.ModuleSpec("onnxruntime", None)
-    monkeypatch.setitem(sys.modules, "onnxruntime", broken)
-    assert MiniLM(installed).runtime == "numpy float32"
-    for runtime in ("onnxruntime", "onnxruntime-int8"):
-        with pytest.raises(EmbedderFailed):
-            MiniLM(installed, runtime=runtime)
+def test_a_broken_onnxruntime_is_a_named_error(
+    installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
+    for precision in Precision:
+        with pytest.raises(EmbedderFailed, match="SessionOptions"):
+            MiniLM(installed, precision=precision)
+    with pytest.raises(EmbedderFailed, match="cannot be built"):
+        install(tmp_path, sources=[LocalFiles(installed.folder)])
+    assert find(tmp_path) is None
 
 
 def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
-    for name in ("layers.onnx", "layers-int8.onnx", "manifest.json", "model.safetensors"):
+    for name in ("float32.onnx", "int8.onnx", "manifest.json", "model.safetensors"):
         (tmp_path / name).symlink_to(installed.folder / name)
     (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
@@ -187,34 +172,35 @@ def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(ids: object) -> None:
-        raise MemoryError
+    class Failing:
+        def run(self, names: None, given: object) -> None:
+            raise MemoryError
 
-    monkeypatch.setattr(minilm, "_compute", fails)
+    monkeypatch.setattr(minilm, "_session", Failing())
     with pytest.raises(EmbedderFailed, match="MemoryError"):
         minilm.embed(["a"])
 
 
-def test_a_runtime_that_is_not_there_is_refused(installed: Installed) -> None:
-    with pytest.raises(InvalidInput, match="no runtime 'torch'") as refused:
-        MiniLM(installed, runtime="torch")
-    assert "onnxruntime" in refused.value.hint
+def test_an_unknown_precision_is_refused(installed: Installed) -> None:
+    with pytest.raises(InvalidInput, match="no precision 'float16'") as refused:
+        MiniLM(installed, precision="float16")
+    assert "int8" in refused.value.hint
 
 
 def test_only_what_is_used_is_imported(installed: Installed) -> None:
     program = (
-        "import sys; from duramen.embedders import MiniLM; MiniLM.load(runtime='numpy').embed(['a']);"
-        "print([name for name in ('onnxruntime', 'openai', 'torch', 'rich', 'apsw') if name in sys.modules])"
+        "import sys; from duramen.embedders import MiniLM, load_embedder; heavy = ('openai', 'torch', 'rich', 'apsw');"
+        "print('onnxruntime' in sys.modules); load_embedder().embed(['a']);"
+        "print([name for name in heavy if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert told.stdout.strip() == "[]"
+    assert told.stdout.split() == ["False", "[]"]
 
 
 def test_two_processes_give_the_same_bytes(minilm: MiniLM) -> None:
-    runtime = next(wanted for wanted, name in RUNTIMES.items() if name == minilm.runtime)
     program = (
         "import sys; from duramen.embedders import MiniLM;"
-        f"sys.stdout.buffer.write(MiniLM.load(runtime={runtime!r}).embed({list(TEXTS[:3])!r}).tobytes())"
+        f"sys.stdout.buffer.write(MiniLM.load(precision={minilm.precision.value!r}).embed({list(TEXTS[:3])!r}).tobytes())"
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)
     assert told.stdout == minilm.embed(TEXTS[:3]).tobytes()

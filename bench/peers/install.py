@@ -20,7 +20,7 @@ PACKAGES = {
     "langgraph": ["langgraph", "langgraph-checkpoint-sqlite"],
     "absurd": ["absurd-sdk", "absurdctl"],  # the second one carries the schema
 }
-_EMBEDDER = ["msgspec", "numpy", "onnxruntime"]
+_EMBEDDER = ["msgspec", "numpy", "onnxruntime", "safetensors"]
 """The dependencies of duramen's embedder."""
 _TORCH = ["torch==2.13.0", "onnx", "sentence-transformers"]
 """mem0 embeds with these. They also export the graph that Chroma embeds with."""

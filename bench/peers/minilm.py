@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from duramen.embedders import MiniLM, Runtime, load_embedder, weights
+from duramen.embedders import MiniLM, Precision, load_embedder, weights
 
 from .install import MODEL
 
@@ -90,7 +90,7 @@ def _ours() -> Any:
 
 def likeness(embed: Callable[[str], Sequence[float]]) -> float:
     """The lowest cosine between a peer's vectors and ours in float32. Raises ValueError if it is of another model."""
-    pairs = zip(map(embed, PROBES), MiniLM.load(runtime=Runtime.ONNX, fetch=False).embed(PROBES), strict=True)
+    pairs = zip(map(embed, PROBES), MiniLM.load(precision=Precision.FLOAT32, fetch=False).embed(PROBES), strict=True)
     found = min(float(np.dot(one, other) / np.linalg.norm(one) / np.linalg.norm(other)) for one, other in pairs)
     if found < MIN_LIKENESS:
         raise ValueError(f"its vectors are not those of the same model: cosine {found:.4f}")

@@ -2,7 +2,7 @@
 
 from .adapters import CallableEmbedder, OpenAIEmbedder, SentenceTransformersEmbedder
 from .by_name import load_embedder
-from .minilm import MiniLM, Runtime
+from .minilm import MiniLM, Precision, best_precision
 from .weights import Installed, cache_folder, find, install
 
 __all__ = [
@@ -10,8 +10,9 @@ __all__ = [
     "Installed",
     "MiniLM",
     "OpenAIEmbedder",
-    "Runtime",
+    "Precision",
     "SentenceTransformersEmbedder",
+    "best_precision",
     "cache_folder",
     "find",
     "install",

@@ -1,164 +1,156 @@
-"""The default embedder: all-MiniLM-L6-v2, without torch and without a network once installed."""
+"""The default embedder: all-MiniLM-L6-v2 on onnxruntime, without torch, and without a network once installed."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import platform
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import EmbedderFailed, InvalidInput, WeightsUnavailable
 from ..ports import EmbedderIdentity, Vectors
 from . import weights
 from .adapters import check_texts
-from .minilm_int8 import Int8Runtime, exact_here
-from .minilm_numpy import DIMS, LONGEST, NumpyRuntime
-from .minilm_onnx import OnnxRuntime
-from .safetensors import read_safetensors
+from .minilm_graph import DIMS, MAX_TOKENS, open_session
+from .onnx_writer import GraphWriter
 from .sources import Progress, silent
 from .wordpiece import WordPiece
 
-__all__ = ["MiniLM", "Runtime"]
+__all__ = ["MiniLM", "Precision", "best_precision"]
 
-_MANY = 8
-_MOST_THREADS = 4
-_TOGETHER = 256
-"""Tokens that are computed together at most: with more, what is between two products no longer fits beside them in a
-core's own cache."""
-_INSTALL = "run `duramen model install`"
+_MIN_TEXTS_FOR_THREADS = 8
+_MAX_THREADS = 4
+_TOKENS_PER_CALL = 256
+"""With more, the intermediate results of a call no longer fit into a core's own cache."""
 
 
-class Runtime(StrEnum):
-    """What computes. The vectors are nearly the same: see docs/embedders.md."""
+class Precision(StrEnum):
+    """The numbers in which matrices are multiplied. The vectors are nearly the same: see docs/embedders.md."""
 
-    AUTO = "auto"  # the quickest that can be used here
-    INT8 = "onnxruntime-int8"  # where the processor sums 8-bit products exactly
-    ONNX = "onnxruntime"  # in float32, about twice as fast as NumPy
-    NUMPY = "numpy"  # needs nothing else
+    AUTO = "auto"  # int8 where the processor sums it exactly, float32 elsewhere
+    INT8 = "int8"  # more than twice as fast
+    FLOAT32 = "float32"
 
 
 class MiniLM:
-    """English sentences to 384 dimensions; of a longer text the first 256 tokens count.
+    """English sentences to 384 dimensions. Only the first 256 tokens of a text count.
 
-    A text has the same vector whatever it comes with; many are spread over threads. `runtime` says what computes. All
-    runtimes have one identity: in float32 they differ in the last bits, in 8-bit integers by a cosine of 0.999 for a
-    usual text and of 0.98 for whatever was tried, and vectors of the one may be searched with a question of the other.
+    A text has the same vector whatever it is embedded with. Many texts are spread over threads. Both precisions have
+    one identity: their vectors have a cosine of 0.999 for usual texts and at least 0.98 for every text tried, and
+    vectors of one may be searched with a question of the other.
     """
 
     name = weights.MODEL
     dims = DIMS
     identity = EmbedderIdentity(weights.MODEL, DIMS, checksum=weights.SHA256[weights.WEIGHTS])
 
-    def __init__(self, installed: weights.Installed, *, runtime: Runtime | str = Runtime.AUTO) -> None:
-        wanted = _wanted(runtime)
+    def __init__(self, installed: weights.Installed, *, precision: Precision | str = Precision.AUTO) -> None:
+        """Raises `EmbedderFailed` if the model cannot be used, and `InvalidInput` for a precision that cannot."""
+        self.precision = _usable_precision(precision)
+        graph = installed.int8_graph if self.precision is Precision.INT8 else installed.float32_graph
         try:
             self._tokenizer = WordPiece.load(installed.tokenizer)
-            tensors = read_safetensors(installed.weights)
-        except (OSError, ValueError, KeyError, InvalidInput) as error:
-            raise _unreadable(installed, error) from error
-        self._compute = _runtime(wanted, installed, tensors)
-        self.runtime = self._compute.name
-        self._threads = min(_MOST_THREADS, os.cpu_count() or 1)
+            self._session = open_session(str(graph))
+        except Exception as error:  # onnxruntime's errors have no common base
+            with suppress(OSError, ValueError, KeyError):
+                installed.verify()  # raises `WeightsDamaged` if a file is the reason
+            raise EmbedderFailed(
+                weights.MODEL, f"its files cannot be read: {error}", hint="run `duramen model install`"
+            ) from error
+        self._threads = min(_MAX_THREADS, os.cpu_count() or 1)
 
     @classmethod
-    def load(cls, *, runtime: Runtime | str = Runtime.AUTO, fetch: bool = True, progress: Progress = silent) -> MiniLM:
-        """The embedder from the user's cache; `fetch` puts it there if need be. Raises `WeightsUnavailable`."""
+    def load(
+        cls, *, precision: Precision | str = Precision.AUTO, fetch: bool = True, progress: Progress = silent
+    ) -> MiniLM:
+        """The embedder from the user's cache. `fetch` installs it there first if needed. Raises `WeightsUnavailable`
+        if it is not there, and what the constructor raises."""
         found = weights.find() or (weights.install(progress=progress) if fetch else None)
         if found is None:
             raise WeightsUnavailable(weights.MODEL, [(str(weights.cache_folder()), "not there")])
-        return cls(found, runtime=runtime)
+        return cls(found, precision=precision)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One row of length 1 for each text. Raises `InvalidInput` for what is not text."""
         check_texts(texts)
-        encoded = [self._tokenizer.encode(text, LONGEST) for text in texts]
-        threads = self._threads if len(texts) >= _MANY else 1
+        encoded = [self._tokenizer.encode(text, MAX_TOKENS) for text in texts]
         rows = np.empty((len(texts), DIMS), dtype=np.float32)
 
         def embed_group(group: list[int]) -> None:
-            with _named_failure():
-                rows[group] = self._compute([encoded[at] for at in group])
+            rows[group] = self._embed_ids([encoded[at] for at in group])
 
         groups = _groups(encoded)
-        if threads > 1 and not isinstance(self._compute, NumpyRuntime):
-            try:
-                with ThreadPoolExecutor(threads) as pool:
+        if self._threads > 1 and len(texts) >= _MIN_TEXTS_FOR_THREADS:
+            with suppress(RuntimeError):  # the interpreter is shutting down and starts no threads
+                with ThreadPoolExecutor(self._threads) as pool:
                     list(pool.map(embed_group, groups))
-            except RuntimeError:  # no new threads: the interpreter is about to end
-                list(map(embed_group, groups))
-        else:
-            list(map(embed_group, groups))
+                return rows
+        for group in groups:
+            embed_group(group)
         return rows
 
+    def _embed_ids(self, texts: Sequence[Sequence[int]]) -> Vectors:
+        """The vectors of texts with the same number of tokens: nothing is padded, so they do not affect each other."""
+        try:
+            tokens: Vectors = self._session.run(None, {"ids": np.array(texts, dtype=np.int64)})[0]
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise EmbedderFailed(weights.MODEL, str(error) or type(error).__name__) from error
+        means = tokens.mean(axis=1)
+        vectors: Vectors = means / np.linalg.norm(means, axis=1, keepdims=True)
+        return vectors
+
     def __repr__(self) -> str:
-        return f"MiniLM({self.runtime!r})"
+        return f"MiniLM({self.precision.value!r})"
 
 
-@contextmanager
-def _named_failure() -> Iterator[None]:
+def best_precision() -> Precision:
+    """The precision that "auto" means on this machine. Raises `EmbedderFailed` if onnxruntime does not start."""
     try:
-        yield
-    except Exception as error:  # onnxruntime's errors have no root of their own
-        raise EmbedderFailed(weights.MODEL, str(error) or type(error).__name__) from error
+        return Precision.INT8 if _sums_int8_exactly() else Precision.FLOAT32
+    except Exception as error:  # onnxruntime's errors have no common base
+        reason = f"onnxruntime did not start: {error}"
+        raise EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime") from error
 
 
-def _wanted(runtime: Runtime | str) -> Runtime:
-    try:
-        return Runtime(runtime)
-    except ValueError:
-        raise InvalidInput(f"no runtime {runtime!r}", hint=f"one of {', '.join(Runtime)}") from None
+def _usable_precision(wanted: Precision | str) -> Precision:
+    if wanted not in list(Precision):
+        raise InvalidInput(f"no precision {wanted!r}", hint=f"one of {', '.join(Precision)}")
+    if wanted == Precision.FLOAT32:
+        return Precision.FLOAT32
+    best = best_precision()
+    if wanted == Precision.INT8 and best is not Precision.INT8:
+        raise InvalidInput(
+            "this processor does not sum products of 8-bit integers exactly", hint='use precision="auto" or "float32"'
+        )
+    return best
+
+
+def _sums_int8_exactly() -> bool:
+    """Whether this processor sums products of 8-bit integers without an overflow, as those with VNNI do. Others clip
+    sums of two products, and are no faster than in float32. Raises what onnxruntime raises."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False  # not measured on others
+    size = 64
+    graph = GraphWriter()
+    given = graph.input("given", "uint8", ["rows", size])
+    weight = graph.constant(np.full((size, size), 127, np.int8))
+    graph.output(graph.node("MatMulInteger", [given, weight]), "int32", ["rows", size])
+    product = open_session(graph.save()).run(None, {"given": np.full((size, size), 255, np.uint8)})[0]
+    return bool((product == 255 * 127 * size).all())
 
 
 def _groups(encoded: Sequence[Sequence[int]]) -> list[list[int]]:
-    """The places of texts that are computed together: of the same length, so that nothing is padded. Long ones come
-    first: a thread that is left with one at the end would keep all waiting."""
+    """The places of texts that are embedded in one call: those of one length. Long texts come first, so that no thread
+    is left with a long one at the end."""
     by_length: dict[int, list[int]] = {}
     for at, ids in enumerate(encoded):
         by_length.setdefault(len(ids), []).append(at)
     groups = []
     for length, places in sorted(by_length.items(), reverse=True):
-        size = max(_TOGETHER // length, 1)
+        size = max(_TOKENS_PER_CALL // length, 1)
         groups += [places[start : start + size] for start in range(0, len(places), size)]
     return groups
-
-
-def _runtime(
-    wanted: Runtime, installed: weights.Installed, tensors: Mapping[str, npt.NDArray[Any]]
-) -> Int8Runtime | OnnxRuntime | NumpyRuntime:
-    present = importlib.util.find_spec("onnxruntime") is not None
-    if wanted is Runtime.NUMPY or (wanted is Runtime.AUTO and not present):
-        return NumpyRuntime(tensors)
-    if not present:
-        raise InvalidInput("the package onnxruntime is not installed", hint="pip install 'duramen[onnx]'")
-    try:
-        if wanted is not Runtime.ONNX and exact_here():
-            return Int8Runtime(installed.int8_graph, tensors)
-    except Exception as error:  # an old or broken onnxruntime fails in ways of its own
-        if wanted is Runtime.INT8:
-            raise _not_started(error) from error
-    if wanted is Runtime.INT8:
-        raise InvalidInput("this processor does not sum products of 8-bit integers exactly", hint='runtime="auto"')
-    try:
-        return OnnxRuntime(installed.graph, tensors)
-    except Exception as error:
-        if wanted is Runtime.AUTO:
-            return NumpyRuntime(tensors)
-        raise _not_started(error) from error
-
-
-def _unreadable(installed: weights.Installed, error: Exception) -> EmbedderFailed:
-    """What is wrong with the files. Raises `WeightsDamaged` if it is known which one it is."""
-    with suppress(OSError, ValueError, KeyError):
-        installed.verify()
-    return EmbedderFailed(weights.MODEL, f"its files cannot be read: {error}", hint=_INSTALL)
-
-
-def _not_started(error: Exception) -> EmbedderFailed:
-    reason = f"onnxruntime did not start: {error}"
-    return EmbedderFailed(weights.MODEL, reason, hint="pip install -U onnxruntime")

@@ -1,8 +1,8 @@
-"""Gets the default model's files into the user's cache, once, and never half.
+"""Installs the default model's files in the user's cache, once, completely or not at all.
 
-The files are collected and built in a folder of their own beside the place where they belong, synced, and renamed
-there: whoever looks finds all or nothing. A lock on a file, which the system frees when its holder dies, lets one
-process do it while the others wait; whoever holds it may throw away what the dead left.
+The files are fetched and built in a temporary folder next to their final place, synced, and renamed. So a reader finds
+all of them or none. A file lock, which the system frees when its holder dies, lets one process install while the others
+wait. Its holder removes what a killed process left.
 """
 
 from __future__ import annotations
@@ -19,25 +19,21 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..errors import WeightsDamaged, WeightsUnavailable
-from .calibration import SENTENCES
-from .minilm_folding import folded_layers
-from .minilm_int8 import build_int8_graph
-from .minilm_onnx import build_graph
-from .safetensors import locate_tensors, read_safetensors
+from ..errors import EmbedderFailed, WeightsDamaged, WeightsUnavailable
+from .minilm_graph import build_graphs
 from .sources import Hub, LocalFiles, PackageIndex, Progress, Source, SourceFailed, silent
 from .wordpiece import WordPiece
 
 MODEL = "all-MiniLM-L6-v2"
 WEIGHTS, TOKENIZER, MANIFEST = "model.safetensors", "tokenizer.json", "manifest.json"
-GRAPH, INT8_GRAPH = "layers.onnx", "layers-int8.onnx"
+FLOAT32_GRAPH, INT8_GRAPH = "float32.onnx", "int8.onnx"
 SHA256: Mapping[str, str] = {
     WEIGHTS: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
 # Raise it when what `_build` writes changes: the folder's name holds it.
 _BUILD = 7
-_FILES = (WEIGHTS, TOKENIZER, GRAPH, INT8_GRAPH)
+_FILES = (WEIGHTS, TOKENIZER, FLOAT32_GRAPH, INT8_GRAPH)
 _PARTIAL = ".partial"
 
 
@@ -56,8 +52,8 @@ class Installed:
         return self.folder / TOKENIZER
 
     @property
-    def graph(self) -> Path:
-        return self.folder / GRAPH
+    def float32_graph(self) -> Path:
+        return self.folder / FLOAT32_GRAPH
 
     @property
     def int8_graph(self) -> Path:
@@ -109,7 +105,8 @@ def install(
 
     Safe to call from several processes at once (one works, the others wait and find it done) and after one was killed
     in the middle. `force` fetches again, for files that were damaged. Raises `WeightsUnavailable` if no source had the
-    files, with what each said, and `WeightsDamaged` if the only ones to be had are not the right ones.
+    files, with what each said, `WeightsDamaged` if the only ones found are not the right ones, and `EmbedderFailed` if
+    onnxruntime does not work.
     """
     cache = cache or cache_folder()
     if not force and (found := find(cache)):
@@ -186,11 +183,15 @@ def _collect(work: Path, sources: Sequence[Source], progress: Progress) -> None:
 
 def _build(work: Path, progress: Progress) -> None:
     progress("build", 0, 1)
-    places, tensors = locate_tensors(work / WEIGHTS), read_safetensors(work / WEIGHTS)
-    (work / GRAPH).write_bytes(build_graph(WEIGHTS, places, tensors))
-    tokenizer = WordPiece.load(work / TOKENIZER)
-    layers = list(folded_layers(tensors, map(tokenizer.encode, SENTENCES)))
-    (work / INT8_GRAPH).write_bytes(build_int8_graph(layers))
+    try:
+        float32, int8 = build_graphs(work / WEIGHTS, WordPiece.load(work / TOKENIZER))
+    except OSError:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common base
+        reason = f"its graphs cannot be built: {error}"
+        raise EmbedderFailed(MODEL, reason, hint="pip install -U onnxruntime") from error
+    (work / FLOAT32_GRAPH).write_bytes(float32)
+    (work / INT8_GRAPH).write_bytes(int8)
     manifest = {
         "model": MODEL,
         "sha256": {name: _digest(work / name) for name in _FILES},

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from ...embedders import weights
+from ...embedders import best_precision, weights
 from ...embedders.sources import LocalFiles, Progress
 from ...errors import EmbedderFailed, WeightsDamaged
 from ..console import PlainConsole, print_json, use_utf8_stdout
@@ -128,39 +126,22 @@ def _model_status() -> ModelStatus:
             found.verify()
         except WeightsDamaged as error:
             missing.append(f"sound weights: {error.message}; run `duramen model install`")
-    sound = not missing
-    if _without_weights() == "numpy float32":
-        missing.append("onnxruntime, which is quicker: pip install 'duramen[onnx]'")
     return ModelStatus(
         name=weights.MODEL,
         folder=str(weights.home()),
         installed=found is not None,
-        sound=sound,
+        sound=not missing,
         checksum=weights.SHA256[weights.WEIGHTS],
         bytes=found.size if found else 0,
-        runtime=_runtime(found if sound else None),
+        runtime=_runtime(),
         missing=missing,
     )
 
 
-def _runtime(found: weights.Installed | None) -> str:
-    """What computes, by trying it; by looking at what is installed where there is nothing to compute with."""
-    if found is not None:
-        from ...embedders import MiniLM
+def _runtime() -> str:
+    import onnxruntime
 
-        name = MiniLM(found).runtime
-    else:
-        name = _without_weights()
-    package, _, numerics = name.partition(" ")
-    try:
-        return f"{package} {version(package)}, {numerics}"
-    except PackageNotFoundError:  # onnxruntime-gpu and its like
-        return f"{package}, {numerics}"
-
-
-def _without_weights() -> str:
-    """What would compute, as far as that can be said without weights."""
-    return "numpy float32" if importlib.util.find_spec("onnxruntime") is None else "onnxruntime float32"
+    return f"onnxruntime {onnxruntime.__version__}, {best_precision()}"
 
 
 def _megabytes(size: int) -> str:

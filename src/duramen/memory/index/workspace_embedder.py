@@ -116,7 +116,7 @@ class WorkspaceEmbedder:
             return vector
 
         try:
-            vector, _ = await run_alongside(work, ahead.run_alongside())
+            vector, _ = await run_alongside(work, ahead.meanwhile())
             return vector
         finally:
             self._idle_slots.release()
