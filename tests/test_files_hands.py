@@ -16,6 +16,7 @@ import pytest
 
 import duramen
 from duramen import Files
+from duramen.files.folder.watcher import Watcher
 from duramen.testing.clock import FakeClock
 
 FACTS = "workspace/default/knowledge/facts"
@@ -355,6 +356,34 @@ def test_a_watch_takes_in_what_hands_do(
     assert {one.what for one in next(watch).taken} == {"deleted"}
     assert contents(dm) == []
     assert {one.actor for one in dm.session("@memory").events(types="memory.retired")} == {"human"}
+
+
+@pytest.mark.promise("F2")
+def test_the_watcher_reports_changed_files_and_ignores_our_own(tmp_path: Path) -> None:
+    (tmp_path / ".duramen").mkdir()
+    with Watcher(str(tmp_path)) as watcher:
+        while watcher.changed():
+            pass
+        (tmp_path / ".duramen" / "manifest").write_text("{}")
+        (tmp_path / ".a.md.0123abcd.tmp").write_text("half")
+        time.sleep(0.05)
+        assert not watcher.changed()
+        (tmp_path / "preference").mkdir()
+        (tmp_path / "preference" / "a.md").write_text("Tea")
+        time.sleep(0.05)
+        assert watcher.changed()
+
+
+@pytest.mark.promise("F2")
+def test_where_the_system_cannot_tell_a_change_is_assumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duramen.files.folder.watcher._AT_LEAST_EVERY", 0.0)
+    with Watcher(str(tmp_path)) as watcher:
+        assert watcher.changed()
+        assert watcher.changed()
+    monkeypatch.setattr("duramen.files.folder.watcher._LOCAL", set())
+    with Watcher(str(tmp_path)) as watcher:
+        assert watcher.changed()
+        assert watcher.changed()
 
 
 @pytest.mark.promise("F2")

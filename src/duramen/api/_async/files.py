@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ...journal.journal import Journal
-from ...runtime import Lock
+from ...runtime import Lock, run_blocking
 
 if TYPE_CHECKING:
     from ...files.sync.report import FilesSynced, Left
@@ -48,20 +48,26 @@ class AsyncFiles:
                 self._turn.release()
 
     async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
-        """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;
-        gives what was done, when anything was, or when other files are left alone than before."""
+        """Sync whenever the store or a file changes, and at least once a minute, until `timeout` seconds have passed.
+        Files are checked every `seconds`. Yields a report when something was done, or when `left` differs."""
+        from ...files.folder.watcher import Watcher
+
         ends = None if timeout is None else time.monotonic() + timeout
         left: tuple[Left, ...] = ()
-        while True:
-            mark = await self._journal.store.mark()
-            done = await self.sync()
-            if done.changed or done.left != left:
-                left = done.left
-                yield done
-            wait = seconds if ends is None else min(seconds, ends - time.monotonic())
-            if wait <= 0:
-                return
-            await self._journal.store.changed(mark, wait)
+        with Watcher(self.root) as watcher:
+            while True:
+                mark = await self._journal.store.mark()
+                done = await self.sync()
+                if done.changed or done.left != left:
+                    left = done.left
+                    yield done
+                while True:
+                    wait = seconds if ends is None else min(seconds, ends - time.monotonic())
+                    if wait <= 0:
+                        return
+                    waited = await self._journal.store.changed(mark, wait)
+                    if waited < wait or left or await run_blocking(watcher.changed):
+                        break
 
     def instructions(self) -> str:
         """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""

@@ -32,8 +32,8 @@ class Files:
         return drive(self._core.sync(deletions=deletions, progress=progress))
 
     def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> Iterator[FilesSynced]:
-        """Sync again and again, as the store changes and at least every `seconds`, until `timeout` of them are over;
-        gives what was done, when anything was, or when other files are left alone than before."""
+        """Sync whenever the store or a file changes, and at least once a minute, until `timeout` seconds have passed.
+        Files are checked every `seconds`. Yields a report when something was done, or when `left` differs."""
         return drive_iterator(self._core.watch(seconds, timeout=timeout))
 
     def instructions(self) -> str:

@@ -38,12 +38,10 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """The files that are there, and what is there but is refused. `touched` are those that may have changed since the
-    last look; None: any."""
+    """The files that are there, and what is there but is refused."""
 
     files: Mapping[str, Signature]
     refused: tuple[Refusal, ...]
-    touched: frozenset[str] | None = None
 
 
 def signature_of(found: os.stat_result) -> Signature:

@@ -13,7 +13,6 @@ from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
-from ..folder.watcher import Lookout
 from .git_commits import commit, planned
 from .inlet import Inlet, Shown
 from .journal_edit import HUMAN
@@ -40,7 +39,6 @@ class Syncing:
         self._service = service
         self._commits = commits
         self.folder = Folder(root, journal.workspace)
-        self._lookout = Lookout(self.folder)
         self._kept = Kept(self.folder.root, journal.workspace)
         self._swept = False
 
@@ -49,21 +47,14 @@ class Syncing:
         if somebody says so."""
         await run_blocking(self.folder.expect_there)
         async with sync_lock(self.folder.root):
-            try:
-                done = await self._sync(shown or _quietly, deletions)
-            except BaseException:
-                self._lookout.forget()  # what it told may not have been dealt with
-                raise
-            if done.left:
-                self._lookout.forget()
-            return done
+            return await self._sync(shown or _quietly, deletions)
 
     async def _sync(self, shown: Shown, deletions: bool) -> FilesSynced:
         if not self._swept:
             await run_blocking(self.folder.sweep)
             self._swept = True
         manifest = await run_blocking(self._kept.load)
-        walked = await run_blocking(lambda: self._lookout.look(manifest.files))
+        walked = await run_blocking(self.folder.walk)
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
         inlet = Inlet(self._journal, self._service, self.folder, shown)
         await inlet.take_in(walked, manifest, wiped, deletions)
@@ -132,7 +123,6 @@ class Syncing:
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._lookout.close()
         self.folder.close()
 
 

@@ -57,7 +57,7 @@ class Inlet:
         many are, they were if somebody says so: `deletions`."""
         self.left += [Left(path, reason) for path, reason in walked.refused]
         self._paths = dict(manifest.numbers)
-        changed = [path for path in _looked_at(walked) if self._is_news(path, walked, manifest)]
+        changed = [path for path in walked.files if self._is_news(path, walked, manifest)]
         for number, path in enumerate(changed):
             await self._one(path, walked.files[path], manifest, walked)
             self._shown("Reading", number + 1, len(changed))
@@ -65,8 +65,7 @@ class Inlet:
             await self._settle(path, memory, signature)
         if not wiped:
             refused = {path for path, _ in walked.refused}
-            known = manifest.files.keys() if walked.touched is None else manifest.files.keys() & walked.touched
-            await self._missed(sorted(known - walked.files.keys() - refused), manifest, deletions)
+            await self._missed(sorted(manifest.files.keys() - walked.files.keys() - refused), manifest, deletions)
 
     def _is_news(self, path: str, walked: Walked, manifest: Manifest) -> bool:
         signature, filed = walked.files.get(path), manifest.files.get(path)
@@ -279,7 +278,3 @@ class Inlet:
 
 def _too_many(gone: int, known: int) -> bool:
     return gone >= _MANY and (gone * _SHARE >= known or gone >= _VERY_MANY)
-
-
-def _looked_at(walked: Walked) -> list[str]:
-    return list(walked.files) if walked.touched is None else sorted(walked.touched)
