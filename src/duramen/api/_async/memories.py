@@ -317,7 +317,7 @@ class AsyncMemories:
         on where it was."""
         async for step in self.service.index_worker.reindex():
             yield step
-        self.service.search.forget()
+        self.service.search.clear()
 
     async def leaf(self, id: str) -> str:
         """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
@@ -373,7 +373,7 @@ class AsyncMemories:
     def forgets(self) -> None:
         """Somebody was erased: nothing of them stays in this process."""
         if self._made is not None:
-            self._made.search.forget()
+            self._made.search.clear()
 
     def close(self) -> None:
         if self._made is not None:
