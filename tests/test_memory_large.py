@@ -15,7 +15,7 @@ import pytest
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.catalog.memory_event import memory_data
 from duramen.memory.index import index_cache
 from duramen.memory.index.columns import codes_of
 from duramen.memory.index.index_cache import IndexCache
@@ -133,7 +133,7 @@ def test_a_twentieth_chosen_holds_the_best(
         for number in range(80):
             clock.advance(3_600)
             texts = [" ".join(chance.choices(words, weights, k=8)) for _ in range(25)]
-            said = [remembered(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
+            said = [memory_data(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
             drafts = [duramen.Draft("memory.added", one) for one in said]
             dm.session(f"talk {number}").append_all(drafts, subject=f"subject {number % 5}")
         dm.memory.catch_up()

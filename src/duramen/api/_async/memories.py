@@ -21,7 +21,7 @@ from .proposals import AsyncProposals
 if TYPE_CHECKING:
     from ...execution.workers.lesson import Lesson
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
-    from ...memory.catalog.memory_event import Said
+    from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
     from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
@@ -133,7 +133,7 @@ class AsyncMemories:
 
     async def remember_all(
         self,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         *,
         kind: str = "fact",
         subject: str | None = None,

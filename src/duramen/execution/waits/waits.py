@@ -9,7 +9,7 @@ from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
 from ...errors import InvalidInput, NoAnswer
 from ...journal.events import Draft, check_name
-from ...memory.catalog.memory_event import MemoryDetails, audience_of, remembered
+from ...memory.catalog.memory_event import MemoryDetails, audience_of, memory_data
 from ...runtime import drive
 from ..engine.control_flow import Stop
 from ..engine.history import State, StepRecord
@@ -217,12 +217,12 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()
-        data = remembered(content, kind, details, scope.run.now())
+        data = memory_data(content, kind, details, scope.run.now())
         _check_scope(data, scope.run)
         scope.attached += (Draft("memory.added", data, cause=scope.run.position or None),)
         return
     run = _run("remember()")
-    data = remembered(content, kind, details, run.now())
+    data = memory_data(content, kind, details, run.now())
     _check_scope(data, run)
     identity = run.identify("@remember")
     record, stopped = run.look(identity)
