@@ -32,7 +32,7 @@ from figures import Rates, median, print_figures, rate, ratio
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.catalog.memory_event import memory_data
 from duramen.ports import Embedder, EmbedderIdentity, Vectors
 
 FIGURES = (
@@ -108,7 +108,7 @@ def fill(path: Path, size: int, embedder: Quick) -> None:
             session = dm.session(f"of {subject}")
             for first in range(0, each, TOGETHER):
                 texts = [speech.text() for _ in range(min(TOGETHER, each - first))]
-                drafts = [duramen.Draft("memory.added", remembered(text, "fact", {})) for text in texts]
+                drafts = [duramen.Draft("memory.added", memory_data(text, "fact", {})) for text in texts]
                 session.append_all(drafts, subject=f"subject {subject}")
             dm.memory.catch_up()
 

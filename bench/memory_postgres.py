@@ -34,7 +34,7 @@ from memory import SUBJECTS, Quick, Speech
 
 import duramen
 from duramen.embedders import load_embedder
-from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.catalog.memory_event import memory_data
 from duramen.memory.index.index_entry import pack_vectors, read_term_stats
 from duramen.ports import GENESIS, Batch, Head, MemoryChanges, MemoryRow, Record, Stored
 from duramen.runtime import drive
@@ -164,7 +164,7 @@ def fill(url: str, first: int, last: int, each: int) -> None:
             session = dm.session(f"of {subject}")
             texts: dict[int, dict[str, Any]] = {}
             for done in range(0, each, TOGETHER):
-                data = [remembered(speech.text(), "fact", {}) for _ in range(min(TOGETHER, each - done))]
+                data = [memory_data(speech.text(), "fact", {}) for _ in range(min(TOGETHER, each - done))]
                 texts |= dict(enumerate(data, done + 1))
                 session.append_all([duramen.Draft("memory.added", one) for one in data], subject=f"subject {subject}")
             bulk.flush(texts)

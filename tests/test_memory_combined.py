@@ -31,7 +31,7 @@ QUESTIONS = [
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "MIN_CHANGES", 8)
     monkeypatch.setattr(segment_writer, "MAX_CHANGES", 32)
-    monkeypatch.setattr(candidates, "_SAMPLED", 1)
+    monkeypatch.setattr(candidates, "_SAMPLE_STEP", 1)
 
 
 def search_of(dm: duramen.Duramen) -> Search:
@@ -90,7 +90,7 @@ def audiences_apart(monkeypatch: pytest.MonkeyPatch, dm: duramen.Duramen) -> lis
 def test_as_one_they_find_what_they_find_apart(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, packed: bool
 ) -> None:
-    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what was recalled before would rank higher
     if not packed:
         monkeypatch.setattr(segment_writer, "MIN_CHANGES", 10_000)
     address = str(tmp_path / "agent.db")
@@ -181,7 +181,7 @@ def test_a_search_reads_no_more_for_more_memories_and_audiences(
 @pytest.mark.parametrize("size", [5, 400, 30_000])
 @pytest.mark.parametrize("searched", [1.0, 0.01])
 def test_the_highest_are_the_highest(size: int, searched: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "_SAMPLED", 128)
+    monkeypatch.setattr(candidates, "_SAMPLE_STEP", 128)
     chance = np.random.default_rng(size)
     scores = chance.standard_normal(size).round(2).astype(np.float32)  # many are equal
     scores[chance.random(size) > searched] = -np.inf

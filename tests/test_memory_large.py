@@ -15,7 +15,7 @@ import pytest
 
 import duramen
 from duramen.embedders import CallableEmbedder
-from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.catalog.memory_event import memory_data
 from duramen.memory.index import index_cache
 from duramen.memory.index.columns import codes_of
 from duramen.memory.index.index_cache import IndexCache
@@ -54,7 +54,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates as few of so few memories as there are of a million; and enough looked at for what holds for all."""
     monkeypatch.setattr(candidates, "CANDIDATES", 60)
     monkeypatch.setattr(candidates, "COMMON", 40)
-    monkeypatch.setattr(candidates, "_SAMPLED", 1)
+    monkeypatch.setattr(candidates, "_SAMPLE_STEP", 1)
 
 
 def text_of(chance: random.Random) -> str:
@@ -107,7 +107,7 @@ QUESTIONS = [
 
 @pytest.mark.promise("S2", "B10")
 def test_candidates_find_what_the_whole_ranking_finds(handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what was recalled before would rank higher
     shared = []
     for question in QUESTIONS:
         whole, chosen = asked(handle, question, 10_000), asked(handle, question, 0)
@@ -123,7 +123,7 @@ def test_a_twentieth_chosen_holds_the_best(
 ) -> None:
     """Candidates are chosen from twenty times as many, under words as frequent as a language's, of which the common
     ones choose nothing. By identity: what ranks nearly as high does not count as the same."""
-    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what was recalled before would rank higher
     monkeypatch.setattr(candidates, "CANDIDATES", 100)
     monkeypatch.setattr(candidates, "COMMON", 200)
     chance = random.Random(3)
@@ -133,7 +133,7 @@ def test_a_twentieth_chosen_holds_the_best(
         for number in range(80):
             clock.advance(3_600)
             texts = [" ".join(chance.choices(words, weights, k=8)) for _ in range(25)]
-            said = [remembered(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
+            said = [memory_data(text, kind, {"speaker": chance.choice(NAMES)}) for text in texts]
             drafts = [duramen.Draft("memory.added", one) for one in said]
             dm.session(f"talk {number}").append_all(drafts, subject=f"subject {number % 5}")
         dm.memory.catch_up()
@@ -224,7 +224,7 @@ def test_what_is_recalled_counts_in_the_audience_itself(handle: duramen.Duramen)
 
 
 def test_vectors_are_let_go_first_and_read_again(handle: duramen.Duramen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what was recalled before would rank higher
     whole = [asked(handle, question, 10_000, subject="ada") for question in QUESTIONS]
     held_by(handle).exact_limit = 10_000
     handle.memory.recall("violin", everyone=True)

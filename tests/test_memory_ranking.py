@@ -52,7 +52,7 @@ def audience_of(memories: Sequence[Said], vectors: NDArray[Any] | None = None) -
 
 def ranked(question: str, *audiences: AudienceIndex, vector: Any = None, weights: Weights = DEFAULT) -> Ranked:
     chosen = [audience.column("alive").copy() for audience in audiences]
-    return rank(Question.read(question, ON), audiences, chosen, vector, weights)
+    return rank(Question.parse(question, ON), audiences, chosen, vector, weights)
 
 
 def best(question: str, memories: Sequence[Said], weights: Weights = DEFAULT) -> int:
@@ -198,7 +198,7 @@ def test_candidates_score_what_they_score_in_everything_they_were_chosen_from() 
     said = [*FACTS, {"content": "A dog, a brown dog", "speaker": "Ann"}, {"content": "Brown bread"}, {"content": "x"}]
     vectors = np.random.default_rng(5).standard_normal((len(said), 8)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    everything, question = audience_of(said, vectors), Question.read("Is the dog of Ann brown?", ON)
+    everything, question = audience_of(said, vectors), Question.parse("Is the dog of Ann brown?", ON)
     found = ranked(question.text, everything, vector=vectors[1])
     words = word_scores([everything], question.terms)
     lengths = everything.column("length")

@@ -47,7 +47,7 @@ def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
     """Above so many memories candidates are asked for; None: never."""
     found: Any = dm.memory._core.service.search._sources[0]
     assert isinstance(found, Retrieval)
-    found.exact = 10**9 if exact is None else exact
+    found.exact_limit = 10**9 if exact is None else exact
     return found
 
 
@@ -155,7 +155,7 @@ def test_what_a_filter_asks_for_and_json_cannot_say_is_ranked_whole(dm: duramen.
 def test_a_common_word_does_not_rank_every_memory_that_has_it(
     dm: duramen.Duramen, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrieval, "_LOOKED_AT", 40)
+    monkeypatch.setattr(retrieval, "_SCAN_LIMIT", 40)
     said = fill(dm, 300)
     common, rare = said[7].split()[0], said[7].split()[-1]
     found = dm.memory.recall(f"{common} {rare}")
@@ -210,7 +210,7 @@ def test_an_audience_is_looked_over_while_the_question_is_embedded(
 
 
 @pytest.mark.promise("B2")
-@pytest.mark.parametrize("has_vector", [True, False])
+@pytest.mark.parametrize("known", [True, False])
 def test_what_is_near_is_sought_while_words_still_are(
     dm: duramen.Duramen, postgres_url: str, monkeypatch: pytest.MonkeyPatch, known: bool
 ) -> None:
@@ -251,7 +251,7 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
         given: Any = source(other, 20)._retriever
         retrieve, beside, waited, numbers = given.retrieve, given.with_adjacent, list[bool](), list[set[int]]()
 
-        async def seeking_near(workspace: str, wanted: Any) -> Any:
+        async def searching_by_vector(workspace: str, wanted: Any) -> Any:
             words.set()
             if wanted.code is not None:
                 waited.append(read.wait(20))
@@ -262,7 +262,7 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
             read.set()
             return await beside(workspace, generation, some)
 
-        monkeypatch.setattr(given, "retrieve", seeking_near)
+        monkeypatch.setattr(given, "retrieve", searching_by_vector)
         monkeypatch.setattr(given, "with_adjacent", reading)
         assert search(other, said[3], 20) == whole
         assert waited == [True]
@@ -272,11 +272,11 @@ def test_the_best_by_words_are_read_while_what_is_near_is_sought(
         assert not early & later
 
 
-def stands(dm: duramen.Duramen) -> Any:
+def corpus_stats(dm: duramen.Duramen) -> Any:
     """How things stand in the one audience that was searched."""
-    ((_, standing),) = source(dm, 20)._known.values()
-    assert standing is not None
-    return standing
+    ((_, stats),) = source(dm, 20)._cached.values()
+    assert stats is not None
+    return stats
 
 
 def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Duramen, postgres_url: str) -> None:
@@ -287,7 +287,7 @@ def test_what_cannot_be_read_does_not_count_for_how_things_stand(dm: duramen.Dur
     assert {number % 3 for number in drawn} == {0, 1, 2}
     with opened(postgres_url) as other:
         assert told(other.memory.recall(said[3], limit=1)) == [said[3]]
-        held = stands(other).drawn
+        held = corpus_stats(other).sample
     assert set(held.column("number").tolist()) == {number for number in drawn if number % 3}
     assert set(held.column("number")[held.column("has_vector")].tolist()) == {
         number for number in drawn if number % 3 == 2
@@ -305,15 +305,15 @@ def test_what_was_drawn_says_which_part_filters_leave(dm: duramen.Duramen, clock
     query = "SELECT count(*), count(opens), count(session) FROM duramen.searchable WHERE draw < 128"
     ((drawn, coming, told_in),) = sql(postgres_url, query)
     assert 0 < coming < told_in + coming < drawn
-    standing, question = stands(dm), Question.read("heron", day_of(clock.now()))
+    stats, question = corpus_stats(dm), Question.parse("heron", day_of(clock.now()))
     for kinds, others in ((None, drawn - coming), (frozenset(["episode"]), told_in)):
         for now, left in ((clock.now(), 0), (begins, coming), (ends, 0)):
             asked = ActiveSearch(SearchRequest("heron", (b"",), kinds=kinds), question, None, 1, now)
             counted = others + (left if kinds is None else 0)
             expected = 1 if counted == drawn else (counted + 0.5) / (drawn + 1)
-            assert standing.left(asked) == expected
-    assert standing.talk == 10
-    assert standing.turns() == told_in / drawn
+            assert stats.filtered_share(asked) == expected
+    assert stats.episodes_per_session == 10
+    assert stats.episode_share() == told_in / drawn
 
 
 def test_where_others_ask_a_search_goes_one_step_after_the_other(
@@ -342,7 +342,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     async def fails(*_: Any) -> Any:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(source(dm, 20), "changes", fails)
+    monkeypatch.setattr(source(dm, 20), "change_count", fails)
     for _ in range(taken):
         with pytest.raises(StoreUnavailable):
             dm.memory.recall(said[3])
@@ -352,10 +352,10 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
 def test_two_answers_are_joined_in_the_order_of_one(dm: duramen.Duramen) -> None:
     fill(dm, 60, kind="episode")
     given = source(dm, 20)
-    every = drive(given.beside(1, set(range(200))))
+    every = drive(given.with_adjacent(1, set(range(200))))
     numbers = [change.row.number for change in every]
     assert len(numbers) == 60
-    some, others = (drive(given.beside(1, set(numbers[first::4]))) for first in (0, 2))
+    some, others = (drive(given.with_adjacent(1, set(numbers[first::4]))) for first in (0, 2))
     assert {one.row.number for one in some} & {one.row.number for one in others}, "what stands beside both"
     assert retrieval._joined(others, some) == retrieval._joined(some, others) == every
 
@@ -526,7 +526,7 @@ def maintain_indexes(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
     service: Any = dm.memory._core.service
     service.index_worker.stop()
-    thread = service.index_worker._tending
+    thread = service.index_worker._maintenance
     if thread is not None:
         thread.join()
     service.index_worker._maintain_now(source(dm, 20)._retriever)

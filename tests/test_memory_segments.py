@@ -29,7 +29,7 @@ PLANTED = "xylophonewoodpecker"
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_writer, "MIN_CHANGES", 8)
     monkeypatch.setattr(segment_writer, "MAX_CHANGES", 32)
-    monkeypatch.setattr(Search, "_note", lambda *_: None)  # what was recalled before would rank higher
+    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what was recalled before would rank higher
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, count: int = SAID) -> None:

@@ -11,7 +11,7 @@ import pytest
 import duramen
 from duramen import Context
 from duramen.errors import InvalidInput, ModelFailed, TurnTaken
-from duramen.memory.extraction.admission import consider
+from duramen.memory.extraction.admission import assess_sentences
 from duramen.testing.clock import FakeClock
 
 
@@ -100,7 +100,7 @@ def test_small_talk_leaves_no_memory_and_the_gate_says_why(said: str) -> None:
     ],
 )
 def test_what_people_say_of_themselves_passes_the_gate(said: str, content: str, kind: str, key: str | None) -> None:
-    (verdict,) = consider(said)
+    (verdict,) = assess_sentences(said)
     assert (verdict.keep, verdict.content, verdict.kind, verdict.key) == (True, content, kind, key)
 
 

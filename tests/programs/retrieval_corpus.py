@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import duramen
-from duramen.memory.catalog.memory_event import remembered
+from duramen.memory.catalog.memory_event import memory_data
 from duramen.ports import EmbedderIdentity, Vectors
 
 Say = Callable[[str], None]
@@ -52,7 +52,7 @@ def fill(dm: duramen.Duramen, count: int = 2_000, seed: int = 1, kind: str = "fa
     each = 10 if kind == "episode" else 500
     for first in range(0, count, each):
         drafts = [
-            duramen.Draft("memory.added", remembered(text, kind, {"metadata": {"parity": number % 2}}))
+            duramen.Draft("memory.added", memory_data(text, kind, {"metadata": {"parity": number % 2}}))
             for number, text in enumerate(said[first : first + each], first)
         ]
         dm.session(f"talk {seed} {first}").append_all(drafts, **whose)

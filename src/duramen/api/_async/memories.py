@@ -21,7 +21,7 @@ from .proposals import AsyncProposals
 if TYPE_CHECKING:
     from ...execution.workers.lesson import Lesson
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
-    from ...memory.catalog.memory_event import Said
+    from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
     from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
@@ -133,7 +133,7 @@ class AsyncMemories:
 
     async def remember_all(
         self,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         *,
         kind: str = "fact",
         subject: str | None = None,
@@ -317,7 +317,7 @@ class AsyncMemories:
         on where it was."""
         async for step in self.service.index_worker.reindex():
             yield step
-        self.service.search.forget()
+        self.service.search.clear()
 
     async def leaf(self, id: str) -> str:
         """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
@@ -373,7 +373,7 @@ class AsyncMemories:
     def forgets(self) -> None:
         """Somebody was erased: nothing of them stays in this process."""
         if self._made is not None:
-            self._made.search.forget()
+            self._made.search.clear()
 
     def close(self) -> None:
         if self._made is not None:

@@ -84,7 +84,7 @@ class AsyncProcedures:
     ) -> Procedure:
         """Note that following a procedure led to success; with an idempotency `key` (such as the id of the run) once,
         however often it is said. Raises `UnknownProcedure`."""
-        return await self._service().procedures.note(
+        return await self._service().procedures.log_outcome(
             name, True, version=version, subject=subject, reason=None, actor=actor, cause=cause, key=key
         )
 
@@ -100,7 +100,7 @@ class AsyncProcedures:
         key: str | None = None,
     ) -> Procedure:
         """Note that following a procedure did not lead there, and why. It ranks lower from now on. See `worked`."""
-        return await self._service().procedures.note(
+        return await self._service().procedures.log_outcome(
             name, False, version=version, subject=subject, reason=reason, actor=actor, cause=cause, key=key
         )
 

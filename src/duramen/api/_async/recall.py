@@ -14,7 +14,7 @@ from ...memory.catalog.memory_event import MemoryDetails
 from .memories import AsyncMemories
 
 if TYPE_CHECKING:
-    from ...memory.catalog.memory_event import Said
+    from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import Memory
     from ...memory.recollection import Recollection
 
@@ -56,7 +56,7 @@ class AsyncRecall:
 
     async def remember_all(
         self,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         *,
         kind: str = "fact",
         subject: str | None = None,

@@ -85,7 +85,7 @@ class AsyncTurns:
         is worth it is proposed. With an `id` a turn that was cut off can be taken again: what was said is not said
         twice, and a model that has answered is not asked again. Raises `TurnTaken` if it had another input. The prompt
         begins with the persona, then comes what the AGENTS.md of the `files` says, `system`, and what is recalled."""
-        from ...memory.extraction.admission import consider
+        from ...memory.extraction.admission import assess_sentences
 
         if not isinstance(user_input, str) or not user_input.strip():
             raise InvalidInput("there is no input to answer", hint="give text")
@@ -111,7 +111,7 @@ class AsyncTurns:
         trace.append(TurnStep("call", "answered before" if before is not None else f"{len(reply)} characters"))
         said: Event = await self.say("assistant", reply, subject=subject, **_keyed(key, "assistant"))
         trace.append(TurnStep("save", f"#{asked.position} and #{said.position}"))
-        considered = tuple(consider(user_input))
+        considered = tuple(assess_sentences(user_input))
         proposed = await self._propose_all(considered, asked, subject, key)
         trace.append(TurnStep("memorise", f"{len(proposed)} of {len(considered)} sentences proposed"))
         if self._memory.writes_back:
@@ -144,7 +144,7 @@ class AsyncTurns:
                     one.content,
                     kind=one.kind,
                     subject=subject,
-                    evidence=one.said,
+                    evidence=one.sentence,
                     reason=one.reason,
                     confidence=one.confidence,
                     source=f"{self.id}#{asked.position}",
@@ -153,7 +153,7 @@ class AsyncTurns:
                 )
                 if proposal is not None and proposal.state == "pending":
                     proposed.append(proposal)
-        decided = [{"said": one.said, "keep": one.keep, "reason": one.reason} for one in considered]
+        decided = [{"said": one.sentence, "keep": one.keep, "reason": one.reason} for one in considered]
         note = Draft("memory.considered", {"decided": decided}, "duramen", asked.position)
         await self._journal.append(self.id, [note], subject=subject, **_keyed(key, "memorised"))
         return proposed

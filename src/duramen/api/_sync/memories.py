@@ -17,7 +17,7 @@ from .proposals import Proposals
 
 if TYPE_CHECKING:
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
-    from ...memory.catalog.memory_event import Said
+    from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
     from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
@@ -54,7 +54,7 @@ class Memories:
 
     def remember_all(
         self,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         *,
         kind: str = "fact",
         subject: str | None = None,

@@ -11,7 +11,7 @@ from .._async.recall import AsyncRecall
 from .._async.turn import Answering, AsyncTurns, Instructing, TurnResult
 
 if TYPE_CHECKING:
-    from ...memory.catalog.memory_event import Said
+    from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import Memory
     from ...memory.recollection import Recollection
 
@@ -40,7 +40,7 @@ class Recall:
 
     def remember_all(
         self,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         *,
         kind: str = "fact",
         subject: str | None = None,

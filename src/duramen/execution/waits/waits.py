@@ -9,7 +9,7 @@ from ...context.tokens.counters import counter_for
 from ...context.window.content_blocks import as_json
 from ...errors import InvalidInput, NoAnswer
 from ...journal.events import check_name
-from ...memory.catalog.memory_event import MemoryDetails, audience_of, remembered
+from ...memory.catalog.memory_event import MemoryDetails, audience_of, memory_data
 from ...runtime import drive
 from ..engine.control_flow import RunStopped
 from ..engine.history import State, StepRecord
@@ -215,12 +215,12 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
     scope = STEP.get()
     if scope is not None:
         scope.expect_open()
-        data = remembered(content, kind, details, scope.run.now())
+        data = memory_data(content, kind, details, scope.run.now())
         _check_scope(data, scope.run)
         scope.attached += (Attached("memory.added", data, scope.run.journal.position or None),)
         return
     run = _run("remember()")
-    data = remembered(content, kind, details, run.now())
+    data = memory_data(content, kind, details, run.now())
     _check_scope(data, run)
     identity = run.identify("@remember")
     record, stopped = run.match(identity)

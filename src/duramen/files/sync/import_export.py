@@ -22,7 +22,7 @@ from ...errors import InvalidInput
 from ...journal.events import Draft, check_name
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
-from ...memory.catalog.memory_event import memory_row, remembered
+from ...memory.catalog.memory_event import memory_data, memory_row
 from ...memory.catalog.records import Memory
 from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
@@ -101,7 +101,7 @@ class Exchange:
             return None
         said = _said(note, subject, self._journal.clock.now())
         owner = await self._journal.owner(subject)
-        row = memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner)
+        row = memory_row(HOME, 0, memory_data(said.content, said.kind, said.details), owner)
         before = await self._service.catalog.current(row.id, row.audience)
         place = _place(note, said)
         if before is not None:

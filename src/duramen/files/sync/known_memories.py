@@ -7,7 +7,7 @@ from typing import Any
 
 from ...journal.journal import Journal
 from ...memory.catalog.catalog import HOME
-from ...memory.catalog.memory_event import memory_row, remembered
+from ...memory.catalog.memory_event import memory_data, memory_row
 from ...memory.memory_service import MemoryService
 from ...ports import MemoryQuery, MemoryRow
 from .memory_mapping import FILE, Known, Said, path_of
@@ -67,7 +67,7 @@ class Knowing:
         if (said.steps and said.name) or not said.content.strip():
             return None
         owner = await self._journal.owner(said.subject)
-        return memory_row(HOME, 0, remembered(said.content, said.kind, said.details), owner).id
+        return memory_row(HOME, 0, memory_data(said.content, said.kind, said.details), owner).id
 
     async def filed_at(self, path: str, said: Said) -> str | None:
         """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""

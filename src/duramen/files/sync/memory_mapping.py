@@ -9,7 +9,7 @@ from ...errors import BoundaryRefused, InvalidInput
 from ...journal.events import moment
 from ...memory.extraction.expiry import holds_until
 from ...memory.knowledge.policies import Policies
-from ...memory.knowledge.procedures import noted
+from ...memory.knowledge.procedures import note_of
 from ...ports import MemoryRow
 from ..folder.names import folder_name, leaf_name
 from ..folder.paths import KNOWLEDGE_FOLDERS, place
@@ -51,7 +51,7 @@ def leaf_of(known: Known, policies: Policies) -> Leaf:
     row, metadata, own = known.row, known.metadata, known.procedure
     content, steps = known.data["content"], ()
     if own is not None:
-        steps, content = tuple(own["steps"]), noted(known.data)
+        steps, content = tuple(own["steps"]), note_of(known.data)
     return Leaf(
         content=content,
         title=title_of(known),
@@ -204,7 +204,7 @@ def _own_summary(leaf: Leaf, before: Known | None) -> str | None:
         text, own = before.data["content"], before.procedure
         if before.metadata.get(SUMMARY):
             return leaf.summary
-        derived.add(_summary(before, noted(before.data) if own else text, tuple(own["steps"]) if own else ()))
+        derived.add(_summary(before, note_of(before.data) if own else text, tuple(own["steps"]) if own else ()))
     return None if leaf.summary in derived else leaf.summary
 
 

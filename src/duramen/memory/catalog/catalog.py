@@ -13,14 +13,23 @@ from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
 from ...stores.common.memory_rows import Ledger
-from .memory_event import ADDED, Said, all_remembered, audience_of, is_memory, memory_row, remembered, tells_more
+from .memory_event import (
+    ADDED,
+    MemoryInput,
+    audience_of,
+    has_extra_details,
+    is_memory,
+    memory_data,
+    memory_data_list,
+    memory_row,
+)
 from .records import ForgetReport, Memory, memory_of
 from .texts import MemoryTexts
 
 HOME = "@memory"
 """The session of what is remembered outside any other."""
 _PAGE = 500
-_MORE = ("title", "metadata", "relations")
+_EXTRA_DETAILS = ("title", "metadata", "relations")
 """What an event may say of a memory that was said without before."""
 
 
@@ -45,14 +54,14 @@ class Catalog:
         key: str | None = None,
     ) -> Memory:
         """Store a memory at the end of a session; durable, and found by words, on return."""
-        draft = Draft(ADDED, remembered(content, kind, details, self._journal.clock.now()), actor, cause)
+        draft = Draft(ADDED, memory_data(content, kind, details, self._journal.clock.now()), actor, cause)
         (memory,) = await self._add(session, [draft], subject, key)
         return memory
 
     async def remember_all(
         self,
         session: str,
-        contents: Iterable[Said],
+        contents: Iterable[MemoryInput],
         kind: str,
         details: Mapping[str, Any],
         *,
@@ -61,7 +70,7 @@ class Catalog:
         cause: int | str | None = None,
     ) -> list[Memory]:
         """Store several memories in one append: all of them, or none."""
-        every = all_remembered(contents, kind, details, self._journal.clock.now())
+        every = memory_data_list(contents, kind, details, self._journal.clock.now())
         return await self._add(session, [Draft(ADDED, data, actor, cause) for data in every], subject) if every else []
 
     async def _add(
@@ -71,7 +80,7 @@ class Catalog:
             check_name("subject", subject)
         while True:
             owner = await self._journal.owner(subject)
-            prepared, beside = await self._prepared(session, drafts, owner)
+            prepared, beside = await self._prepare(session, drafts, owner)
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, key=key, beside=beside)
             except SubjectGone:
@@ -81,11 +90,11 @@ class Catalog:
             return [
                 (await self._stored(session, event.position) if row.id in met else None)
                 # If it is not there by now, somebody forgot it in this moment: it is given back as it was said.
-                or memory_of(_placed(row, event), one.data, subject)
+                or memory_of(_row_at(row, event), one.data, subject)
                 for event, row, one in zip(done.records, beside.memories, prepared, strict=True)
             ]
 
-    async def _prepared(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
+    async def _prepare(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
         """Events for the memories, each with what was said before of the same one, and their rows."""
         prepared: list[Prepared] = []
         rows: list[MemoryRow] = []
@@ -99,12 +108,12 @@ class Catalog:
                 (row.audience, f"id {row.id}"),
                 *([(row.audience, f"key {row.key}")] if row.key is not None else []),
             ]
-            if tells_more(one.data):
+            if has_extra_details(one.data):
                 places = sorted({at for name in names for at in said.get(name, ())})
                 current = await self._current_after(row, [(rows[at], at in renewing) for at in places])
                 in_append = current is not None and current.number < 0
-                known = prepared[current.position].data if current and in_append else await self._told(current)
-                whole = _completed(one.data, known)
+                known = prepared[current.position].data if current and in_append else await self._known_details(current)
+                whole = _merge_details(one.data, known)
                 if whole is not None:
                     renewing.append(place)
                     one = self._journal.prepare(Draft(ADDED, whole, draft.actor, draft.cause), owner)
@@ -121,13 +130,13 @@ class Catalog:
         if not before:
             return rows[0] if rows else None
         if row.key is not None:
-            rows = await self._every(MemoryQuery((row.audience,), key=row.key))
-        ledger, now = Ledger(_Known(rows), 0), self._journal.clock.now()
+            rows = await self._all_rows(MemoryQuery((row.audience,), key=row.key))
+        ledger, now = Ledger(_CurrentRows(rows), 0), self._journal.clock.now()
         for one, renewing in before:
-            ledger.enter(_timed(one, now), renewing)
+            ledger.enter(_row_timed(one, now), renewing)
         return ledger.current(row.id)
 
-    async def _told(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
+    async def _known_details(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
         """What is stored of a memory that its event may have been completed with."""
         memories = await self._texts.memories([] if row is None else [row])
         if not memories:
@@ -146,7 +155,9 @@ class Catalog:
         found = await self.current(row.id, row.audience)
         if found is None:
             rows = [
-                one for one in await self._every(MemoryQuery(id=row.id, history=True)) if one.audience == row.audience
+                one
+                for one in await self._all_rows(MemoryQuery(id=row.id, history=True))
+                if one.audience == row.audience
             ]
             memories = await self._texts.memories(rows)
             found = memories[-1] if memories else None
@@ -160,7 +171,7 @@ class Catalog:
 
     async def get(self, id: str) -> Memory:
         """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
-        rows = await self._every(MemoryQuery(id=check_name("id of a memory", id), history=True))
+        rows = await self._all_rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
         found = await self._texts.memories(rows)
         if not found:
             raise UnknownMemory(id)
@@ -187,7 +198,7 @@ class Catalog:
         ids, rows = {check_name("id of a memory", id)}, await self._versions(id)
         newest = rows
         while newest:
-            older = sorted(await self._edited(newest) - ids)
+            older = sorted(await self._revised_ids(newest) - ids)
             newest = [row for one in older for row in await self._versions(one)]
             ids |= set(older)
             rows += newest
@@ -195,13 +206,13 @@ class Catalog:
         return await self._texts.memories(unique)
 
     async def _versions(self, id: str) -> list[MemoryRow]:
-        rows = await self._every(MemoryQuery(id=id, history=True))
+        rows = await self._all_rows(MemoryQuery(id=id, history=True))
         keyed = {(row.audience, row.key) for row in rows if row.key is not None}
         for audience, key in sorted(keyed):
-            rows += await self._every(MemoryQuery((audience,), key=key, history=True))
+            rows += await self._all_rows(MemoryQuery((audience,), key=key, history=True))
         return rows
 
-    async def _edited(self, rows: Sequence[MemoryRow]) -> set[str]:
+    async def _revised_ids(self, rows: Sequence[MemoryRow]) -> set[str]:
         """The ids of the memories that these were put in the place of by `revise`, which names them as its cause."""
         found: set[str] = set()
         for revised in await self._journal.bookmarks.events(
@@ -230,7 +241,7 @@ class Catalog:
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
         return await self._journal.store.memories(self._journal.workspace, query)
 
-    async def _every(self, query: MemoryQuery) -> list[MemoryRow]:
+    async def _all_rows(self, query: MemoryQuery) -> list[MemoryRow]:
         """All rows, however many."""
         found: list[MemoryRow] = []
         while rows := await self._rows(query._replace(after=found[-1].number if found else 0, limit=_PAGE)):
@@ -282,7 +293,7 @@ class Catalog:
         actor: str | None = None,
     ) -> Memory:
         """Put other words in the place of a memory: the new ones hold and the old ones are history, at once."""
-        data = remembered(content, kind, details, self._journal.clock.now())
+        data = memory_data(content, kind, details, self._journal.clock.now())
         draft = Draft(ADDED, data, actor, f"{row.session}#{row.position}")
         owner = await self._journal.owner(subject)
         prepared = self._journal.prepare(draft, owner)
@@ -314,15 +325,15 @@ class Catalog:
         """Remove a memory: its text from every event that said it, its row, words and vector. Raises
         `UnknownMemory`."""
         query = MemoryQuery(id=check_name("id of a memory", id), history=True)
-        rows = await self._every(query)
+        rows = await self._all_rows(query)
         if not rows:  # forgotten before, perhaps by a process that was killed on the way: let the store finish
             await self._journal.purge()
             raise UnknownMemory(id)
         report, done = _NOTHING, set[int]()
         while rows:
-            report = _added(report, await self._forget(rows, actor))
+            report = _sum(report, await self._forget(rows, actor))
             done |= {row.number for row in rows}
-            rows = [row for row in await self._every(query) if row.number not in done]  # said again meanwhile
+            rows = [row for row in await self._all_rows(query) if row.number not in done]  # said again meanwhile
         await self._journal.purge()
         return report._replace(memories=1)
 
@@ -330,14 +341,14 @@ class Catalog:
         self, time: int, kinds: Sequence[str] | None, audiences: tuple[bytes, ...] | None, *, actor: str | None = None
     ) -> ForgetReport:
         """Forget what was last said before a time."""
-        rows = await self._every(MemoryQuery(audiences, kinds=None if kinds is None else tuple(kinds), history=True))
+        rows = await self._all_rows(MemoryQuery(audiences, kinds=None if kinds is None else tuple(kinds), history=True))
         said: dict[tuple[bytes, str], int] = {}
         for row in rows:
             said[row.audience, row.id] = max(row.confirmed, said.get((row.audience, row.id), row.confirmed))
         old = [row for row in rows if said[row.audience, row.id] < time]
         report = _NOTHING
         for first in range(0, len(old), _PAGE):
-            report = _added(report, await self._forget(old[first : first + _PAGE], actor))
+            report = _sum(report, await self._forget(old[first : first + _PAGE], actor))
         if old:
             await self._journal.purge()
         return report._replace(memories=sum(last < time for last in said.values()))
@@ -358,32 +369,32 @@ class Catalog:
             reach("memory.forgetting")
             prepared = [self._journal.prepare(note, owner)]
             done = await self._journal.append_prepared(session, prepared, owner, beside=beside)
-            report = _added(report, ForgetReport(0, 0, len(digests), done.touched.words, done.touched.vectors, 0))
+            report = _sum(report, ForgetReport(0, 0, len(digests), done.touched.words, done.touched.vectors, 0))
         return report
 
 
 _NOTHING = ForgetReport(0, 0, 0, 0, 0, 0)
 
 
-def _added(one: ForgetReport, other: ForgetReport) -> ForgetReport:
+def _sum(one: ForgetReport, other: ForgetReport) -> ForgetReport:
     return ForgetReport(*(a + b for a, b in zip(one, other, strict=True)))
 
 
-def _completed(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _merge_details(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What an event says of a memory, with the title, metadata and relations that were said before where it has none;
     None if that is no news: then the memory is only confirmed, and its vector is not made again."""
     if before is None:
         return None
-    whole = data | {name: before[name] for name in _MORE if before.get(name) and not data.get(name)}
-    return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _MORE) else whole
+    whole = data | {name: before[name] for name in _EXTRA_DETAILS if before.get(name) and not data.get(name)}
+    return None if all((whole.get(name) or None) == (before.get(name) or None) for name in _EXTRA_DETAILS) else whole
 
 
-def _placed(row: MemoryRow, event: Record) -> MemoryRow:
+def _row_at(row: MemoryRow, event: Record) -> MemoryRow:
     """A new row at the position and time of its event."""
-    return _timed(row, event.time)._replace(position=event.position)
+    return _row_timed(row, event.time)._replace(position=event.position)
 
 
-def _timed(row: MemoryRow, time: int) -> MemoryRow:
+def _row_timed(row: MemoryRow, time: int) -> MemoryRow:
     return row._replace(
         recorded=time,
         confirmed=time,
@@ -392,7 +403,7 @@ def _timed(row: MemoryRow, time: int) -> MemoryRow:
     )
 
 
-class _Known(NamedTuple):
+class _CurrentRows(NamedTuple):
     """The current rows of one key."""
 
     rows: Sequence[MemoryRow]

@@ -20,12 +20,12 @@ from ..extraction.expiry import holds_until
 
 ADDED = "memory.added"
 SCOPES = ("workspace", "subject", "session")
-_LASTING = frozenset(["episode", "procedure"])
+_LASTING_KINDS = frozenset(["episode", "procedure"])
 """Kinds of what was said or is done, whatever its words."""
-_LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
-MOST = 1_000
+_MAX_TTL = 100 * 366 * 24 * 3600 * 1_000_000
+MAX_BATCH = 1_000
 """Memories in one append: more would keep other writers waiting, and nobody could say how far it is."""
-Said = str | Mapping[str, Any]
+MemoryInput = str | Mapping[str, Any]
 """A text, or a dict with its `content` and whatever else is said of it."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
@@ -62,10 +62,10 @@ class MemoryDetails(TypedDict, total=False):
     relations: Sequence[tuple[str, str, str]] | None
 
 
-_KNOWN = sorted(MemoryDetails.__annotations__)
+_DETAIL_NAMES = sorted(MemoryDetails.__annotations__)
 
 
-def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
+def memory_data(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
     """The data of a memory's event. What says itself how long it holds ends then, if it is told when it is said. Raises
     `InvalidInput` for what cannot be remembered."""
     if not isinstance(content, str) or not content.strip():
@@ -74,18 +74,20 @@ def remembered(content: str, kind: str, details: Mapping[str, Any], now: int | N
         _check_unicode(content)
     data: dict[str, Any] = {"content": content, "kind": check_name("kind", kind)}
     if details:
-        _describe(data, details)
+        _add_details(data, details)
     lasting = details.get("lasting", False)
     if not isinstance(lasting, bool):
         raise InvalidInput(f"{lasting!r} cannot be `lasting`", hint="say True or False")
-    if now is not None and not lasting and kind not in _LASTING and "valid_to" not in data and "ttl" not in data:
+    if now is not None and not lasting and kind not in _LASTING_KINDS and "valid_to" not in data and "ttl" not in data:
         end = holds_until(content, data.get("valid_from", now))
         if end is not None:
             data["valid_to"] = end
     return data
 
 
-def all_remembered(contents: Iterable[Said], kind: str, details: Mapping[str, Any], now: int) -> list[dict[str, Any]]:
+def memory_data_list(
+    contents: Iterable[MemoryInput], kind: str, details: Mapping[str, Any], now: int
+) -> list[dict[str, Any]]:
     """The data of an event for each. What is said of one counts before what is said of all. Raises `InvalidInput` with
     the place of the one that cannot be remembered."""
     if isinstance(contents, (str, bytes, Mapping)) or not isinstance(contents, Iterable):
@@ -93,29 +95,33 @@ def all_remembered(contents: Iterable[Said], kind: str, details: Mapping[str, An
             f"{type(contents).__name__} is not several memories", hint="give a list; `remember` takes one memory"
         )
     every = list(contents)
-    if len(every) > MOST:
-        raise InvalidInput(f"{len(every):,} memories are too many at once", hint=f"give at most {MOST:,} in a call")
-    return [_remembered(place, said, kind, details, now) for place, said in enumerate(every)]
+    if len(every) > MAX_BATCH:
+        raise InvalidInput(
+            f"{len(every):,} memories are too many at once", hint=f"give at most {MAX_BATCH:,} in a call"
+        )
+    return [_memory_data(place, given, kind, details, now) for place, given in enumerate(every)]
 
 
-def _remembered(place: int, said: Said, kind: str, details: Mapping[str, Any], now: int) -> dict[str, Any]:
+def _memory_data(place: int, given: MemoryInput, kind: str, details: Mapping[str, Any], now: int) -> dict[str, Any]:
     own: dict[str, Any] = (
-        {"content": said} if isinstance(said, str) else dict(said) if isinstance(said, Mapping) else {}
+        {"content": given} if isinstance(given, str) else dict(given) if isinstance(given, Mapping) else {}
     )
     if "content" not in own:
         raise InvalidInput(f"at place {place}: there is no content", hint='give text, or {"content": text, …}')
     content, kind = own.pop("content"), own.pop("kind", kind)
     try:
-        return remembered(content, kind, {**details, **own}, now)
+        return memory_data(content, kind, {**details, **own}, now)
     except InvalidInput as error:
         raise InvalidInput(f"at place {place}: {error.message}", hint=error.hint) from None
 
 
-def _describe(data: dict[str, Any], details: Mapping[str, Any]) -> None:
+def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
     """Check what is said of a memory, and put it to its data."""
     unknown = details.keys() - MemoryDetails.__annotations__.keys()
     if unknown:
-        raise InvalidInput(f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_KNOWN)}")
+        raise InvalidInput(
+            f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_DETAIL_NAMES)}"
+        )
     for name in ("key", "title", "speaker"):
         if details.get(name) is not None:
             data[name] = check_name(name, details[name])
@@ -126,7 +132,7 @@ def _describe(data: dict[str, Any], details: Mapping[str, Any]) -> None:
     for name in ("valid_from", "valid_to"):
         if details.get(name) is not None:
             data[name] = micros(name, details[name])
-    if data.get("valid_to", _LONGEST * 99) <= data.get("valid_from", -_LONGEST * 99):
+    if data.get("valid_to", _MAX_TTL * 99) <= data.get("valid_from", -_MAX_TTL * 99):
         raise InvalidInput("a memory cannot end before it begins", hint="exchange valid_from and valid_to")
     if details.get("ttl") is not None:
         data["ttl"] = _duration(details["ttl"])
@@ -157,7 +163,7 @@ def _duration(value: object) -> int:
         micros: float = value // dt.timedelta(microseconds=1)
     else:
         micros = value * 1e6 if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
-    if not 1 <= micros <= _LONGEST:
+    if not 1 <= micros <= _MAX_TTL:
         raise InvalidInput(f"{value!r} cannot be `ttl`", hint="give seconds or a timedelta, at most a century")
     return int(micros)
 
@@ -211,15 +217,15 @@ def audience_of(scope: str, ref: bytes | None, session: str) -> bytes:
     return b"t" + session.encode() if scope == "session" else b""
 
 
-def identity(owner: Owner, audience: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
+def memory_id(owner: Owner, audience: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
     """The id of a memory: a hash of what it says, whatever the spacing, and who said it: two who say "yes" said two
     things. Under its owner's salt, so that it tells nothing once the owner is erased."""
-    said = " ".join(unicodedata.normalize("NFC", content).split())
-    hashed = blake2b(_pack((audience, kind, key, speaker, said)), digest_size=15, key=owner.salt).digest()
+    given = " ".join(unicodedata.normalize("NFC", content).split())
+    hashed = blake2b(_pack((audience, kind, key, speaker, given)), digest_size=15, key=owner.salt).digest()
     return b32encode(hashed).decode().lower()
 
 
-def usual_scope(owner: Owner) -> str:
+def default_scope(owner: Owner) -> str:
     """Who may recall a memory, if nothing is said."""
     return "workspace" if owner.name is None else "subject"
 
@@ -228,11 +234,11 @@ def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) 
     """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
     `expires` counts from there, and so does `begins` where it is 0."""
     person = None if owner.name is None else owner.ref  # in a sealed store the workspace itself has a reference, too
-    audience = audience_of(data.get("scope") or usual_scope(owner), person, session)
+    audience = audience_of(data.get("scope") or default_scope(owner), person, session)
     kind, key = data["kind"], data.get("key")
     return MemoryRow(
         audience=audience,
-        id=identity(owner, audience, kind, key, data.get("speaker"), data["content"]),
+        id=memory_id(owner, audience, kind, key, data.get("speaker"), data["content"]),
         session=session,
         position=index,
         kind=kind,
@@ -264,11 +270,11 @@ class MemoryProjection:
         ]
         if not rows:
             return beside
-        telling = [row.position for row in rows if tells_more(prepared[row.position].data)]
+        telling = [row.position for row in rows if has_extra_details(prepared[row.position].data)]
         return (beside or Beside())._replace(memories=rows, renewing=telling)
 
 
-def tells_more(data: Mapping[str, Any]) -> bool:
+def has_extra_details(data: Mapping[str, Any]) -> bool:
     """Whether an event says of a memory what is in no row and in no other event: it must not be lost if the same was
     said before without."""
     return bool(data.get("title") or data.get("metadata") or data.get("relations"))
@@ -277,13 +283,13 @@ def tells_more(data: Mapping[str, Any]) -> bool:
 def is_memory(data: dict[str, Any]) -> bool:
     """Whether this is what `remembered` made, and perhaps the steps of a procedure. Anybody may append an event of this
     type: one that is no memory stays an event, and must not stand in the way of those that are."""
-    said = {name: value for name, value in data.items() if name != "procedure"}
-    details = {name: value for name, value in said.items() if name not in ("content", "kind")}
+    given = {name: value for name, value in data.items() if name != "procedure"}
+    details = {name: value for name, value in given.items() if name not in ("content", "kind")}
     try:
         for name in {"valid_from", "valid_to"} & details.keys():
             details[name] = moment(details[name])
         if "ttl" in details:
             details["ttl"] = dt.timedelta(microseconds=details["ttl"])
-        return remembered(data["content"], data["kind"], details) == said
+        return memory_data(data["content"], data["kind"], details) == given
     except (InvalidInput, KeyError, TypeError, OverflowError):
         return False

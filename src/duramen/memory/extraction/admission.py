@@ -10,20 +10,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _WISH = re.compile(
     r"^(?:please\s+|and\s+|also\s+|so\s+|ok(?:ay)?,?\s+)*"
     r"(?:remember|note|keep in mind|don['\u2019]t forget|make a note|for the record)[:,]?\s+(?:that\s+)?"
     r"(?P<what>.{4,})$",
     re.IGNORECASE,
 )
-_STANDING = re.compile(r"^(?:from now on|in (?:the )?future|going forward),?\s+(?P<what>.{4,})$", re.IGNORECASE)
+_LASTING_WISH = re.compile(r"^(?:from now on|in (?:the )?future|going forward),?\s+(?P<what>.{4,})$", re.IGNORECASE)
 _NAME = re.compile(
     r"\b(?i:call me|my name is|my name['\u2019]s)\s+"
     r"(?P<what>[A-Z\u00c0-\u024f][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*){0,3})"
 )
-_SAID = r"^(?:well,?\s+|and\s+|also,?\s+|actually,?\s+|btw,?\s+|by the way,?\s+)*"
-_NOT_NOW = re.compile(
+_LEAD_WORDS = r"^(?:well,?\s+|and\s+|also,?\s+|actually,?\s+|btw,?\s+|by the way,?\s+)*"
+_ONLY_NOW = re.compile(
     r"\b(?:today|tonight|right now|this (?:morning|afternoon|evening|time)|at the moment)\b", re.IGNORECASE
 )
 
@@ -35,12 +35,12 @@ class _Pattern:
     said: re.Pattern[str]
     kind: str
     key: str | None
-    put: str
+    template: str
     reason: str
 
 
-def _pattern(said: str, kind: str, key: str | None, put: str, reason: str) -> _Pattern:
-    return _Pattern(re.compile(_SAID + said, re.IGNORECASE), kind, key, put, reason)
+def _pattern(said: str, kind: str, key: str | None, template: str, reason: str) -> _Pattern:
+    return _Pattern(re.compile(_LEAD_WORDS + said, re.IGNORECASE), kind, key, template, reason)
 
 
 _PATTERNS = (
@@ -107,7 +107,7 @@ _POLITE = re.compile(
 class Verdict:
     """What the gate decided about a sentence: whether it is remembered, as what, and why or why not."""
 
-    said: str
+    sentence: str
     keep: bool
     reason: str
     content: str = ""
@@ -120,13 +120,13 @@ class Verdict:
         return 0.95 if "wish" in self.reason or "asked" in self.reason else 0.8
 
 
-def consider(text: str, who: str = "The user") -> list[Verdict]:
+def assess_sentences(text: str, who: str = "The user") -> list[Verdict]:
     """A verdict on each sentence that somebody said."""
     return [_verdict(sentence, who) for sentence in _sentences(text)]
 
 
 def _sentences(text: str) -> Iterator[str]:
-    for sentence in _END.split(text):
+    for sentence in _SENTENCE_END.split(text):
         if sentence.strip():
             yield sentence.strip()
 
@@ -137,26 +137,26 @@ def _verdict(said: str, who: str) -> Verdict:
         return Verdict(said, False, "a question")
     wish = _WISH.match(plain)
     if wish is not None:
-        inner = _told(wish["what"], who)
+        inner = _self_statement(wish["what"], who)
         if inner is not None:
             return Verdict(said, True, "asked to remember", *inner[:3])
         return Verdict(said, True, "asked to remember", f"{who} wants it remembered: {wish['what']}", "fact", None)
-    standing = _STANDING.match(plain)
-    if standing is not None:
+    wish_for_good = _LASTING_WISH.match(plain)
+    if wish_for_good is not None:
         return Verdict(
-            said, True, "a standing wish", f"{who} wishes from now on: {standing['what']}", "preference", None
+            said, True, "a standing wish", f"{who} wishes from now on: {wish_for_good['what']}", "preference", None
         )
     if _POLITE.match(plain):
         return Verdict(said, False, "small talk")
-    if _NOT_NOW.search(plain):
+    if _ONLY_NOW.search(plain):
         return Verdict(said, False, "holds only now")
-    told = _told(plain, who)
-    if told is not None:
-        return Verdict(said, True, told[3], *told[:3])
+    statement = _self_statement(plain, who)
+    if statement is not None:
+        return Verdict(said, True, statement[3], *statement[:3])
     return Verdict(said, False, "nothing about the user, and no wish to remember it")
 
 
-def _told(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
+def _self_statement(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
     """What somebody says of themselves, for others: content, kind, key and reason."""
     name = _NAME.search(plain)
     if name is not None:
@@ -167,7 +167,7 @@ def _told(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
             about = found.groupdict().get("about", "").strip().lower()
             if about in PROFILE_FIELDS:
                 return found["what"].strip(), "profile", PROFILE_FIELDS[about], pattern.reason
-            put = pattern.put.format(found["what"].strip(), about=found.groupdict().get("about", ""))
+            put = pattern.template.format(found["what"].strip(), about=found.groupdict().get("about", ""))
             key = pattern.key
             return who + ("" if put.startswith("'") else " ") + put, pattern.kind, key or about or None, pattern.reason
     return None

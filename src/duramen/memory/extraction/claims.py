@@ -19,8 +19,8 @@ class Claim(NamedTuple):
 
     about: tuple[str, ...]
     value: tuple[str, ...]
-    told: str
-    later: bool = False
+    words: str
+    is_change: bool = False
 
 
 def claims(text: str, speaker: str | None = None) -> tuple[Claim, ...]:
@@ -37,14 +37,14 @@ def claims(text: str, speaker: str | None = None) -> tuple[Claim, ...]:
 
 def contradict(one: Claim, other: Claim) -> bool:
     """Whether two claims about the same cannot both hold; `one` is of the older text."""
-    if one.about != other.about or one.value == other.value or one.later:
+    if one.about != other.about or one.value == other.value or one.is_change:
         return False
     first, second = set(one.value), set(other.value)
     if first == second:
         return False  # "3 May" and "May 3"
     if one.about[0] in ("relation", "attribute") and (first <= second or second <= first):
         return False  # "New York" and "New York City"
-    return not (one.about[0] == "relation" and one.about[2] in _PLACED and may_hold(one.told, other.told))
+    return not (one.about[0] == "relation" and one.about[2] in _PLACED and may_hold(one.words, other.words))
 
 
 # -- relations
@@ -68,7 +68,7 @@ def _relations(text: str, speaker: str | None) -> Iterator[Claim]:
         elif relation in _ONE_OF:
             yield Claim(("relation", " ".join(what), f"has {relation}"), who, subject)
         elif relation == "moved to":
-            yield Claim(("relation", " ".join(who), "lives in"), what, thing, later=True)
+            yield Claim(("relation", " ".join(who), "lives in"), what, thing, is_change=True)
         if relation in ("likes", "dislikes"):
             yield Claim(("taste", " ".join(who), " ".join(what)), (relation,), f"{relation} {thing}")
         if relation in ("works for", "left"):

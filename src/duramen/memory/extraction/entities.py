@@ -159,7 +159,7 @@ _LONGEST = 400
 """Characters of a sentence: longer ones state nothing plainly, and would take long."""
 
 
-class _Said(NamedTuple):
+class _Predicate(NamedTuple):
     """What a predicate says of somebody, where it ends, and whether somebody is its object."""
 
     relation: str
@@ -205,7 +205,7 @@ def _stated(sentence: str, speaker: str | None) -> Iterator[Link]:
         plain = bool(who) and _is_plain(sentence[:start], ended)
         at, many = match.end() + 1, len(who) > 1 or match["who"] == "I"
         first = match.start() + len(_BETWEEN.split(match["who"])[0])
-        while plain and (said := _said(sentence, at, many)) is not None:
+        while plain and (said := _predicate(sentence, at, many)) is not None:
             if not _UNSAID.match(sentence, said.end):
                 for one in who:
                     for other in said.others:
@@ -251,7 +251,7 @@ def _is_plain(before: str, ended: set[int]) -> bool:
     return _LEAD.fullmatch(lead) is not None
 
 
-def _said(sentence: str, at: int, many: bool) -> _Said | None:
+def _predicate(sentence: str, at: int, many: bool) -> _Predicate | None:
     """What is said from here on."""
     found = _ADVERBS.match(sentence, at)
     at = at if found is None else found.end()
@@ -261,17 +261,17 @@ def _said(sentence: str, at: int, many: bool) -> _Said | None:
     for pattern in (_KIN_IS, _ROLE_IS):
         match = pattern.match(sentence, at)
         if match is not None:
-            return _Said(f"{match['role']} of", [match["of"]], match.end())
+            return _Predicate(f"{match['role']} of", [match["of"]], match.end())
     if (match := _HAS.match(sentence, at)) is not None:
-        return _Said(f"{match['role']} of", [match["what"]], match.end(), turned=True)
+        return _Predicate(f"{match['role']} of", [match["what"]], match.end(), turned=True)
     if (match := _DONE.match(sentence, at)) is not None:
-        return _Said(DONE_BY[match["done"]], [match["of"]], match.end(), turned=True)
+        return _Predicate(DONE_BY[match["done"]], [match["of"]], match.end(), turned=True)
     if (match := _IS_A.match(sentence, at)) is not None and not _NO_OBJECT.fullmatch(f"a {match['what']}"):
-        return _Said("is a", [match["what"]], match.end())
+        return _Predicate("is a", [match["what"]], match.end())
     return None
 
 
-def _objects(verb: Verb, sentence: str, at: int) -> _Said | None:
+def _objects(verb: Verb, sentence: str, at: int) -> _Predicate | None:
     phrase = _PREFERRED if verb.relation == "prefers" else _OBJECT
     match = (_NAMED if verb.named else phrase).match(sentence, at)
     if match is None:
@@ -280,10 +280,12 @@ def _objects(verb: Verb, sentence: str, at: int) -> _Said | None:
         found = _BETWEEN.split(re.sub("^[Tt]he ", "", match.group()))
         if any(_CALENDAR.match(one) for one in found):
             return None
-        return _Said(verb.relation, found, match.end())
+        return _Predicate(verb.relation, found, match.end())
     if _NO_OBJECT.fullmatch(match.group()):
         return None
-    return _Said(verb.relation, [re.sub("^(?:the|an?|some) ", "", match.group(), flags=re.IGNORECASE)], match.end())
+    return _Predicate(
+        verb.relation, [re.sub("^(?:the|an?|some) ", "", match.group(), flags=re.IGNORECASE)], match.end()
+    )
 
 
 def _kindred(sentence: str, speaker: str | None) -> Iterator[Link]:

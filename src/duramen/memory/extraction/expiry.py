@@ -60,7 +60,7 @@ _HINT = re.compile(rf"\b(?:{'|'.join(_HINT_WORDS)})\b", re.IGNORECASE)
 def holds_until(content: str, at: int) -> int | None:
     """When a statement that was made at a time ends by its own words; None if it is lasting. Microseconds."""
     text = content.strip()
-    if len(text) > _LONGEST or not _may_fade(text.lower()) or _HINT.search(text) is None:
+    if len(text) > _LONGEST or not _may_have_hint(text.lower()) or _HINT.search(text) is None:
         return None
     if re.search(r"[.!;\n]\s+\S", text) or _AGAIN.search(text):
         return None
@@ -74,7 +74,7 @@ def holds_until(content: str, at: int) -> int | None:
     return None if end is None else micros("end", end)
 
 
-def _may_fade(lowered: str) -> bool:
+def _may_have_hint(lowered: str) -> bool:
     """Whether a hint could be in a text: most have none, and this is the quickest way to know."""
     for word in _HINT_WORDS:  # noqa: SIM110 - a generator takes twice as long
         if word in lowered:

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import ModelFailed
 from ...ports import Model
 from ..injection import suspicions
-from .admission import consider
+from .admission import assess_sentences
 from .entities import links
 from .json_question import ask_json, share_of, text_of
 
@@ -97,11 +97,13 @@ async def extract(text: str, model: Model | None, speaker: str | None, policy: s
 
 
 def _by_patterns(text: str, speaker: str | None) -> Extraction:
-    verdicts = consider(text, speaker) if speaker else consider(text)
+    verdicts = assess_sentences(text, speaker) if speaker else assess_sentences(text)
     kept = [
-        Candidate(one.content, one.kind, one.key, _SURE, one.said, _stated(one.content)) for one in verdicts if one.keep
+        Candidate(one.content, one.kind, one.key, _SURE, one.sentence, _stated(one.content))
+        for one in verdicts
+        if one.keep
     ]
-    return Extraction(tuple(kept), tuple(Skipped(one.said, one.reason) for one in verdicts if not one.keep))
+    return Extraction(tuple(kept), tuple(Skipped(one.sentence, one.reason) for one in verdicts if not one.keep))
 
 
 def _stated(content: str) -> tuple[tuple[str, str, str], ...]:

@@ -100,23 +100,23 @@ class WorkspaceEmbedder:
         embedder = self.embedder()
         return None if embedder is None else embedder.embed(texts)
 
-    async def embed_question(self, text: str, ahead: Prefetch | None) -> Vector | None:
+    async def embed_question(self, text: str, prefetch: Prefetch | None) -> Vector | None:
         """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
         takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
         and what `ahead` raises."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return None
-        if ahead is None or not self._idle_slots.acquire(blocking=False):
+        if prefetch is None or not self._idle_slots.acquire(blocking=False):
             return await run_blocking(lambda: embedder.embed([text])[0])
 
         def work() -> Vector:
             vector: Vector = embedder.embed([text])[0]
-            ahead.then(vector)
+            prefetch.after_embedding(vector)
             return vector
 
         try:
-            vector, _ = await run_alongside(work, ahead.meanwhile())
+            vector, _ = await run_alongside(work, prefetch.during_embedding())
             return vector
         finally:
             self._idle_slots.release()

@@ -22,19 +22,19 @@ from ..ranking.search import Search
 from .contradictions import Contradiction, ContradictionFinder
 from .resolution import ContradictionResolver, Merged
 
-ALIKE = 0.9
+MERGE_COSINE = 0.9
 """Cosine from which two memories are looked at."""
-NEAR = 0.8
+ASK_COSINE = 0.8
 """Cosine from which a model is asked about two memories."""
-_MOST_NEAR = 1_000
-SHARED = 0.75
+_MAX_PAIRS = 1_000
+SHARED_WORDS = 0.75
 """Part of their words, both together, that two of them must share; all of them, where there are no vectors."""
 _BLOCK = 512
-_DENYING = """
+_NEGATION_WORDS = """
     no not never none nobody nothing neither nor without cannot stop except unless hardly
 """
-_NEGATIONS = frozenset(_DENYING.split())
-_KEPT_APART = frozenset((EPISODE, "procedure"))
+_NEGATIONS = frozenset(_NEGATION_WORDS.split())
+_NOT_MERGED = frozenset((EPISODE, "procedure"))
 
 
 class Consolidation:
@@ -70,13 +70,13 @@ class Consolidation:
         """Merge what says the same in some audiences; gives each pair when it is merged."""
         for audience in await self._search.index_cache.with_vectors(audiences):
             ended: set[int] = set()
-            for one, other in _alike(audience) if audience.dims else await self._of_the_same_words(audience):
+            for one, other in _close_pairs(audience) if audience.dims else await self._pairs_with_same_words(audience):
                 if one in ended or other in ended:
                     continue
                 query = MemoryQuery(numbers=(one, other))
                 rows = await self._journal.store.memories(self._journal.workspace, query)
                 memories = await self._texts.memories(rows)
-                if len(memories) == 2 and _says_the_same(memories[0], memories[1], bool(audience.dims)):
+                if len(memories) == 2 and _say_the_same(memories[0], memories[1], bool(audience.dims)):
                     older, newer = sorted(zip(rows, memories, strict=True), key=lambda pair: pair[0].confirmed)
                     await self._end(older[0], newer[0])
                     ended.add(older[0].number)
@@ -86,18 +86,18 @@ class Consolidation:
         """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
         found: list[Contradiction] = []
         for audience in await self._search.index_cache.with_vectors(audiences):
-            for pair in _alike(audience, NEAR) if audience.dims else ():
+            for pair in _close_pairs(audience, ASK_COSINE) if audience.dims else ():
                 memories = await self._search.read(pair)
                 if len(memories) == 2 and memories[0].kind == memories[1].kind:
                     older, newer = sorted(memories, key=lambda one: (one.valid_from, one.confirmed))
                     found.append(Contradiction(older, newer, "they are near in meaning"))
-                if len(found) == _MOST_NEAR:
+                if len(found) == _MAX_PAIRS:
                     return found
         return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
 
-    async def _of_the_same_words(self, audience: AudienceIndex) -> list[tuple[int, int]]:
+    async def _pairs_with_same_words(self, audience: AudienceIndex) -> list[tuple[int, int]]:
         """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
-        met: dict[tuple[str, frozenset[str]], int] = {}
+        seen: dict[tuple[str, frozenset[str]], int] = {}
         pairs = []
         numbers = audience.column("number")[_candidates(audience)].tolist()
         for start in range(0, len(numbers), _BLOCK):
@@ -107,9 +107,9 @@ class Consolidation:
             for row in rows:
                 if row.number in texts:
                     said = (row.kind, _words(texts[row.number]["content"]))
-                    if said in met:
-                        pairs.append((met[said], row.number))
-                    met[said] = row.number
+                    if said in seen:
+                        pairs.append((seen[said], row.number))
+                    seen[said] = row.number
         return pairs
 
     async def _end(self, older: MemoryRow, newer: MemoryRow) -> None:
@@ -121,11 +121,11 @@ class Consolidation:
 
 def _candidates(audience: AudienceIndex) -> NDArray[np.intp]:
     """The places of what may be merged."""
-    apart = [audience.kinds.find(kind) for kind in _KEPT_APART]
+    apart = [audience.kinds.find(kind) for kind in _NOT_MERGED]
     return np.nonzero(audience.column("alive") & ~np.isin(audience.column("kind"), apart))[0]
 
 
-def _alike(audience: AudienceIndex, least: float = ALIKE) -> Iterator[tuple[int, int]]:
+def _close_pairs(audience: AudienceIndex, least: float = MERGE_COSINE) -> Iterator[tuple[int, int]]:
     """The numbers of memories that are near in meaning."""
     chosen = _candidates(audience)
     numbers, vectors = audience.column("number")[chosen].tolist(), audience.vectors[chosen]
@@ -136,14 +136,14 @@ def _alike(audience: AudienceIndex, least: float = ALIKE) -> Iterator[tuple[int,
                 yield numbers[start + row], numbers[column]
 
 
-def _says_the_same(one: Memory, other: Memory, by_meaning: bool) -> bool:
+def _say_the_same(one: Memory, other: Memory, by_meaning: bool) -> bool:
     if one.kind != other.kind or one.key != other.key or one.speaker != other.speaker:
         return False
     first, second = _words(one.content), _words(other.content)
     if _marks(one.content) != _marks(other.content):
         return False
     shared = len(first & second) / max(1, len(first | second))
-    return shared >= (SHARED if by_meaning else 1.0)
+    return shared >= (SHARED_WORDS if by_meaning else 1.0)
 
 
 def _words(text: str) -> frozenset[str]:

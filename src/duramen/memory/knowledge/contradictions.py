@@ -19,7 +19,7 @@ from ..index.index_entry import READ_UPTO
 _APART = frozenset((EPISODE, "procedure"))
 """What was said is not what is so; and each way of doing things has its own steps."""
 _PERSONAL = re.compile(r"\b(?:i|me|my|mine|we|us|our|you|your|user)\b", re.IGNORECASE)
-_MOST = 200
+_MAX_CLAIMS = 200
 """Claims about the same that are held against each other: a name that is everywhere must not take for ever."""
 
 
@@ -35,25 +35,25 @@ class Contradiction:
 class ContradictionFinder:
     """Finds contradictions among what is known now."""
 
-    def __init__(self, journal: Journal, catalog: Catalog, decided: Callable[[str, str], Awaitable[bool]]) -> None:
+    def __init__(self, journal: Journal, catalog: Catalog, is_decided: Callable[[str, str], Awaitable[bool]]) -> None:
         self._journal = journal
         self._catalog = catalog
-        self._decided = decided
+        self._is_decided = is_decided
 
     async def find(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
         """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
         now = moment(self._journal.clock.now())
-        told: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
+        claims_by_topic: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
         async for memory in self._catalog.listed(MemoryQuery(audiences, limit=2**31)):
             if memory.kind not in _APART and _holds(memory, now):
                 for claim in claims(memory.content[:READ_UPTO], memory.speaker):
-                    told.setdefault(claim.about, []).append((memory, claim))
+                    claims_by_topic.setdefault(claim.about, []).append((memory, claim))
         found: dict[tuple[str, str], Contradiction] = {}
-        for claimed in told.values():
-            for one in _disagreeing(claimed):
+        for claimed in claims_by_topic.values():
+            for one in _contradictions(claimed):
                 found.setdefault((one.older.source, one.newer.source), one)
         ordered = sorted(found.values(), key=lambda one: _age(one.newer), reverse=True)
-        return [one for one in ordered if not await self._decided(one.older.id, one.newer.id)]
+        return [one for one in ordered if not await self._is_decided(one.older.id, one.newer.id)]
 
 
 def _holds(memory: Memory, now: dt.datetime) -> bool:
@@ -64,34 +64,34 @@ def _age(memory: Memory) -> tuple[dt.datetime, dt.datetime, str]:
     return memory.valid_from, memory.confirmed, memory.source
 
 
-def _disagreeing(claimed: Sequence[tuple[Memory, Claim]]) -> Iterator[Contradiction]:
-    newest = sorted(claimed, key=lambda pair: _age(pair[0]), reverse=True)[:_MOST]
+def _contradictions(claimed: Sequence[tuple[Memory, Claim]]) -> Iterator[Contradiction]:
+    newest = sorted(claimed, key=lambda pair: _age(pair[0]), reverse=True)[:_MAX_CLAIMS]
     for place, (newer, claim) in enumerate(newest):
         for older, before in newest[place + 1 :]:
-            if contradict(before, claim) and _meet(older, newer):
-                yield Contradiction(older, newer, _told(before, claim))
+            if contradict(before, claim) and _can_conflict(older, newer):
+                yield Contradiction(older, newer, _disagreement(before, claim))
 
 
-def _meet(older: Memory, newer: Memory) -> bool:
+def _can_conflict(older: Memory, newer: Memory) -> bool:
     """Whether two memories are told to the same people, hold at the same time, and mean the same by "I"."""
     if older.valid_to is not None and older.valid_to <= newer.valid_from:
         return False
-    places = {_place(older), _place(newer)}
+    places = {_scope_of(older), _scope_of(newer)}
     if _PERSONAL.search(older.content) or _PERSONAL.search(newer.content):
         return len(places) == 1 and older.speaker == newer.speaker
     return len(places) == 1 or ("workspace", None) in places
 
 
-def _place(memory: Memory) -> tuple[str, str | None]:
+def _scope_of(memory: Memory) -> tuple[str, str | None]:
     where = {"subject": memory.subject, "session": memory.source.rpartition("#")[0]}
     return memory.scope, where.get(memory.scope)
 
 
-def _told(one: Claim, other: Claim) -> str:
+def _disagreement(one: Claim, other: Claim) -> str:
     kind = one.about[0]
     if kind == "whole":
         return "one says what the other denies"
     if kind == "number":
         return f"{' '.join(one.value)} or {' '.join(other.value)}"
-    said = f"{one.told} or {other.told}"
+    said = f"{one.words} or {other.words}"
     return f"{one.about[2]}: {said}" if kind in ("relation", "attribute") else said

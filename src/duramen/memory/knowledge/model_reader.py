@@ -24,23 +24,23 @@ from ...journal.owners import Owner
 from ...ports import Beside, Bookmark, BookmarkQuery, Model, SubjectGone
 from ..catalog.memory_event import memory_row
 from ..extraction.json_question import ask_json
-from ..extraction.rules.model_check import FIELDS, KINDS, CheckedCandidate, heard, judge
+from ..extraction.rules.model_check import FIELDS, KINDS, CheckedCandidate, check_candidate, parse_candidates
 from ..extraction.rules.turn_reader import turns_between
 from ..extraction.rules.turns import PROCEDURE, TurnRecord
 from ..index.index_worker import IndexWorker
 from .procedures import Procedures
-from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from .promotion import DONE, LEASE, SESSION, decision_notes, idempotency_key, learn_procedure, memory_draft
 from .proposals import ProposalDraft, Proposals
 
 ANSWERED, READ, FAILED = "writeback.answered", "writeback.reread", "writeback.model_failed"
 _MARK = "reread"
-_ASKING = 180_000_000
+_MODEL_LEASE = 180_000_000
 """How long the lease lasts while a model is asked: as long as the slowest of them may take."""
-_SILENT = 60_000_000
+_RETRY_AFTER = 60_000_000
 """How long a model that failed is not asked about other sessions."""
-_TURNS = 20
+_MAX_TURNS = 20
 """At most so many turns are read at once; what is older was left to the rules."""
-_CHARACTERS = 2_000
+_MAX_CHARACTERS = 2_000
 _TOKENS = 1_500
 _TASK = (
     "You read the last turns of a conversation between a user and an assistant, in `turns`, and list what is worth "
@@ -66,14 +66,14 @@ class ModelReaderSettings(NamedTuple):
     policy: str = "flag"
 
 
-class _Mark(NamedTuple):
+class _Progress(NamedTuple):
     """How far a session was read, and up to where that was tried."""
 
     upto: int
     tried: int
 
 
-class _Stretch(NamedTuple):
+class _TurnRange(NamedTuple):
     """Turns of one person that are read at once."""
 
     session: str
@@ -102,45 +102,45 @@ class ModelReader:
         self._proposals = proposals
         self._index_worker = index_worker
         self._settings = settings
-        self._silent_until = 0
+        self._retry_at = 0
 
     async def read(self, session: str, position: int, fence: int | None, *, now: bool = False) -> int:
         """Read the turns of a session up to a position, if there are enough of them since the last time, or `now`.
         Returns how many candidates there were."""
-        mark = await self._mark(session)
-        if position <= mark.upto or (not now and self._journal.clock.now() < self._silent_until):
+        mark = await self._progress(session)
+        if position <= mark.upto or (not now and self._journal.clock.now() < self._retry_at):
             return 0
-        told = await turns_between(self._journal, session, mark.upto + 1, position)
-        fresh = sum(turn.position > mark.tried for turn, _ in told)
-        if not told or (not now and fresh < self._settings.every):
+        turns_read = await turns_between(self._journal, session, mark.upto + 1, position)
+        fresh = sum(turn.position > mark.tried for turn, _ in turns_read)
+        if not turns_read or (not now and fresh < self._settings.every):
             return 0
         found = 0
         try:
-            for subject, group in groupby(told[-_TURNS:], key=lambda one: one[1]):
-                found += await self._stretch(session, [turn for turn, _ in group], subject, fence)
+            for subject, group in groupby(turns_read[-_MAX_TURNS:], key=lambda one: one[1]):
+                found += await self._read_range(session, [turn for turn, _ in group], subject, fence)
         except ModelFailed as failure:
-            self._silent_until = self._journal.clock.now() + _SILENT
+            self._retry_at = self._journal.clock.now() + _RETRY_AFTER
             await self._failed(session, mark, position, failure, fence)
             return found
         await self._note(READ, {"session": session, "upto": position, "tried": position}, fence)
         return found
 
-    async def _stretch(self, session: str, turns: list[TurnRecord], subject: str | None, fence: int | None) -> int:
-        owner = await self._living(subject)
+    async def _read_range(self, session: str, turns: list[TurnRecord], subject: str | None, fence: int | None) -> int:
+        owner = await self._owner_of(subject)
         if owner is None:
             return 0
         # Read again once the owner is known: whoever is erased after this makes every append of theirs fail.
         again = await turns_between(self._journal, session, turns[0].position, turns[-1].position)
         if [turn.position for turn, _ in again] != [turn.position for turn in turns]:
             return 0
-        stretch = _Stretch(session, turns, owner, fence)
+        turn_range = _TurnRange(session, turns, owner, fence)
         try:
-            return await self._kept(stretch, *await self._answer(stretch))
+            return await self._keep(turn_range, *await self._answer(turn_range))
         except SubjectGone:
             self._journal.forget_owners()
             return 0
 
-    async def _living(self, subject: str | None) -> Owner | None:
+    async def _owner_of(self, subject: str | None) -> Owner | None:
         if subject is None:
             return await self._journal.owner(None)
         row = await self._journal.store.subject(self._journal.workspace, subject)
@@ -148,93 +148,100 @@ class ModelReader:
 
     # -- asking
 
-    async def _answer(self, stretch: _Stretch) -> tuple[int, list[dict[str, Any]]]:
+    async def _answer(self, turn_range: _TurnRange) -> tuple[int, list[dict[str, Any]]]:
         """What the model answered about a stretch, and where that is journaled; it is asked if it was not before.
         Nowhere (0) if all of it is done. Raises `ModelFailed`."""
         store, workspace = self._journal.store, self._journal.workspace
-        if await store.find(workspace, SESSION, key_of("reread", stretch.session, stretch.place)) is not None:
+        if (
+            await store.find(workspace, SESSION, idempotency_key("reread", turn_range.session, turn_range.place))
+            is not None
+        ):
             return 0, []
-        key = key_of("answer", stretch.session, stretch.place)
+        key = idempotency_key("answer", turn_range.session, turn_range.place)
         position = await store.find(workspace, SESSION, key)
         if position is None:
-            if stretch.fence is not None:
+            if turn_range.fence is not None:
                 now = self._journal.clock.now()
-                await store.renew(workspace, SESSION, stretch.fence, now, now + _ASKING)
-            told = await self._asked(stretch.turns)
-            where = f"{stretch.session}#{stretch.place}"
-            data = {"turns": where, "model": self._settings.model.name, "candidates": told}
+                await store.renew(workspace, SESSION, turn_range.fence, now, now + _MODEL_LEASE)
+            turns_read = await self._ask_model(turn_range.turns)
+            where = f"{turn_range.session}#{turn_range.place}"
+            data = {"turns": where, "model": self._settings.model.name, "candidates": turns_read}
             draft = Draft(ANSWERED, data, "duramen")
-            prepared = self._journal.prepare(draft, stretch.owner, whole=True)
-            await self._journal.append_prepared(SESSION, [prepared], stretch.owner, key=key, fence=stretch.fence)
+            prepared = self._journal.prepare(draft, turn_range.owner, whole=True)
+            await self._journal.append_prepared(SESSION, [prepared], turn_range.owner, key=key, fence=turn_range.fence)
             position = await store.find(workspace, SESSION, key)
-            if stretch.fence is not None:
+            if turn_range.fence is not None:
                 now = self._journal.clock.now()
-                await store.renew(workspace, SESSION, stretch.fence, now, now + LEASE)
+                await store.renew(workspace, SESSION, turn_range.fence, now, now + LEASE)
         reach("writeback.answered")
         events = await self._journal.bookmarks.events(SESSION, [position or 0])
         answered = [] if not events or events[0].erased else events[0].data["candidates"]
         return position or 0, answered
 
-    async def _asked(self, turns: Sequence[TurnRecord]) -> list[dict[str, Any]]:
+    async def _ask_model(self, turns: Sequence[TurnRecord]) -> list[dict[str, Any]]:
         answer = await ask_json(self._settings.model, _TASK, {"turns": [_shown(turn) for turn in turns]}, _TOKENS)
-        told = heard(answer)
-        if told is None:
+        turns_read = parse_candidates(answer)
+        if turns_read is None:
             raise ModelFailed(
                 self._settings.model.name, "its answer has no list of candidates", hint="a larger model may do better"
             )
-        return told
+        return turns_read
 
     # -- keeping
 
-    async def _kept(self, stretch: _Stretch, answer: int, told: Sequence[dict[str, Any]]) -> int:
+    async def _keep(self, turn_range: _TurnRange, answer: int, turns_read: Sequence[dict[str, Any]]) -> int:
         """Propose, learn and remember what was answered and holds, and note what was decided."""
         if not answer:
             return 0
-        key = key_of("reread", stretch.session, stretch.place)
-        found = [judge(one, stretch.turns, self._settings.policy) for one in told]
+        key = idempotency_key("reread", turn_range.session, turn_range.place)
+        found = [check_candidate(one, turn_range.turns, self._settings.policy) for one in turns_read]
         for one in found:
             if one.finding.keep and one.proposed:
-                await self._propose(one, stretch)
+                await self._propose(one, turn_range)
         for number, one in enumerate(found):
             if one.finding.keep and not one.proposed:
-                await learn(self._procedures, one.finding, stretch.session, stretch.owner, f"{key}:{number}")
+                await learn_procedure(
+                    self._procedures, one.finding, turn_range.session, turn_range.owner, f"{key}:{number}"
+                )
         reach("writeback.proposed")
-        await self._append(found, stretch, answer, key)
+        await self._append(found, turn_range, answer, key)
         self._index_worker.wake()
         return len(found)
 
-    async def _propose(self, one: CheckedCandidate, stretch: _Stretch) -> None:
-        finding, owner = one.finding, stretch.owner
+    async def _propose(self, one: CheckedCandidate, turn_range: _TurnRange) -> None:
+        finding, owner = one.finding, turn_range.owner
         details: dict[str, Any] = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
-        source = f"{stretch.session}#{finding.position}"
+        source = f"{turn_range.session}#{finding.position}"
         wanted = ProposalDraft(finding.content, finding.kind, details, finding.evidence, finding.reason, source)
         await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
 
-    async def _append(self, found: Sequence[CheckedCandidate], stretch: _Stretch, answer: int, key: str) -> None:
-        where = f"{stretch.session}#{stretch.place}"
-        data = {"turns": where, "model": self._settings.model.name, "decided": _told(found)}
-        drafts = [Draft(DONE, data, "duramen", f"{stretch.session}#{stretch.turns[-1].position}")]
+    async def _append(self, found: Sequence[CheckedCandidate], turn_range: _TurnRange, answer: int, key: str) -> None:
+        where = f"{turn_range.session}#{turn_range.place}"
+        data = {"turns": where, "model": self._settings.model.name, "decided": _decision_notes(found)}
+        drafts = [Draft(DONE, data, "duramen", f"{turn_range.session}#{turn_range.turns[-1].position}")]
         for one in found:
             if one.finding.keep and not one.proposed and one.finding.kind != PROCEDURE:
-                drafts.append(kept(one.finding, stretch.session, one.confidence))
-        owner = stretch.owner
+                drafts.append(memory_draft(one.finding, turn_range.session, one.confidence))
+        owner = turn_range.owner
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
         beside = Beside(memories=rows, stripped=await self._journal.bookmarks.digests(SESSION, [answer]))
-        await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=stretch.fence, beside=beside)
+        await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=turn_range.fence, beside=beside)
 
     # -- how far it was read
 
-    async def _mark(self, session: str) -> _Mark:
+    async def _progress(self, session: str) -> _Progress:
         query = BookmarkQuery(_MARK, _id(session))
         marks = await self._journal.store.bookmarks(self._journal.workspace, SESSION, query)
         events = await self._journal.bookmarks.events(SESSION, [one.position for one in marks if one.intact])
         if events:
-            return _Mark(events[0].data["upto"], events[0].data["tried"])
+            return _Progress(events[0].data["upto"], events[0].data["tried"])
         shared = await self._journal.reader.lineage(session)  # what a fork shares is read where it was said
-        return _Mark(shared[-1].last, shared[-1].last) if shared else _Mark(0, 0)
+        return _Progress(shared[-1].last, shared[-1].last) if shared else _Progress(0, 0)
 
-    async def _failed(self, session: str, mark: _Mark, position: int, failure: ModelFailed, fence: int | None) -> None:
+    async def _failed(
+        self, session: str, mark: _Progress, position: int, failure: ModelFailed, fence: int | None
+    ) -> None:
         note = {
             "session": session,
             "upto": mark.upto,
@@ -256,8 +263,8 @@ def _id(session: str) -> str:
     return blake2b(session.encode(), digest_size=16).hexdigest()
 
 
-def _told(found: Sequence[CheckedCandidate]) -> list[dict[str, Any]]:
-    noted = decided([one.finding for one in found])
+def _decision_notes(found: Sequence[CheckedCandidate]) -> list[dict[str, Any]]:
+    noted = decision_notes([one.finding for one in found])
     return [note | {"proposed": True} if one.proposed else note for note, one in zip(noted, found, strict=True)]
 
 
@@ -268,5 +275,5 @@ def _shown(turn: TurnRecord) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _cut(text: str, most: int = _CHARACTERS) -> str:
+def _cut(text: str, most: int = _MAX_CHARACTERS) -> str:
     return text if len(text) <= most else text[:most] + " \u2026"

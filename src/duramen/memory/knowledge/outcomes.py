@@ -13,7 +13,7 @@ from ...journal.reader import PAGE
 from ...ports import Bookmark, BookmarkQuery
 
 WORKED, FAILED = "procedure.succeeded", "procedure.failed"
-TALLY = "tally"
+COUNTS = "tally"
 """The name of the bookmarks on the newest outcome of each procedure; their ids are the positions of what was saved."""
 _FEW = 20
 """So many bookmarks are looked up one by one."""
@@ -70,22 +70,22 @@ class OutcomeLog:
         self._session = session
 
     @staticmethod
-    def mark(position: int, owner: Owner) -> Bookmark:
+    def bookmark(position: int, owner: Owner) -> Bookmark:
         """The bookmark to set on an outcome, the first event of its append."""
-        return Bookmark(TALLY, str(position), 0, 0, owner=owner.ref)
+        return Bookmark(COUNTS, str(position), 0, 0, owner=owner.ref)
 
-    async def of(self, positions: Sequence[int]) -> dict[int, OutcomeCounts]:
+    async def counts(self, positions: Sequence[int]) -> dict[int, OutcomeCounts]:
         """Tallies by the positions of what was saved; nothing for what has no outcome yet."""
         marked: dict[str, int] = {}
         for id in map(str, positions) if len(positions) <= _FEW else (None,):
-            async with aclosing(self._marks(id)) as marks:
+            async with aclosing(self._bookmarks(id)) as marks:
                 marked |= {one.id: await self._place(one) async for one in marks}
         wanted = {marked[str(position)]: position for position in positions if str(position) in marked}
         events = await self._journal.bookmarks.events(self._session, sorted(wanted))
         return {wanted[one.position]: OutcomeCounts.of(one.data) for one in events if not one.erased}
 
-    async def _marks(self, id: str | None) -> AsyncGenerator[Bookmark, None]:
-        async with aclosing(self._journal.bookmarks.find(self._session, BookmarkQuery(TALLY, id))) as found:
+    async def _bookmarks(self, id: str | None) -> AsyncGenerator[Bookmark, None]:
+        async with aclosing(self._journal.bookmarks.find(self._session, BookmarkQuery(COUNTS, id))) as found:
             async for one in found:
                 yield one.bookmark
 
@@ -93,9 +93,9 @@ class OutcomeLog:
         """Where the newest outcome lies. A bookmark that is damaged cannot say: then the journal does."""
         if mark.intact or not mark.id.isdecimal():
             return mark.position
-        return max(await self.outcomes({int(mark.id)}), default=0)
+        return max(await self.positions({int(mark.id)}), default=0)
 
-    async def outcomes(self, positions: set[int]) -> list[int]:
+    async def positions(self, positions: set[int]) -> list[int]:
         """The positions of all outcomes of what was saved."""
         found: list[int] = []
         reading, types = self._journal.reader, frozenset({WORKED, FAILED})

@@ -25,12 +25,12 @@ from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import Beside, MemoryQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
-from ..catalog.memory_event import ADDED, audience_of, remembered, usual_scope
+from ..catalog.memory_event import ADDED, audience_of, default_scope, memory_data
 from ..catalog.records import Memory, Recalled
 from ..catalog.texts import MemoryTexts
 from ..ranking.search import Search
 from ..ranking.selection import SearchRequest
-from .outcomes import FAILED, TALLY, WORKED, OutcomeCounts, OutcomeLog
+from .outcomes import COUNTS, FAILED, WORKED, OutcomeCounts, OutcomeLog
 
 PROCEDURE = "procedure"
 SESSION = "@procedures"
@@ -93,7 +93,7 @@ class ProcedureEdit(NamedTuple):
     metadata: Mapping[str, Any] | None = None
 
 
-class _Kept(NamedTuple):
+class _Version(NamedTuple):
     """A version as it is stored."""
 
     row: MemoryRow
@@ -104,7 +104,7 @@ class _Kept(NamedTuple):
         found: Mapping[str, Any] = self.data[_FIELD]
         return found
 
-    def says(self, edit: ProcedureEdit, whole: bool) -> bool:
+    def is_unchanged_by(self, edit: ProcedureEdit, whole: bool) -> bool:
         """Whether an edit changes nothing. One that is `whole` says everything, as a file does: then its note counts,
         too; otherwise that tells of one occasion, such as the run that the steps are from."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
@@ -114,7 +114,7 @@ class _Kept(NamedTuple):
     @property
     def note(self) -> str:
         """What is said beside the steps."""
-        return noted(self.data)
+        return note_of(self.data)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Procedures:
         self._texts = texts
         self._catalog = catalog
         self._search = search
-        self._tallies = OutcomeLog(journal, SESSION)
+        self._outcomes = OutcomeLog(journal, SESSION)
 
     # -- saving
 
@@ -151,12 +151,12 @@ class Procedures:
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             whose = owner or await self._journal.owner(subject)
-            audience = audience_of(usual_scope(whose), whose.ref, SESSION)
+            audience = audience_of(default_scope(whose), whose.ref, SESSION)
             before = await self._versions(audience, name)
             current = next((one for one in before if one.row.closed is None), None)
             wanted = _completed(edit, current)
-            if current is not None and current.says(wanted, whole=edit.metadata is not None):
-                return await self._told(current)
+            if current is not None and current.is_unchanged_by(wanted, whole=edit.metadata is not None):
+                return await self._procedure(current)
             number = 1 + max((one.own["version"] for one in before), default=0)
             data = _event(name, number, wanted)
             if current is not None and self._journal.clock.now() < current.row.begins:
@@ -173,7 +173,7 @@ class Procedures:
                 last = gone
             else:
                 saved = next(one for one in await self._versions(audience, name) if one.own["version"] == number)
-                return await self._told(saved)
+                return await self._procedure(saved)
         raise last
 
     # -- reading
@@ -181,24 +181,24 @@ class Procedures:
     async def get(self, name: str, version: int | None = None, subject: str | None = None) -> Procedure | None:
         """The version to follow, or another one; None if there is none."""
         kept = await self._one(name, version, subject)
-        return None if kept is None else await self._told(kept)
+        return None if kept is None else await self._procedure(kept)
 
     async def versions(self, name: str, subject: str | None = None) -> list[Procedure]:
         """Every version, oldest first."""
         for audience in await self._audiences(name, subject):
             found = await self._versions(audience, name)
             if found:
-                return await self._all_told(found)
+                return await self._procedures(found)
         return []
 
     async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Procedure]:
         """The procedures to follow in some audiences, in the order in which they were saved."""
-        found: list[_Kept] = []
+        found: list[_Version] = []
         query = MemoryQuery(audiences, kinds=(PROCEDURE,), limit=PAGE)
         while rows := await self._journal.store.memories(self._journal.workspace, query):
-            found += await self._kept(rows)
+            found += await self._saved_versions(rows)
             query = query._replace(after=rows[-1].number)
-        return await self._all_told(found)
+        return await self._procedures(found)
 
     async def standing(self, audiences: tuple[bytes, ...]) -> list[Memory]:
         """The standing procedures in some audiences, oldest first."""
@@ -219,54 +219,56 @@ class Procedures:
         check_name("name of a procedure", name)
         return list(reversed(await self._catalog.audiences(subject, None)))
 
-    async def _one(self, name: str, version: int | None, subject: str | None) -> _Kept | None:
+    async def _one(self, name: str, version: int | None, subject: str | None) -> _Version | None:
         if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 1):
             raise InvalidInput(f"{version!r} cannot be `version`", hint="give a whole number from 1")
         for audience in await self._audiences(name, subject):
             if version is None:
                 rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name))
-                found = await self._kept(rows)
+                found = await self._saved_versions(rows)
             else:
                 found = [one for one in await self._versions(audience, name) if one.own["version"] == version]
             if found:
                 return found[0]
         return None
 
-    async def _versions(self, audience: bytes, name: str) -> list[_Kept]:
+    async def _versions(self, audience: bytes, name: str) -> list[_Version]:
         rows = await self._rows(MemoryQuery((audience,), key=_PREFIX + name, history=True, limit=2**31))
-        kept = {one.own["version"]: one for one in await self._kept(rows)}
+        kept = {one.own["version"]: one for one in await self._saved_versions(rows)}
         return [kept[version] for version in sorted(kept)]
 
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:
         return await self._journal.store.memories(self._journal.workspace, query)
 
-    async def _kept(self, rows: Sequence[MemoryRow]) -> list[_Kept]:
+    async def _saved_versions(self, rows: Sequence[MemoryRow]) -> list[_Version]:
         """What was saved as a procedure, among some rows."""
         texts = await self._texts.event_data(rows)
-        kept = [_Kept(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
+        kept = [_Version(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
         return [one for one in kept if one.row.session == SESSION and isinstance(one.data.get(_FIELD), dict)]
 
-    async def _told(self, kept: _Kept) -> Procedure:
-        found = await self._all_told([kept])
+    async def _procedure(self, kept: _Version) -> Procedure:
+        found = await self._procedures([kept])
         if not found:
             raise UnknownProcedure(str(kept.own["name"]))  # erased since
         return found[0]
 
-    async def _all_told(self, kept: Sequence[_Kept]) -> list[Procedure]:
+    async def _procedures(self, kept: Sequence[_Version]) -> list[Procedure]:
         memories = {memory.source: memory for memory in await self._texts.memories([one.row for one in kept])}
-        tallies = await self._tallies.of([one.row.position for one in kept])
-        told = []
+        counts = await self._outcomes.counts([one.row.position for one in kept])
+        procedures = []
         for row, data in kept:
             memory, own = memories.get(f"{row.session}#{row.position}"), data[_FIELD]
             if memory is not None:
                 steps, standing = tuple(own["steps"]), bool(own.get("standing"))
-                tally = tallies.get(row.position, OutcomeCounts())
-                told.append(Procedure(own["name"], own["version"], steps, memory.title, standing, *tally, memory))
-        return told
+                outcomes = counts.get(row.position, OutcomeCounts())
+                procedures.append(
+                    Procedure(own["name"], own["version"], steps, memory.title, standing, *outcomes, memory)
+                )
+        return procedures
 
     # -- outcomes
 
-    async def note(
+    async def log_outcome(
         self,
         name: str,
         worked: bool,
@@ -288,17 +290,17 @@ class Procedures:
             if kept is None or owner is None:
                 raise UnknownProcedure(name, version)
             position = kept.row.position
-            tally = (await self._tallies.of([position])).get(position, OutcomeCounts()).plus(worked)
-            data = {"name": name, "version": kept.own["version"], "of": position, **tally._asdict()}
+            outcomes = (await self._outcomes.counts([position])).get(position, OutcomeCounts()).plus(worked)
+            data = {"name": name, "version": kept.own["version"], "of": position, **outcomes._asdict()}
             if reason is not None:
                 data["reason"] = reason
             draft = Draft(WORKED if worked else FAILED, data, actor, position if cause is None else cause)
             beside = Beside(
-                bookmarks=[self._tallies.mark(position, owner)],
-                weighed=[(kept.row.number, tally.weigh(kept.data.get("importance", 0.5)))],
+                bookmarks=[self._outcomes.bookmark(position, owner)],
+                weighed=[(kept.row.number, outcomes.weigh(kept.data.get("importance", 0.5)))],
             )
             try:
-                await self._append(draft, owner, head.position, _once(kept.row.audience, name, key), beside)
+                await self._append(draft, owner, head.position, _outcome_key(kept.row.audience, name, key), beside)
             except PositionConflict as conflict:
                 last: Exception = conflict
             except SubjectGone as gone:
@@ -322,11 +324,11 @@ class Procedures:
             else:
                 raise UnknownProcedure(name)
             saved = {row.position for row in rows if row.session == SESSION}
-            positions = sorted(saved | set(await self._tallies.outcomes(saved)))
+            positions = sorted(saved | set(await self._outcomes.positions(saved)))
             beside = Beside(
                 stripped=await self._journal.bookmarks.digests(SESSION, positions),
                 forgotten=sorted(row.number for row in rows),
-                removed=[(TALLY, str(position)) for position in sorted(saved)],
+                removed=[(COUNTS, str(position)) for position in sorted(saved)],
             )
             draft = Draft("memory.forgotten", {"ids": sorted({row.id for row in rows})}, actor)
             try:
@@ -353,7 +355,7 @@ def checked_steps(steps: object) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _completed(edit: ProcedureEdit, before: _Kept | None) -> ProcedureEdit:
+def _completed(edit: ProcedureEdit, before: _Version | None) -> ProcedureEdit:
     data: Mapping[str, Any] = {} if before is None else before.data
     return edit._replace(
         title=data.get("title") if edit.title is None else edit.title,
@@ -374,7 +376,7 @@ def _event(name: str, version: int, edit: ProcedureEdit) -> dict[str, Any]:
         "importance": edit.importance,
         "metadata": {**(edit.metadata or {}), **kept},
     }
-    data = remembered(content, PROCEDURE, details)
+    data = memory_data(content, PROCEDURE, details)
     data[_FIELD] = {"name": name, "version": version, "steps": list(edit.steps), "standing": bool(edit.standing)}
     return data
 
@@ -383,14 +385,14 @@ def _lines(name: str, version: int, steps: Sequence[str]) -> list[str]:
     return [f"{name}, version {version}", *(f"{number}. {step}" for number, step in enumerate(steps, 1))]
 
 
-def noted(data: Mapping[str, Any]) -> str:
+def note_of(data: Mapping[str, Any]) -> str:
     """What a procedure's event says beside its steps."""
     own, content = data[_FIELD], str(data["content"])
     head = "\n".join(_lines(own["name"], own["version"], own["steps"]))
     return content.removeprefix(head).removeprefix("\n")
 
 
-def _once(audience: bytes, name: str, key: str | None) -> str | None:
+def _outcome_key(audience: bytes, name: str, key: str | None) -> str | None:
     """The idempotency key of an outcome: whatever the version, the same outcome is noted once."""
     if key is None:
         return None

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import UnknownProcedure
 from ...journal.events import Draft
 from ...journal.owners import Owner
-from ..catalog.memory_event import ADDED, remembered
+from ..catalog.memory_event import ADDED, memory_data
 from ..extraction.rules.turns import PROCEDURE, Finding
 from .procedures import ProcedureEdit, Procedures
 
@@ -21,7 +21,7 @@ LEASE = 30_000_000
 _CONFIDENCE = {"fact": 0.8, "blocker": 0.9}
 
 
-async def learn(procedures: Procedures, one: Finding, session: str, owner: Owner, key: str) -> None:
+async def learn_procedure(procedures: Procedures, one: Finding, session: str, owner: Owner, key: str) -> None:
     """Save a procedure that worked; note whether one that is known worked again."""
     if one.kind != PROCEDURE or not one.name or one.worked is None:
         return
@@ -33,21 +33,21 @@ async def learn(procedures: Procedures, one: Finding, session: str, owner: Owner
             await procedures.save(one.name, edit, owner.name, "duramen", cause, owner=owner)
     with suppress(UnknownProcedure):
         about: dict[str, Any] = {"version": None, "subject": owner.name, "actor": "duramen", "cause": cause}
-        await procedures.note(one.name, one.worked, reason=one.reason, key=key, **about)
+        await procedures.log_outcome(one.name, one.worked, reason=one.reason, key=key, **about)
 
 
-def decided(found: Sequence[Finding]) -> list[dict[str, Any]]:
+def decision_notes(found: Sequence[Finding]) -> list[dict[str, Any]]:
     """What was decided about some findings, to be journaled."""
     return [{"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found]
 
 
-def kept(one: Finding, session: str, confidence: float | None = None) -> Draft:
+def memory_draft(one: Finding, session: str, confidence: float | None = None) -> Draft:
     """The event that remembers a finding."""
     sure = _CONFIDENCE.get(one.kind, 0.8) if confidence is None else confidence
     details = {"confidence": sure, "metadata": {"evidence": one.evidence[:300]}}
-    return Draft(ADDED, remembered(one.content, one.kind, details), "duramen", f"{session}#{one.position}")
+    return Draft(ADDED, memory_data(one.content, one.kind, details), "duramen", f"{session}#{one.position}")
 
 
-def key_of(what: str, session: str, place: str) -> str:
+def idempotency_key(what: str, session: str, place: str) -> str:
     """What is done about a place of a session is done under this key, once; a session's name may be as long as one."""
     return f"{what}:{blake2b(f'{session}#{place}'.encode(), digest_size=16).hexdigest()}"

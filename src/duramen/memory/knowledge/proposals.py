@@ -25,7 +25,7 @@ from ...journal.owners import Owner
 from ...journal.reader import PAGE
 from ...ports import Beside, Bookmark, BookmarkQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
-from ..catalog.memory_event import ADDED, identity, memory_row, remembered, usual_scope
+from ..catalog.memory_event import ADDED, default_scope, memory_data, memory_id, memory_row
 from .persona import Persona
 
 SESSION = "@proposals"
@@ -105,7 +105,7 @@ class Proposals:
 
     async def make(
         self,
-        wanted: ProposalDraft,
+        draft: ProposalDraft,
         subject: str | None = None,
         actor: str | None = None,
         accepted: bool = False,
@@ -114,22 +114,22 @@ class Proposals:
         """Propose something; durable on return. What is pending or was dismissed is given as it stands, and nothing is
         made of what is known already: then None. If it is `accepted`, the actor decides in the same breath. With an
         `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
-        data = _checked(wanted)
+        data = _checked(draft)
         if subject is not None:
             check_name("subject", subject)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
-            whose = owner or await self._journal.owner(None if wanted.kind == PERSONA else subject)
+            whose = owner or await self._journal.owner(None if draft.kind == PERSONA else subject)
             id = _identity(whose, data)
-            before = await self._standing(id)
+            before = await self._state_bookmark(id)
             if before is not None and before.name != ProposalState.ACCEPTED and not accepted:
-                return await self._told(before)
+                return await self._read(before)
             if await self._is_known(data, whose):
                 return None
-            drafts = [Draft(MADE, {"id": id, **data}, actor, wanted.source)]
+            drafts = [Draft(MADE, {"id": id, **data}, actor, draft.source)]
             if accepted:
                 fields = await self._fields(data, whose)
-                decided = self._accepting(id, data, whose, actor, fields, of=head.position + 1, first=1)
+                decided = self._acceptance(id, data, whose, actor, fields, of=head.position + 1, first=1)
                 drafts += decided.drafts
                 beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
             else:
@@ -138,7 +138,7 @@ class Proposals:
             try:
                 await self._append(drafts, whose, head.position, beside)
             except (PositionConflict, SubjectGone) as error:
-                last = self._moved(error)
+                last = self._retryable(error)
                 if owner is not None and isinstance(error, SubjectGone):
                     raise
             else:
@@ -156,7 +156,7 @@ class Proposals:
     async def _fields(self, data: Mapping[str, Any], owner: Owner) -> dict[str, str]:
         return await self._persona.fields(owner) if data["kind"] == PROFILE else {}
 
-    def _moved(self, error: Exception) -> Exception:
+    def _retryable(self, error: Exception) -> Exception:
         if isinstance(error, SubjectGone):
             self._journal.forget_owners()
         return error
@@ -165,8 +165,8 @@ class Proposals:
 
     async def get(self, id: str) -> Proposal:
         """A proposal by its id. Raises `UnknownProposal`."""
-        mark = await self._standing(check_name("id of a proposal", id))
-        found = None if mark is None else await self._told(mark)
+        mark = await self._state_bookmark(check_name("id of a proposal", id))
+        found = None if mark is None else await self._read(mark)
         if found is None:
             raise UnknownProposal(id)
         return found
@@ -177,7 +177,7 @@ class Proposals:
         async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value))) as marks:
             async for found in marks:
                 if owners is None or found.bookmark.owner in owners:
-                    proposal = await self._told(found.bookmark)
+                    proposal = await self._read(found.bookmark)
                     if proposal is not None:
                         yield proposal
 
@@ -189,23 +189,23 @@ class Proposals:
                 owners.append(await self._journal.owner(subject))
         return owners
 
-    async def _standing(self, id: str) -> Bookmark | None:
+    async def _state_bookmark(self, id: str) -> Bookmark | None:
         for state in ProposalState:
             async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value, id), page=1)) as marks:
                 async for found in marks:
                     return found.bookmark
         return None
 
-    async def _told(self, mark: Bookmark) -> Proposal | None:
+    async def _read(self, mark: Bookmark) -> Proposal | None:
         """A proposal from the bookmark on its newest event; None if it was erased."""
-        position = mark.position if mark.intact else await self._found(mark.id)
+        position = mark.position if mark.intact else await self._newest_position(mark.id)
         event = await self._event(position)
         if event is None:
             return None
         made = event if event.type == MADE else await self._event(event.data["of"])
         return None if made is None else _proposal(made, event)
 
-    async def _found(self, id: str) -> int:
+    async def _newest_position(self, id: str) -> int:
         """Where the newest event of a proposal lies. A bookmark that is damaged cannot say: then the journal does."""
         newest, types = 0, frozenset({MADE, ACCEPTED, DISMISSED})
         async with aclosing(self._journal.reader.pages(SESSION, 1, None, types, PAGE)) as pages:
@@ -241,37 +241,37 @@ class Proposals:
         check_name("id of a proposal", id)
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
-            mark = await self._standing(id)
-            proposal = None if mark is None else await self._told(mark)
+            mark = await self._state_bookmark(id)
+            proposal = None if mark is None else await self._read(mark)
             if mark is None or proposal is None:
                 raise UnknownProposal(id)
             if proposal.state is not ProposalState.PENDING:
                 raise ProposalDecided(id, proposal.state.value, proposal.decided_by)
-            made = await self._event(mark.position if mark.intact else await self._found(id))
+            made = await self._event(mark.position if mark.intact else await self._newest_position(id))
             owner = await self._journal.owner(proposal.subject)
             if made is None:
                 raise UnknownProposal(id)
             if edit is None:
-                decided = self._dismissing(id, made.position, owner, note, actor)
+                decided = self._dismissal(id, made.position, owner, note, actor)
             else:
                 data = edit(made.data)
                 fields = await self._fields(data, owner)
-                decided = self._accepting(id, data, owner, actor, fields, of=made.position)
+                decided = self._acceptance(id, data, owner, actor, fields, of=made.position)
             try:
                 await self._append(decided.drafts, owner, head.position, decided.beside)
             except (PositionConflict, SubjectGone) as error:
-                last = self._moved(error)
+                last = self._retryable(error)
             else:
                 return await self.get(id)
         raise last
 
-    def _dismissing(self, id: str, of: int, owner: Owner, note: str | None, actor: str | None) -> _Decision:
+    def _dismissal(self, id: str, of: int, owner: Owner, note: str | None, actor: str | None) -> _Decision:
         data = {"id": id, "of": of} if note is None else {"id": id, "of": of, "note": note}
         mark = Bookmark(ProposalState.DISMISSED, id, 0, 0, owner=owner.ref)
         beside = Beside(bookmarks=[mark], removed=[(ProposalState.PENDING, id)])
         return _Decision((Draft(DISMISSED, data, actor, of),), beside)
 
-    def _accepting(
+    def _acceptance(
         self,
         id: str,
         data: Mapping[str, Any],
@@ -303,29 +303,29 @@ class Proposals:
         await self._journal.append_prepared(SESSION, prepared, owner, expected=expected, beside=beside)
 
 
-def _checked(wanted: ProposalDraft) -> dict[str, Any]:
+def _checked(draft: ProposalDraft) -> dict[str, Any]:
     """The data of a proposal's event. Raises `InvalidInput` for what cannot be proposed."""
-    if wanted.source is not None:
-        check_name("source", wanted.source)
-    if wanted.kind in (PROFILE, PERSONA):
-        if not isinstance(wanted.content, str) or not wanted.content.strip():
+    if draft.source is not None:
+        check_name("source", draft.source)
+    if draft.kind in (PROFILE, PERSONA):
+        if not isinstance(draft.content, str) or not draft.content.strip():
             raise InvalidInput("there is nothing to propose", hint="give text")
         memory = None
-        if wanted.kind == PROFILE and wanted.details.get("key") is None:
+        if draft.kind == PROFILE and draft.details.get("key") is None:
             raise InvalidInput("a proposal for the profile needs its field", hint='give key="name", for example')
-        key = None if wanted.kind == PERSONA else check_name("key", wanted.details["key"])
+        key = None if draft.kind == PERSONA else check_name("key", draft.details["key"])
     else:
-        memory = remembered(wanted.content, wanted.kind, wanted.details)
+        memory = memory_data(draft.content, draft.kind, draft.details)
         key = memory.get("key")
-    confidence = remembered("-", "-", {"confidence": wanted.details.get("confidence", 1.0)}).get("confidence", 1.0)
+    confidence = memory_data("-", "-", {"confidence": draft.details.get("confidence", 1.0)}).get("confidence", 1.0)
     data = {
-        "kind": wanted.kind,
-        "content": wanted.content,
+        "kind": draft.kind,
+        "content": draft.content,
         "key": key,
-        "evidence": wanted.evidence,
-        "reason": wanted.reason,
+        "evidence": draft.evidence,
+        "reason": draft.reason,
         "confidence": confidence,
-        "source": wanted.source,
+        "source": draft.source,
         "memory": memory,
     }
     return {name: value for name, value in data.items() if value is not None}
@@ -333,9 +333,9 @@ def _checked(wanted: ProposalDraft) -> dict[str, Any]:
 
 def _identity(owner: Owner, data: Mapping[str, Any]) -> str:
     """What a proposal is known by: case and punctuation do not make another one of it."""
-    session = "" if data["kind"] in (PROFILE, PERSONA) else str(data["memory"].get("scope") or usual_scope(owner))
+    session = "" if data["kind"] in (PROFILE, PERSONA) else str(data["memory"].get("scope") or default_scope(owner))
     loose = data["content"] if data["kind"] == PERSONA else _LOOSE.sub(" ", data["content"].casefold())
-    return identity(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
+    return memory_id(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
 
 
 def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> dict[str, Any]:

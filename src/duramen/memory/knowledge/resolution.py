@@ -15,7 +15,7 @@ from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...ports import Beside, Bookmark, BookmarkQuery, MemoryQuery, MemoryRow, Model
-from ..catalog.memory_event import ADDED, memory_row, remembered
+from ..catalog.memory_event import ADDED, memory_data, memory_row
 from ..catalog.records import Memory
 from ..catalog.texts import MemoryTexts
 from ..extraction.json_question import ask_json, text_of
@@ -57,7 +57,7 @@ class _Pair(NamedTuple):
     owner: Owner
 
 
-def _mark_name(id: str) -> str:
+def _bookmark_name(id: str) -> str:
     return f"decided:{id}"
 
 
@@ -69,12 +69,12 @@ class Decisions:
 
     async def made(self, one: str, other: str) -> bool:
         """Whether something was decided about two memories."""
-        query = BookmarkQuery(_mark_name(one), other)
+        query = BookmarkQuery(_bookmark_name(one), other)
         return bool(await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query))
 
     async def marks(self, id: str) -> list[Bookmark]:
         """The bookmarks of all decisions about a memory."""
-        query = BookmarkQuery(_mark_name(id), limit=10_000)
+        query = BookmarkQuery(_bookmark_name(id), limit=10_000)
         return await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query)
 
     async def forget(self, id: str) -> int:
@@ -82,7 +82,7 @@ class Decisions:
         marks = await self.marks(id)
         if not marks:
             return 0
-        removed = [pair for mark in marks for pair in ((mark.name, mark.id), (_mark_name(mark.id), id))]
+        removed = [pair for mark in marks for pair in ((mark.name, mark.id), (_bookmark_name(mark.id), id))]
         stripped = await self._journal.bookmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.forgotten", {"ids": [id]}, "duramen"), owner)
@@ -110,13 +110,17 @@ class ContradictionResolver:
             if asked == most:
                 return
             asked += 1
-            about = {"older": _told(one.older), "newer": _told(one.newer), "disagreement": one.reason}
+            about = {
+                "older": _shown_to_model(one.older),
+                "newer": _shown_to_model(one.newer),
+                "disagreement": one.reason,
+            }
             answer = await ask_json(model, _TASK, about, _TOKENS)
-            decision, content, reason = _checked(answer)
+            decision, content, reason = _parse_answer(answer)
             if decision == "undecided":
                 yield Merged(one.newer, None, decision, reason)
                 continue
-            for merged in await self._done(pair, decision, content, reason, model.name):
+            for merged in await self._carry_out(pair, decision, content, reason, model.name):
                 yield merged
 
     async def _pair(self, one: Contradiction) -> _Pair | None:
@@ -134,7 +138,7 @@ class ContradictionResolver:
             return None
         return _Pair(found[0], found[1], owner)
 
-    async def _done(self, pair: _Pair, decision: str, content: str, reason: str, by: str) -> list[Merged]:
+    async def _carry_out(self, pair: _Pair, decision: str, content: str, reason: str, by: str) -> list[Merged]:
         """Do what was decided, and journal it, at once."""
         (old_row, older), (new_row, newer) = pair.older, pair.newer
         now, owner = self._journal.clock.now(), pair.owner
@@ -143,12 +147,12 @@ class ContradictionResolver:
         drafts = [Draft("memory.resolved", note, "duramen")]
         rows = []
         if decision == "merge":
-            data = remembered(content, newer.kind, _details(newer))
+            data = memory_data(content, newer.kind, _details(newer))
             drafts.append(Draft(ADDED, data, "duramen"))
             rows = [memory_row(DECIDED, 1, data, owner)]
         names = [(older.id, newer.id), (newer.id, older.id), *((row.id, older.id) for row in rows)]
         beside = Beside(
-            bookmarks=[Bookmark(_mark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
+            bookmarks=[Bookmark(_bookmark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
             memories=rows,
             ended=[(row.number, now) for row in going],
         )
@@ -167,9 +171,9 @@ class ContradictionResolver:
         raise UnknownMemory(rows[0].id)  # forgotten since
 
 
-def _told(memory: Memory) -> dict[str, Any]:
-    told = {"said": memory.content, "on": f"{memory.valid_from:%Y-%m-%d %H:%M}", "by": memory.speaker}
-    return {name: value for name, value in told.items() if value}
+def _shown_to_model(memory: Memory) -> dict[str, Any]:
+    shown = {"said": memory.content, "on": f"{memory.valid_from:%Y-%m-%d %H:%M}", "by": memory.speaker}
+    return {name: value for name, value in shown.items() if value}
 
 
 def _details(memory: Memory) -> dict[str, Any]:
@@ -179,7 +183,7 @@ def _details(memory: Memory) -> dict[str, Any]:
     return {**kept, **metadata, "importance": memory.importance, "confidence": memory.confidence}
 
 
-def _checked(answer: object) -> tuple[str, str, str]:
+def _parse_answer(answer: object) -> tuple[str, str, str]:
     """The decision of an answer, the content for a merge, and the reason; "undecided" if it cannot be used."""
     if not isinstance(answer, dict):
         return "undecided", "", "the answer is no object"

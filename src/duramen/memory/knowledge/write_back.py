@@ -21,21 +21,21 @@ from ...journal.reader import PAGE
 from ...ports import Beside, FeedItem, LeaseRow, SubjectGone
 from ...runtime import Lock, drive
 from ..catalog.memory_event import memory_row
-from ..extraction.admission import consider
+from ..extraction.admission import assess_sentences
 from ..extraction.rules.rule_set import apply_rules
-from ..extraction.rules.turn_reader import RecentTurns, last_turns
+from ..extraction.rules.turn_reader import RecentTurns, recent_turns
 from ..extraction.rules.turns import PROCEDURE, Finding
 from ..index.index_worker import IndexWorker
 from .model_reader import ModelReader
 from .procedures import Procedures
-from .promotion import DONE, LEASE, SESSION, decided, kept, key_of, learn
+from .promotion import DONE, LEASE, SESSION, decision_notes, idempotency_key, learn_procedure, memory_draft
 from .proposals import ProposalDraft, Proposals
 
 GIVEN_UP = "writeback.given_up"
 _OUTLET = "duramen.writeback"
 _TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
-_TRIES = 5
-_PATIENCE = 30.0
+_MAX_ATTEMPTS = 5
+_LOCK_TIMEOUT = 30.0
 """Seconds to wait for another thread that is at it: what it does is done when one asks for everything."""
 _LOOK_EVERY = 5.0
 """Seconds after which it is looked for turns of other processes, and for those that were left."""
@@ -65,36 +65,36 @@ class WriteBack:
         self._index_worker = index_worker
         self._model_reader = model_reader
         self._owner = journal.ids.random(8).hex()
-        self._wanted = threading.Event()
-        self._ending = False
+        self._wake = threading.Event()
+        self._stopping = False
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
-        self._one_at_a_time = Lock()
-        self._tried: dict[_Turn, int] = {}
+        self._lock = Lock()
+        self._attempts: dict[_Turn, int] = {}
 
     # -- in the background
 
     def wake(self) -> None:
         """A turn has ended: look at it soon."""
-        self._wanted.set()
+        self._wake.set()
         if self._thread is None:
             with self._starting:
-                if self._thread is None and not self._ending:
+                if self._thread is None and not self._stopping:
                     self._thread = threading.Thread(target=self._work, name="duramen-writeback", daemon=True)
                     self._thread.start()
 
     def _work(self) -> None:
-        while not self._ending:
-            self._wanted.clear()
+        while not self._stopping:
+            self._wake.clear()
             with suppress(DuramenError):  # the store is away or somebody else's: it is looked again
-                while not self._ending and drive(self.once()):
+                while not self._stopping and drive(self.process_page()):
                     pass
-            self._wanted.wait(_LOOK_EVERY)
+            self._wake.wait(_LOOK_EVERY)
 
     def stop(self) -> None:
         """End the thread. What is left is done by the next process."""
-        self._ending = True
-        self._wanted.set()
+        self._stopping = True
+        self._wake.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(10)
@@ -105,21 +105,21 @@ class WriteBack:
         """Do everything that is left, now. Returns how many turns it was."""
         done = 0
         while True:
-            made = await self.once()
+            made = await self.process_page()
             if made is None:
                 return done
             done += made
 
-    async def once(self) -> int | None:
+    async def process_page(self) -> int | None:
         """Do one page of the feed; how many turns it held. None if there is none, or if somebody else is at it."""
-        taken = await self._one_at_a_time.acquire(_PATIENCE)
+        taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
-            return await self._once()
+            return await self._process_page_locked()
         finally:
             if taken:
-                self._one_at_a_time.release()
+                self._lock.release()
 
-    async def _once(self) -> int | None:
+    async def _process_page_locked(self) -> int | None:
         store, workspace, now = self._journal.store, self._journal.workspace, self._journal.clock.now
         try:
             lease = await store.acquire(workspace, SESSION, self._owner, now(), now() + LEASE)
@@ -161,20 +161,20 @@ class WriteBack:
         except LeaseLost:
             raise
         except Exception as error:
-            self._tried[turn] = self._tried.get(turn, 0) + 1
+            self._attempts[turn] = self._attempts.get(turn, 0) + 1
             passes = isinstance(error, DuramenError) and not isinstance(error, JournalDamaged)
-            if self._tried[turn] < _TRIES and passes:
+            if self._attempts[turn] < _MAX_ATTEMPTS and passes:
                 raise
             note = {"turn": f"{turn.session}#{turn.position}", "error": f"{type(error).__name__}: {error}"[:500]}
             await self._journal.append(SESSION, [Draft(GIVEN_UP, note, "duramen")], fence=fence)
-        self._tried.pop(turn, None)
+        self._attempts.pop(turn, None)
 
     async def write_turn(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
         """Write back what the last turn of a session up to a position left, unless that was done."""
         taken, owner = await self._read(session, position)
         if owner is None or not taken.turns:
             return []
-        key = key_of("turn", session, str(taken.turns[-1].position))
+        key = idempotency_key("turn", session, str(taken.turns[-1].position))
         if await self._journal.store.find(self._journal.workspace, SESSION, key) is not None:
             return []
         reach("writeback.read")
@@ -189,13 +189,13 @@ class WriteBack:
         None of it is done if somebody else is at it."""
         if self._model_reader is None:
             return 0
-        taken = await self._one_at_a_time.acquire(_PATIENCE)
+        taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
             # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
             return await self._read_with_model(session, position) if taken else 0
         finally:
             if taken:
-                self._one_at_a_time.release()
+                self._lock.release()
 
     async def _read_with_model(self, session: str, position: int) -> int:
         assert self._model_reader is not None
@@ -217,12 +217,12 @@ class WriteBack:
         They are read again once the owner is known. An erasure before that leaves nothing to read, one after it makes
         every append of this owner fail; somebody new of the same name is never given what the erased one said.
         """
-        taken = await last_turns(self._journal, session, position)
+        taken = await recent_turns(self._journal, session, position)
         if taken.subject is None:
             return taken, await self._journal.owner(None)
         row = await self._journal.store.subject(self._journal.workspace, taken.subject)
         owner = None if row is None else await self._journal.bookmarks.owner_of(row.ref)
-        return await last_turns(self._journal, session, position), owner
+        return await recent_turns(self._journal, session, position), owner
 
     async def _write(
         self, session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
@@ -230,7 +230,7 @@ class WriteBack:
         await self._propose(session, taken, owner)
         found = apply_rules(taken.turns)
         for one in found:
-            await learn(self._procedures, one, session, owner, key)
+            await learn_procedure(self._procedures, one, session, owner, key)
         if found:
             await self._keep(found, session, taken, owner, key, fence)
             self._index_worker.wake()
@@ -239,20 +239,20 @@ class WriteBack:
     async def _propose(self, session: str, taken: RecentTurns, owner: Owner) -> None:
         """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
         last = taken.turns[-1]
-        for one in consider(last.user):
+        for one in assess_sentences(last.user):
             if one.keep:
                 details = {"confidence": one.confidence} | ({} if one.key is None else {"key": one.key})
                 source = f"{session}#{last.position}"
-                wanted = ProposalDraft(one.content, one.kind, details, one.said, one.reason, source)
-                await self._proposals.make(wanted, owner.name, "duramen", owner=owner)
+                draft = ProposalDraft(one.content, one.kind, details, one.sentence, one.reason, source)
+                await self._proposals.make(draft, owner.name, "duramen", owner=owner)
 
     async def _keep(
         self, found: list[Finding], session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
     ) -> None:
         """Append what is kept, and what was decided about the rest, at once and once."""
         where = f"{session}#{taken.turns[-1].position}"
-        drafts = [Draft(DONE, {"turn": where, "decided": decided(found)}, "duramen", where)]
-        drafts += [kept(one, session) for one in found if one.keep and one.kind != PROCEDURE]
+        drafts = [Draft(DONE, {"turn": where, "decided": decision_notes(found)}, "duramen", where)]
+        drafts += [memory_draft(one, session) for one in found if one.keep and one.kind != PROCEDURE]
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
         await self._journal.append_prepared(

@@ -67,13 +67,13 @@ class Documents(NamedTuple):
 
 def rarity(corpus: Corpus, term: int) -> float:
     """The weight of a term: high where few texts have it, never below zero."""
-    held = min(corpus.held[term], corpus.count)
+    held = min(corpus.frequencies[term], corpus.count)
     return math.log(1 + (corpus.count - held + 0.5) / (held + 0.5))
 
 
 def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> Floats:
     """What one term adds to the scores of texts of some lengths that have it so often."""
-    norm = K1 * (1 - B + B * lengths / corpus.length)
+    norm = K1 * (1 - B + B * lengths / corpus.mean_length)
     scores = np.float32(rarity(corpus, term)) * counts * np.float32(K1 + 1) / (counts + norm)
     return scores.astype(np.float32, copy=False)
 
@@ -93,9 +93,9 @@ class WordScores(NamedTuple):
 
     own: list[Floats]
     near: list[Floats]
-    told: list[Floats]
+    sessions: list[Floats]
     coverage: list[Floats]
-    among: tuple[Corpus, Corpus]
+    corpora: tuple[Corpus, Corpus]
 
 
 def word_scores(
@@ -106,15 +106,17 @@ def word_scores(
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
     count = sum(audience.count() for audience in audiences)
     each = Documents.of(count, lengths, own, None if measures is None else measures.own)
-    scores, beside = each.scores(), each
+    scores, with_neighbours = each.scores(), each
     near_scores = scores
     if any(audience.sessions.names for audience in audiences):
         near = [[_near(audience, hits) for audience, hits in zip(audiences, found, strict=True)] for found in own]
         near_lengths = [_near_lengths(audience, length) for audience, length in zip(audiences, lengths, strict=True)]
-        beside = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
-        near_scores = beside.scores()
-    told = _told(audiences, own, lengths) if measures is None else list(measures.session_words)
-    return WordScores(scores, near_scores, told, each.coverage() if coverage else [], (each.corpus, beside.corpus))
+        with_neighbours = Documents.of(count, near_lengths, near, None if measures is None else measures.near)
+        near_scores = with_neighbours.scores()
+    sessions_scores = _session_scores(audiences, own, lengths) if measures is None else list(measures.session_words)
+    return WordScores(
+        scores, near_scores, sessions_scores, each.coverage() if coverage else [], (each.corpus, with_neighbours.corpus)
+    )
 
 
 def session_scores(audiences: Sequence[AudienceIndex], terms: Sequence[int]) -> list[Floats]:
@@ -122,16 +124,18 @@ def session_scores(audiences: Sequence[AudienceIndex], terms: Sequence[int]) -> 
     if not any(audience.sessions.names for audience in audiences):
         return [np.zeros(0, dtype=np.float32) for _ in audiences]
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
-    return _told(audiences, [[_hits(audience, term) for audience in audiences] for term in terms], lengths)
+    return _session_scores(audiences, [[_hits(audience, term) for audience in audiences] for term in terms], lengths)
 
 
-def _told(audiences: Sequence[AudienceIndex], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]) -> list[Floats]:
+def _session_scores(
+    audiences: Sequence[AudienceIndex], own: Sequence[Sequence[Hits]], lengths: Sequence[Floats]
+) -> list[Floats]:
     if not any(audience.sessions.names for audience in audiences):
         return [np.zeros(0, dtype=np.float32) for _ in audiences]
-    told = [[_of_session(audience, hits) for audience, hits in zip(audiences, found, strict=True)] for found in own]
+    hits = [[_session_hits(audience, hits) for audience, hits in zip(audiences, found, strict=True)] for found in own]
     session_lengths = [_session_lengths(audience, length) for audience, length in zip(audiences, lengths, strict=True)]
     sessions = sum(int(np.count_nonzero(length)) for length in session_lengths)
-    return Documents.of(sessions, session_lengths, told).scores()
+    return Documents.of(sessions, session_lengths, hits).scores()
 
 
 def _near(audience: AudienceIndex, hits: Hits) -> Hits:
@@ -141,9 +145,11 @@ def _near(audience: AudienceIndex, hits: Hits) -> Hits:
     spread = np.zeros(audience.size, dtype=np.float32)
     spread[hits.places] = hits.counts
     for side in ("before", "after"):
-        beside = audience.column(side)[hits.places]
-        there = beside >= 0
-        spread[beside[there]] += hits.counts[there]  # each text has one neighbour on a side: no place comes twice
+        with_neighbours = audience.column(side)[hits.places]
+        there = with_neighbours >= 0
+        spread[with_neighbours[there]] += hits.counts[
+            there
+        ]  # each text has one neighbour on a side: no place comes twice
     places = np.nonzero(spread)[0]
     return Hits(places, spread[places])
 
@@ -155,7 +161,7 @@ def _near_lengths(audience: AudienceIndex, lengths: Floats) -> Floats:
     return lengths + np.where(before >= 0, lengths[before], 0) + np.where(after >= 0, lengths[after], 0)
 
 
-def _of_session(audience: AudienceIndex, hits: Hits) -> Hits:
+def _session_hits(audience: AudienceIndex, hits: Hits) -> Hits:
     sessions = audience.column("session")[hits.places]
     inside = sessions >= 0
     counts = np.bincount(sessions[inside], weights=hits.counts[inside], minlength=len(audience.sessions.names))

@@ -23,14 +23,14 @@ from ..index.index_entry import Vector
 from .bm25 import session_scores, term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import Chosen, Question, Ranked, rank
-from .selection import ActiveSearch, Selection, chosen_of
+from .selection import ActiveSearch, Selection, filter_mask
 
 CANDIDATES = 800
 COMMON = 250_000
 """A word of more memories is common: it finds none, but counts for those that are found."""
-_SAMPLED = 128
+_SAMPLE_STEP = 128
 """Of so many memories one is looked at for what is the same for all."""
-_ENOUGH = 4_096
+_SAMPLE_SIZE = 4_096
 """More need not be: of so many values the mean and the deviation are right to a hundredth."""
 
 
@@ -41,7 +41,7 @@ class _Estimate(NamedTuple):
     spread: Spread
 
 
-class _First(NamedTuple):
+class _FirstPass(NamedTuple):
     """What the first ranking found: in which audiences; the places of candidates and of what stands beside them, audience by
     audience, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
     `turns` is how many memories of each session are searched."""
@@ -51,7 +51,7 @@ class _First(NamedTuple):
     chosen: Sequence[Chosen]
     cosines: Sequence[Floats] | None
     measures: Measures
-    turns: Sequence[NDArray[np.intp]]
+    session_sizes: Sequence[NDArray[np.intp]]
 
 
 class IndexCandidates:
@@ -60,33 +60,33 @@ class IndexCandidates:
     def __init__(self, index_cache: IndexCache) -> None:
         self._index_cache = index_cache
 
-    def ahead(self, asked: ActiveSearch) -> None:
+    def prefetch(self, search: ActiveSearch) -> None:
         """Nothing: the audiences are there."""
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Nothing is kept but in the audiences."""
 
-    async def candidates(self, asked: ActiveSearch) -> Selection | None:
+    async def candidates(self, search: ActiveSearch) -> Selection | None:
         """Candidates, if there are more memories than are ranked exactly."""
-        held = await self._held(asked)
+        held = await self._indexes(search)
         audiences = [audience for _, audience in held]
         if sum(audience.count() for audience in audiences) <= self._index_cache.exact_limit:
             return None
-        for name, audience in held if asked.vector is not None else ():
+        for name, audience in held if search.vector is not None else ():
             if name is not None:
-                await self._index_cache.ensure_codes(name, audience, asked.generation)
-            await self._sample(name, audience, asked.generation)
-        first = await run_blocking(lambda: self._first(asked, audiences))
+                await self._index_cache.ensure_codes(name, audience, search.generation)
+            await self._sample(name, audience, search.generation)
+        first = await run_blocking(lambda: self._first_pass(search, audiences))
         if first is None:
             return Selection((), (), None)
-        return await self._second(asked, held, first)
+        return await self._second_pass(search, held, first)
 
-    async def _held(self, asked: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
+    async def _indexes(self, search: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
         """What is searched: some audiences, each with its name, or all of them as one."""
-        whole = await self._index_cache.combined(asked.generation) if asked.wanted.audiences is None else None
+        whole = await self._index_cache.combined(search.generation) if search.request.audiences is None else None
         if whole is not None:
             return [(None, whole)]
-        return await self._index_cache.current(asked.wanted.audiences, asked.generation)
+        return await self._index_cache.current(search.request.audiences, search.generation)
 
     async def _sample(self, name: bytes | None, audience: AudienceIndex, generation: int) -> None:
         """Vectors of some memories of an audience, unless they are there: how true codes are is measured by them."""
@@ -98,59 +98,59 @@ class IndexCandidates:
 
     # -- everything, by what is in memory
 
-    def _first(self, asked: ActiveSearch, audiences: Sequence[AudienceIndex]) -> _First | None:
+    def _first_pass(self, search: ActiveSearch, audiences: Sequence[AudienceIndex]) -> _FirstPass | None:
         with self._index_cache.lock:
-            chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
-            rare, common = _told_apart(asked.question, audiences)
+            chosen = [filter_mask(audience, search.request, search.now) for audience in audiences]
+            rare, common = _split_terms(search.question, audiences)
             cosines = None
-            if asked.vector is not None:
-                codes = _Codes(asked.vector)
-                estimate = _estimated(asked.vector, codes, audiences)
+            if search.vector is not None:
+                codes = _Codes(search.vector)
+                estimate = _estimate_cosines(search.vector, codes, audiences)
                 found = [estimate.by_distance[_distances(audience.codes, codes.of(audience))] for audience in audiences]
                 cosines = np.concatenate(found), estimate.spread
-            question = replace(asked.question, terms=rare)
-            ranked = rank(question, audiences, chosen, None, asked.wanted.weights, None, cosines)
+            question = replace(search.question, terms=rare)
+            ranked = rank(question, audiences, chosen, None, search.request.weights, None, cosines)
             if ranked.measures is None:
                 return None
-            measures = _with_common(asked.question, rare, common, audiences, chosen, ranked.measures)
-            return _best(asked, audiences, ranked, chosen, None if cosines is None else cosines[0], measures)
+            measures = _with_common(search.question, rare, common, audiences, chosen, ranked.measures)
+            return _choose_best(search, audiences, ranked, chosen, None if cosines is None else cosines[0], measures)
 
     # -- the best of it, by vectors and every word
 
-    async def _second(
-        self, asked: ActiveSearch, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _First
+    async def _second_pass(
+        self, search: ActiveSearch, held: Sequence[tuple[bytes | None, AudienceIndex]], first: _FirstPass
     ) -> Selection:
         audiences: list[AudienceIndex] = []
         exact: list[NDArray[np.intp]] = []
         for index, at in enumerate(first.audiences):
             name, audience = held[at]
             with self._index_cache.lock:
-                excerpt = audience.excerpt(first.places[index], asked.question.terms)
+                excerpt = audience.excerpt(first.places[index], search.question.terms)
             audiences.append(excerpt)
-            if asked.vector is not None and first.cosines is not None:
+            if search.vector is not None and first.cosines is not None:
                 # Of neighbours, too: what they count for would else be no more than what their codes say.
                 numbers = excerpt.column("number")
-                read = await self._index_cache.vectors(name, audience, asked.generation, numbers)
+                read = await self._index_cache.vectors(name, audience, search.generation, numbers)
                 exact.append(excerpt.set_candidate_vectors(*read))
-                first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ asked.vector
+                first.cosines[index][exact[-1]] = excerpt.vectors[exact[-1]] @ search.vector
         if not exact or first.cosines is None:
             return Selection(audiences, first.chosen, first.measures)
-        measures = _corrected(first, audiences, exact)
+        measures = _corrected_measures(first, audiences, exact)
         return Selection(audiences, first.chosen, measures, (np.concatenate(first.cosines), None))
 
 
-def _best(
-    asked: ActiveSearch,
+def _choose_best(
+    search: ActiveSearch,
     audiences: Sequence[AudienceIndex],
     ranked: Ranked,
     chosen: Sequence[Chosen],
     cosines: Floats | None,
     measures: Measures,
-) -> _First:
+) -> _FirstPass:
     """The candidates, and whatever is needed to rank them."""
     searched = np.concatenate(chosen)
     scores = np.where(searched, ranked.scores, -np.inf)
-    count = min(max(CANDIDATES, 10 * asked.wanted.limit), int(np.count_nonzero(searched)))
+    count = min(max(CANDIDATES, 10 * search.request.limit), int(np.count_nonzero(searched)))
     best = np.sort(_highest(scores, count))
     starts = np.cumsum([0, *(audience.size for audience in audiences)])
     cuts = np.searchsorted(best, starts)
@@ -158,9 +158,11 @@ def _best(
     found = []
     for at in taken:
         own = best[cuts[at] : cuts[at + 1]] - starts[at]
-        leading = None if cosines is None else _leading(audiences[at], own, cosines[starts[at] : starts[at + 1]])
+        leading = (
+            None if cosines is None else _session_leaders(audiences[at], own, cosines[starts[at] : starts[at + 1]])
+        )
         found.append(_with_neighbours(audiences[at], own, leading))
-    return _First(
+    return _FirstPass(
         taken,
         [places for places, _ in found],
         [candidates for _, candidates in found],
@@ -170,15 +172,15 @@ def _best(
             session_words=[measures.session_words[at] for at in taken],
             session_best=[measures.session_best[at] for at in taken] if measures.session_best else (),
         ),
-        [_turns(audiences[at], chosen[at]) for at in taken],
+        [_session_sizes(audiences[at], chosen[at]) for at in taken],
     )
 
 
 def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
     """The places of the highest scores. What is below most of a part is below most of all, and need not be sorted."""
     places = np.arange(len(scores))
-    some = scores[::_SAMPLED]
-    spare = len(some) - 4 * (count // _SAMPLED + 8)
+    some = scores[::_SAMPLE_STEP]
+    spare = len(some) - 4 * (count // _SAMPLE_STEP + 8)
     if spare > 0:
         likely = np.nonzero(scores >= np.partition(some, spare)[spare])[0]
         places = likely if len(likely) >= count else places
@@ -187,24 +189,24 @@ def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
 
 def _step(audience: AudienceIndex) -> int:
     """Of so many memories of an audience one is looked at."""
-    return max(_SAMPLED, audience.size // _ENOUGH)
+    return max(_SAMPLE_STEP, audience.size // _SAMPLE_SIZE)
 
 
-def _turns(audience: AudienceIndex, chosen: Chosen) -> NDArray[np.intp]:
+def _session_sizes(audience: AudienceIndex, chosen: Chosen) -> NDArray[np.intp]:
     sessions = audience.column("session")[chosen] if audience.sessions.names else np.zeros(0, dtype=np.int32)
-    turns: NDArray[np.intp] = np.bincount(sessions[sessions >= 0], minlength=len(audience.sessions.names))
-    return turns
+    session_sizes: NDArray[np.intp] = np.bincount(sessions[sessions >= 0], minlength=len(audience.sessions.names))
+    return session_sizes
 
 
-def _leading(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
+def _session_leaders(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
     """The places of those that by their codes are nearest in the sessions of some memories, two of each."""
     if not audience.sessions.names:
         return np.zeros(0, dtype=np.intp)
     sessions = audience.column("session")
-    asked = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
-    asked[sessions[places]] = True
-    asked[-1] = False
-    members = np.nonzero(asked[sessions] & audience.column("has_vector"))[0]
+    wanted = np.zeros(len(audience.sessions.names) + 1, dtype=bool)  # the last one stands for none
+    wanted[sessions[places]] = True
+    wanted[-1] = False
+    members = np.nonzero(wanted[sessions] & audience.column("has_vector"))[0]
     order = members[np.lexsort((-cosines[members], sessions[members]))]
     first = np.diff(sessions[order], prepend=-1) != 0
     second = np.zeros(len(order), dtype=bool)
@@ -225,7 +227,9 @@ def _with_neighbours(
     return found, np.isin(found, places)
 
 
-def _corrected(first: _First, audiences: Sequence[AudienceIndex], exact: Sequence[NDArray[np.intp]]) -> Measures:
+def _corrected_measures(
+    first: _FirstPass, audiences: Sequence[AudienceIndex], exact: Sequence[NDArray[np.intp]]
+) -> Measures:
     """Measures in which sessions stand for the nearest of their vectors that were compared; those of which none was,
     for what their codes say, as far as that was right about the others."""
     guesses, truths = [], []
@@ -248,14 +252,14 @@ def _corrected(first: _First, audiences: Sequence[AudienceIndex], exact: Sequenc
         slope = max(0.1, float(np.mean((truth - middle.mean) * (guess - spread.mean))) / spread.deviation**2)
     for some, unmet in zip(best, left, strict=True):
         some[unmet] = middle.mean + slope * (some[unmet] - spread.mean)
-    turns = np.concatenate(first.turns).astype(np.float64)
+    session_sizes = np.concatenate(first.session_sizes).astype(np.float64)
     values = np.concatenate(best)
-    mean = float(np.average(values, weights=turns)) if turns.any() else 0.0
-    apart = float(np.sqrt(np.average((values - mean) ** 2, weights=turns))) if turns.any() else 0.0
+    mean = float(np.average(values, weights=session_sizes)) if session_sizes.any() else 0.0
+    apart = float(np.sqrt(np.average((values - mean) ** 2, weights=session_sizes))) if session_sizes.any() else 0.0
     return replace(first.measures, session_best=best, session_meaning=Spread(mean, apart))
 
 
-def _told_apart(question: Question, audiences: Sequence[AudienceIndex]) -> tuple[tuple[int, ...], dict[int, int]]:
+def _split_terms(question: Question, audiences: Sequence[AudienceIndex]) -> tuple[tuple[int, ...], dict[int, int]]:
     """The terms of a question that find something, and the others, with how many memories have each. If all are common,
     the least common one finds."""
     held = {term: sum(audience.frequency(term) for audience in audiences) for term in question.terms}
@@ -289,7 +293,7 @@ class _Codes:
         return found
 
 
-def _estimated(vector: Vector, codes: _Codes, audiences: Sequence[AudienceIndex]) -> _Estimate:
+def _estimate_cosines(vector: Vector, codes: _Codes, audiences: Sequence[AudienceIndex]) -> _Estimate:
     """What the distance of two codes says of a cosine, from the samples."""
     sampled = [audience for audience in audiences if len(audience.sample) and audience.center is not None]
     steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
@@ -320,8 +324,8 @@ def _with_common(
     if not common:
         return measures
     texts = 3 if any(audience.sessions.names for audience in audiences) else 1
-    own = measures.own._replace(held=_held(question, rare, common, measures.own, 1))
-    near = measures.near._replace(held=_held(question, rare, common, measures.near, texts))
+    own = measures.own._replace(frequencies=_indexes(question, rare, common, measures.own, 1))
+    near = measures.near._replace(frequencies=_indexes(question, rare, common, measures.near, texts))
     found = [
         _common_scores(question, common, audience, some, own, near)
         for audience, some in zip(audiences, chosen, strict=True)
@@ -337,11 +341,11 @@ def _with_common(
     )
 
 
-def _held(
+def _indexes(
     question: Question, rare: Sequence[int], common: dict[int, int], corpus: Corpus, texts: int
 ) -> tuple[int, ...]:
     """How many texts have each term of a question; each is so many memories read as one."""
-    known = dict(zip(rare, corpus.held, strict=True))
+    known = dict(zip(rare, corpus.frequencies, strict=True))
     shares = {term: min(1.0, count / max(1, corpus.count)) for term, count in common.items()}
     joined = {term: round(corpus.count * (1 - (1 - share) ** texts)) for term, share in shares.items()}
     return tuple((known | joined)[term] for term in question.terms)

@@ -1,5 +1,5 @@
-"""How things stand in what a store searches by itself, estimated from some memories drawn by chance, so that candidates
-can be ranked as if everything else stood beside them."""
+"""Statistics of a corpus that the store searches, estimated from a random sample, so that candidates are ranked as if
+the whole corpus was in memory."""
 
 from __future__ import annotations
 
@@ -16,156 +16,158 @@ from ..index.index_entry import Vector
 from .bm25 import term_scores
 from .measures import Corpus, Floats, Measures, Spread
 from .rank import speaker_shares
-from .selection import ActiveSearch, chosen_of
+from .selection import ActiveSearch, filter_mask
 
 COMMON = 8
-"""A term that so many of those drawn have is common: how often it occurs is estimated, and it is not looked up."""
+"""A term is common if so many memories of the sample have it. It is not looked up; its frequency is estimated."""
 _ENOUGH = 30
-"""Those drawn that a filter must leave for it to say how things stand among them."""
+"""How many memories of the sample a filter must leave to be measured by themselves."""
 
 
 class CorpusStats(NamedTuple):
-    """What is searched: about how many memories, some of them drawn by chance, and how many episodes a session has."""
+    """The approximate size of a corpus, a sample of it, and the mean number of episodes in a session."""
 
     size: int
-    drawn: AudienceIndex
-    talk: float
+    sample: AudienceIndex
+    episodes_per_session: float
 
     @property
-    def length(self) -> float:
+    def mean_length(self) -> float:
         """The mean length of a text."""
-        lengths = self.drawn.column("length")
+        lengths = self.sample.column("length")
         return float(lengths.mean()) if lengths.size else 1.0
 
     def hits(self, term: int) -> int:
-        """How many of those drawn have a term."""
-        found = self.drawn.postings(term)
+        """How many memories of the sample have a term."""
+        found = self.sample.postings(term)
         return 0 if found is None else len(found[0])
 
     def share(self, term: int) -> float:
-        """Which part of all memories has a term, about; more than none."""
-        return (self.hits(term) + 0.5) / (self.drawn.size + 1)
+        """The estimated share of memories that have a term, above 0."""
+        return (self.hits(term) + 0.5) / (self.sample.size + 1)
 
-    def left(self, asked: ActiveSearch) -> float:
-        """Which part of all memories the filters leave, about; more than none."""
-        chosen = np.count_nonzero(chosen_of(self.drawn, asked.wanted, asked.now))
-        return 1.0 if chosen == self.drawn.size else (chosen + 0.5) / (self.drawn.size + 1)
+    def filtered_share(self, search: ActiveSearch) -> float:
+        """The estimated share of memories that the filters leave, above 0."""
+        chosen = np.count_nonzero(filter_mask(self.sample, search.request, search.now))
+        return 1.0 if chosen == self.sample.size else (chosen + 0.5) / (self.sample.size + 1)
 
-    def turns(self) -> float:
-        """Which part of all memories are episodes."""
-        return float((self.drawn.column("session") >= 0).mean()) if self.drawn.size else 0.0
+    def episode_share(self) -> float:
+        """The estimated share of memories that are episodes."""
+        return float((self.sample.column("session") >= 0).mean()) if self.sample.size else 0.0
 
 
-def weight(share: float) -> float:
-    """What a term counts that this part of all memories has: the rarity of BM25."""
+def term_weight(share: float) -> float:
+    """The BM25 rarity of a term that this share of memories has."""
     return math.log(1 + (1 - min(share, 1.0)) / max(share, 1e-9))
 
 
-def held_by(
-    standing: CorpusStats, terms: Sequence[int], counted: Mapping[int, int], ranked: Sequence[AudienceIndex]
+def document_frequencies(
+    stats: CorpusStats, terms: Sequence[int], counted: Mapping[int, int], ranked: Sequence[AudienceIndex]
 ) -> tuple[int, ...]:
-    """How many memories have each term: counted where the store did (by place), else estimated; not fewer than are
-    ranked, of which some may be newer than what the store looked at."""
+    """How many memories have each term: as the store `counted` them (by place), otherwise estimated. At least as many as
+    are `ranked`, because some of those may be newer than what the store searched."""
     found = []
     for place, term in enumerate(terms):
-        about = counted[place] if place in counted else max(1, round(standing.size * standing.share(term)))
+        about = counted[place] if place in counted else max(1, round(stats.size * stats.share(term)))
         posted = [audience.postings(term) for audience in ranked]
         found.append(max(about, sum(len(one[0]) for one in posted if one is not None)))
     return tuple(found)
 
 
-def measures_of(
-    standing: CorpusStats, asked: ActiveSearch, held: tuple[int, ...], ranked: Sequence[AudienceIndex]
+def estimate_measures(
+    stats: CorpusStats, search: ActiveSearch, frequencies: tuple[int, ...], ranked: Sequence[AudienceIndex]
 ) -> Measures:
-    """How things stand for a question, and the sessions of what is ranked."""
-    beside = 1 + 2 * standing.turns()
-    shares = [count / max(1, standing.size) for count in held]
-    near_shares = [1 - (1 - min(1.0, share)) ** beside for share in shares]
-    own = Corpus(standing.size, standing.length, held)
-    near = Corpus(standing.size, standing.length * beside, _counts(near_shares, standing.size))
-    cosines = _cosines(standing, asked)
-    talk = max(1.0, standing.talk)
-    talks = max(1, round(standing.size * standing.turns() / talk))
-    told_in = [1 - (1 - min(1.0, share)) ** talk for share in shares]
-    told = Corpus(talks, standing.length * talk, _counts(told_in, talks))
-    substance = standing.drawn.column("substance")[standing.drawn.column("session") >= 0]
+    """What the scores of a question are measured against, and the sessions of what is ranked."""
+    window = 1 + 2 * stats.episode_share()
+    shares = [count / max(1, stats.size) for count in frequencies]
+    near_shares = [1 - (1 - min(1.0, share)) ** window for share in shares]
+    own = Corpus(stats.size, stats.mean_length, frequencies)
+    near = Corpus(stats.size, stats.mean_length * window, _counts(near_shares, stats.size))
+    cosines = _cosines(stats, search)
+    episodes = max(1.0, stats.episodes_per_session)
+    sessions = max(1, round(stats.size * stats.episode_share() / episodes))
+    session_shares = [1 - (1 - min(1.0, share)) ** episodes for share in shares]
+    session_corpus = Corpus(sessions, stats.mean_length * episodes, _counts(session_shares, sessions))
+    substance = stats.sample.column("substance")[stats.sample.column("session") >= 0]
     return Measures(
         own=own,
         near=near,
-        words=_of_terms(shares),
-        near_words=_of_terms(near_shares),
+        words=_spread_of_terms(shares),
+        near_words=_spread_of_terms(near_shares),
         meaning=Spread.of(cosines),
-        session_meaning=_highest(cosines, round(talk)),
+        session_meaning=_highest(cosines, round(episodes)),
         substance=float(substance.mean()) if substance.size else 0.0,
-        speakers=speaker_shares([standing.drawn]),
-        session_words=[_told(audience, asked.question.terms, told) for audience in ranked],
-        session_best=[_best(audience, asked.vector) for audience in ranked],
+        speakers=speaker_shares([stats.sample]),
+        session_words=[_session_scores(audience, search.question.terms, session_corpus) for audience in ranked],
+        session_best=[_best(audience, search.vector) for audience in ranked],
     )
 
 
 def real_session(name: str) -> str:
-    """The session of an episode that stands in a run of its own."""
+    """The session of a run of adjacent episodes (see `retrieval._split_sessions`)."""
     return name.split("\0")[0]
 
 
-def _talks(audience: AudienceIndex) -> tuple[NDArray[np.intp], int]:
-    """Which talk each session of what is ranked is a run of, and how many talks there are."""
+def _real_sessions(audience: AudienceIndex) -> tuple[NDArray[np.intp], int]:
+    """The real session of each run in an index, and how many real sessions there are."""
     names = NameTable()
-    talks = np.array([names.number(real_session(name)) for name in audience.sessions.names], dtype=np.intp)
-    return talks, len(names.names)
+    sessions = np.array([names.number(real_session(name)) for name in audience.sessions.names], dtype=np.intp)
+    return sessions, len(names.names)
 
 
-def _told(audience: AudienceIndex, terms: Sequence[int], told: Corpus) -> Floats:
-    """BM25 of the sessions of what is ranked, by what is known of their words: what is ranked."""
-    talks, count = _talks(audience)
+def _session_scores(audience: AudienceIndex, terms: Sequence[int], session_corpus: Corpus) -> Floats:
+    """BM25 of the sessions in an index, by the words that the index has of them."""
+    sessions, count = _real_sessions(audience)
     scores = np.zeros(count, dtype=np.float32)
     for place, term in enumerate(terms):
         posted = audience.postings(term)
         if posted is not None and count:
             session = audience.column("session")[posted[0]]
             inside = session >= 0
-            often = np.bincount(talks[session[inside]], weights=posted[1][inside], minlength=count).astype(np.float32)
+            often = np.bincount(sessions[session[inside]], weights=posted[1][inside], minlength=count).astype(
+                np.float32
+            )
             there = np.nonzero(often)[0]
-            lengths = np.full(len(there), told.length, dtype=np.float32)
-            scores[there] += term_scores(told, place, lengths, often[there])
-    return scores[talks]
+            lengths = np.full(len(there), session_corpus.mean_length, dtype=np.float32)
+            scores[there] += term_scores(session_corpus, place, lengths, often[there])
+    return scores[sessions]
 
 
 def _best(audience: AudienceIndex, vector: Vector | None) -> Floats:
-    """The highest cosine of each session of what is ranked."""
-    talks, count = _talks(audience)
+    """The highest cosine of each session in an index."""
+    sessions, count = _real_sessions(audience)
     highest = np.full(count, -1, dtype=np.float32)
     session = audience.column("session")
     there = (session >= 0) & audience.column("has_vector")
     if vector is not None and there.any():
-        np.maximum.at(highest, talks[session[there]], audience.vectors[there] @ vector)
-    return highest[talks]
+        np.maximum.at(highest, sessions[session[there]], audience.vectors[there] @ vector)
+    return highest[sessions]
 
 
 def _counts(shares: Sequence[float], size: int) -> tuple[int, ...]:
     return tuple(round(share * size) for share in shares)
 
 
-def _of_terms(shares: Sequence[float]) -> Spread:
-    """Of a sum over terms that occur independently of each other, each once in a text of mean length."""
-    weights = [(share, weight(share)) for share in shares if share > 0]
+def _spread_of_terms(shares: Sequence[float]) -> Spread:
+    """The spread of a sum over terms that occur independently, each once in a text of mean length."""
+    weights = [(share, term_weight(share)) for share in shares if share > 0]
     mean = sum(share * worth for share, worth in weights)
     return Spread(mean, math.sqrt(sum(share * (1 - min(1.0, share)) * worth**2 for share, worth in weights)))
 
 
-def _cosines(standing: CorpusStats, asked: ActiveSearch) -> Floats:
-    """Of those drawn that the filters leave; of all, if those are too few to tell."""
-    if asked.vector is None:
+def _cosines(stats: CorpusStats, search: ActiveSearch) -> Floats:
+    """The cosines of those in the sample that the filters leave; of all of them if that leaves too few."""
+    if search.vector is None:
         return np.zeros(0, dtype=np.float32)
-    known, vectors = standing.drawn.column("has_vector"), standing.drawn.vectors
-    chosen = chosen_of(standing.drawn, asked.wanted, asked.now) & known
-    found: Vector = vectors[chosen if np.count_nonzero(chosen) >= _ENOUGH else known] @ asked.vector
+    known, vectors = stats.sample.column("has_vector"), stats.sample.vectors
+    chosen = filter_mask(stats.sample, search.request, search.now) & known
+    found: Vector = vectors[chosen if np.count_nonzero(chosen) >= _ENOUGH else known] @ search.vector
     return found
 
 
-def _highest(cosines: Floats, talk: int) -> Spread:
-    """Of the highest in a session of so many, as if they were drawn anew."""
+def _highest(cosines: Floats, length: int) -> Spread:
+    """The spread of the highest cosine in a session of this length, by resampling."""
     if not cosines.size:
         return Spread(0.0, 0.0)
-    chance = np.random.default_rng(talk)
-    return Spread.of(cosines[chance.integers(0, cosines.size, (200, max(1, talk)))].max(axis=1))
+    chance = np.random.default_rng(length)
+    return Spread.of(cosines[chance.integers(0, cosines.size, (200, max(1, length)))].max(axis=1))

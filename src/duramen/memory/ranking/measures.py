@@ -24,8 +24,8 @@ class Corpus(NamedTuple):
     term of the question, in its order."""
 
     count: int  # type: ignore[assignment]  # of texts, not the method of tuples
-    length: float
-    held: tuple[int, ...]
+    mean_length: float
+    frequencies: tuple[int, ...]
 
 
 class Spread(NamedTuple):

@@ -48,12 +48,12 @@ class Question:
 
     text: str
     terms: tuple[int, ...]
-    asked: tuple[Span, ...]
+    dates: tuple[Span, ...]
     asks_time: bool
     on: date
 
     @classmethod
-    def read(cls, text: str, on: date) -> Question:
+    def parse(cls, text: str, on: date) -> Question:
         """Read a question that is asked on the day `on`."""
         text = text[:READ_UPTO]
         terms = tuple(number_of(term) for term in query_terms(text))
@@ -144,14 +144,14 @@ def rank(
     searched = _Searched(audiences, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(audiences, searched.chosen, {})
-    rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
-    words = word_scores(audiences, question.terms, measures, coverage=not rough)
+    is_rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
+    words = word_scores(audiences, question.terms, measures, coverage=not is_rough)
     own = searched.standardised("words", np.concatenate(words.own))
     near = own
     if words.near is not words.own:
         near = searched.standardised("near_words", np.concatenate(words.near))
     relevance = {"words": weights.words * own, "near_words": weights.near_words * near}
-    likeness = None if rough else np.concatenate(words.coverage)
+    likeness = None if is_rough else np.concatenate(words.coverage)
     if cosines is None and vector is not None:
         cosines = searched.each(lambda audience: audience.vectors @ vector), None
     if cosines is not None:
@@ -162,12 +162,12 @@ def rank(
             relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
         if likeness is not None:
             likeness = np.clip(np.maximum(likeness, cosines[0]), 0, 1)
-    sessions = _Sessions(words.told, None if cosines is None else cosines[0], searched)
+    sessions = _Sessions(words.sessions, None if cosines is None else cosines[0], searched)
     parts = (
         relevance
-        | _neighbourhood(relevance, searched, weights)
+        | _neighbour_parts(relevance, searched, weights)
         | sessions.parts(weights)
-        | _own_parts(question, searched, weights)
+        | _memory_parts(question, searched, weights)
     )
     return Ranked(audiences, searched.chosen, parts, likeness, searched.measured(words, sessions))
 
@@ -246,20 +246,20 @@ class _Searched:
         none = Spread(0.0, 0.0)
         own = self._spreads["words"]
         return Measures(
-            own=words.among[0],
-            near=words.among[1],
+            own=words.corpora[0],
+            near=words.corpora[1],
             words=own,
             near_words=self._spreads.get("near_words", own),
             meaning=self._spreads.get("meaning", none),
             session_meaning=self._spreads.get("session_meaning", none),
             substance=self.substance(),
             speakers=self.shares(),
-            session_words=words.told,
+            session_words=words.sessions,
             session_best=sessions.best,
         )
 
 
-def _neighbourhood(relevance: Mapping[str, Floats], searched: _Searched, weights: Weights) -> dict[str, Floats]:
+def _neighbour_parts(relevance: Mapping[str, Floats], searched: _Searched, weights: Weights) -> dict[str, Floats]:
     if searched.inside is None:
         return {"neighbours": searched.nothing(), "answer": searched.nothing()}
     summed = np.sum(list(relevance.values()), axis=0)
@@ -275,8 +275,8 @@ def _neighbourhood(relevance: Mapping[str, Floats], searched: _Searched, weights
 class _Sessions:
     """What the sessions of the memories add: how well each fits as a whole."""
 
-    def __init__(self, told: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
-        self._told, self._searched = told, searched
+    def __init__(self, word_scores: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
+        self._word_scores, self._searched = word_scores, searched
         self.best: Sequence[Floats] = ()
         """The highest cosine of each session, audience by audience."""
         if searched.measures is not None:
@@ -297,7 +297,7 @@ class _Sessions:
         searched = self._searched
         if searched.inside is None:
             return {"session_words": searched.nothing()}
-        parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * self._each(self._told)}
+        parts: dict[str, Floats] = {"session_words": np.float32(weights.session_words) * self._each(self._word_scores)}
         if self.best and searched.inside.any():
             best = searched.standardised("session_meaning", self._each(self.best), searched.inside)
             parts["session_meaning"] = weights.session_meaning * best
@@ -308,7 +308,7 @@ class _Sessions:
         return np.concatenate([_taken(scores, audience.column("session")) for scores, audience in rows])
 
 
-def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
+def _memory_parts(question: Question, searched: _Searched, weights: Weights) -> dict[str, Floats]:
     substance, dated = searched.nothing(), searched.nothing()
     if searched.inside is not None:
         above = weights.substance * (searched.column("substance") - searched.substance())
@@ -317,17 +317,17 @@ def _own_parts(question: Question, searched: _Searched, weights: Weights) -> dic
         dated = np.float32(weights.dated) * (searched.column("date_count") > 0)
     age = searched.each(lambda audience: audience.ages(question.on)) / np.float32(-weights.half_life_days)
     return {
-        "speaker": _asked_about(question, searched, weights),
+        "speaker": _speaker_part(question, searched, weights),
         "substance": substance,
-        "time": _nearness(question, searched, weights),
+        "time": _time_part(question, searched, weights),
         "dated": dated,
         "importance": np.float32(weights.importance) * (searched.column("importance") - np.float32(0.5)),
         "recency": np.float32(weights.recency) * np.exp2(age),
-        "access": _access(searched, weights),
+        "access": _access_part(searched, weights),
     }
 
 
-def _access(searched: _Searched, weights: Weights) -> Floats:
+def _access_part(searched: _Searched, weights: Weights) -> Floats:
     recalled = searched.column("recalled")
     often = np.nonzero(recalled != 0)[0]  # much faster than to look for what is not 0 among floats
     if not len(often):
@@ -337,7 +337,7 @@ def _access(searched: _Searched, weights: Weights) -> Floats:
     return access
 
 
-def _asked_about(question: Question, searched: _Searched, weights: Weights) -> Floats:
+def _speaker_part(question: Question, searched: _Searched, weights: Weights) -> Floats:
     """For what the speaker said who is asked about; less where that is a small part of what is searched."""
     about = {name: share for name, share in searched.shares().items() if is_about(question.text, name)}
     weight = {name: weights.speaker * min(1.0, 2 * share) for name, share in about.items()}
@@ -366,24 +366,24 @@ def speaker_shares(audiences: Sequence[AudienceIndex]) -> dict[str, float]:
     return {name: count / everything for name, count in said.items()}
 
 
-def _nearness(question: Question, searched: _Searched, weights: Weights) -> Floats:
+def _time_part(question: Question, searched: _Searched, weights: Weights) -> Floats:
     """How near the times of each memory are to those that the question names: the day that it is from, and the days
     that it names."""
-    if not question.asked:
+    if not question.dates:
         return searched.nothing()
-    return np.float32(weights.time) * searched.each(lambda audience: nearness(question.asked, audience))
+    return np.float32(weights.time) * searched.each(lambda audience: nearness(question.dates, audience))
 
 
 def nearness(asked: Sequence[Span], audience: AudienceIndex) -> Floats:
     """For each place of an audience the `closeness` of the times asked for to its own."""
-    day, tells = audience.column("day").astype(np.int64), audience.column("date_count").astype(np.int64)
-    owners = np.repeat(np.arange(audience.size), tells)
-    within = np.arange(len(owners)) - np.repeat(np.cumsum(tells) - tells, tells)
-    told = audience.named_days()[audience.column("first_date")[owners] + within].astype(np.int64)
+    day, counts = audience.column("day").astype(np.int64), audience.column("date_count").astype(np.int64)
+    owners = np.repeat(np.arange(audience.size), counts)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    named = audience.named_days()[audience.column("first_date")[owners] + within].astype(np.int64)
     nearest = np.zeros(audience.size, dtype=np.float32)
     for one in asked:
         np.maximum(nearest, closeness(one, day, day), out=nearest)
-        np.maximum.at(nearest, owners, closeness(one, told[:, 0], told[:, 1]))
+        np.maximum.at(nearest, owners, closeness(one, named[:, 0], named[:, 1]))
     return nearest
 
 

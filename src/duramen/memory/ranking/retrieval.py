@@ -1,9 +1,9 @@
-"""Candidates from a store that searches by itself, where there is too much to be ranked whole.
+"""Candidates from a store that can search by itself, for corpora that are too large to rank whole.
 
-The store gives the nearest by their codes and the best by their rarest words, with every filter inside: words while the
-question gets its vector, the nearest as soon as it has it. Those are measured again by their vectors; the best of both,
-and what stands beside them, are read and ranked as always, against how things stand in all that is searched, which is
-estimated from some of it drawn by chance.
+The store finds the memories with the nearest codes and those with the rarest words of the question; it applies every
+filter. It searches by words while the question is embedded, and by vector as soon as the vector exists. The candidates
+are compared again by their full vectors. The best of both, and the episodes next to them, are read and ranked as usual.
+Statistics of the whole corpus are estimated from a random sample.
 """
 
 from __future__ import annotations
@@ -22,137 +22,141 @@ from ..index.columns import EPISODE
 from ..index.index_codec import IndexCodec
 from ..index.index_entry import Vector, code_of, json_form, read_term_stats
 from ..index.workspace_embedder import WorkspaceEmbedder
-from .corpus_stats import COMMON, CorpusStats, held_by, measures_of, weight
-from .selection import ActiveSearch, Selection, chosen_of
+from .corpus_stats import COMMON, CorpusStats, document_frequencies, estimate_measures, term_weight
+from .selection import ActiveSearch, Selection, filter_mask
 
-EXACT = 4_000
-"""Up to so many memories everything is ranked."""
-_LEAST_DRAWN, _MOST_DRAWN = 200, 2_000
-_KEPT = 256
-"""Audiences of which it is kept how things stand."""
-_STALE = 0.25
-"""By which part what is searched may change before it is looked at anew."""
-_SCANNED = 60_000
-"""Of more memories only an index finds those that are near."""
-_NEAR, _FAR_NEAR = 300, 800
-"""Codes to take: from an audience, and from so many that only an index finds them. They are too coarse for less."""
-_LOOKED_AT = 1_500
-"""Memories that are looked at for their words: a common word must not rank every memory that has it."""
-_LATE = 200
-"""Memories without a vector that are candidates, whatever they say."""
-_MOST_TERMS = 24
+EXACT_LIMIT = 4_000
+"""Up to this many memories, all of them are ranked."""
+_MIN_SAMPLE, _MAX_SAMPLE = 200, 2_000
+_CACHE_SIZE = 256
+"""How many corpus statistics are cached."""
+_STALE_SHARE = 0.25
+"""The share of the corpus that may change before a new sample is taken."""
+_SCAN_SIZE = 60_000
+"""Above this many memories only an index finds the nearest vectors."""
+_VECTOR_LIMIT, _LARGE_VECTOR_LIMIT = 300, 800
+"""How many candidates to take by code: from a scan, and from an index. Codes are too coarse for fewer."""
+_SCAN_LIMIT = 1_500
+"""How many memories are scored by words: a common word must not rank every memory that has it."""
+_UNINDEXED_LIMIT = 200
+"""How many memories without a vector are candidates, whatever their text."""
+_MAX_TERMS = 24
 _NOTHING = RetrievalResult([], [], [], {})
 Values = tuple[tuple[str, tuple[str, ...]], ...]
-"""What metadata must have: each name, with all forms in JSON that are equal to the value."""
+"""Metadata to match: each name with all JSON forms that equal the value."""
 
 
 class Retrieval:
-    """A source of candidates."""
+    """Candidates that the store finds."""
 
     def __init__(
         self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder, retriever: Retriever
     ) -> None:
         self._journal, self._texts, self._codec, self._embedder = journal, texts, codec, embedder
         self._retriever = retriever
-        self.exact = EXACT
-        self._known: OrderedDict[tuple[Any, ...], tuple[int, CorpusStats | None]] = OrderedDict()
+        self.exact_limit = EXACT_LIMIT
+        self._cached: OrderedDict[tuple[Any, ...], tuple[int, CorpusStats | None]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def forget(self) -> None:
-        """Draw anew: somebody was erased."""
+    def clear(self) -> None:
+        """Drop the cached statistics: a subject was erased."""
         with self._lock:
-            self._known.clear()
+            self._cached.clear()
 
-    def ahead(self, asked: ActiveSearch) -> StoreSearch | None:
-        """A search that is begun before its question has a vector; None if the store cannot do it."""
-        wanted, values = asked.wanted, _values(asked.wanted.metadata)
-        if not asked.generation or wanted.at is not None or values is None or len(asked.question.terms) > _MOST_TERMS:
+    def prefetch(self, search: ActiveSearch) -> StoreSearch | None:
+        """A search that can start before the question has a vector; None if the store cannot run it."""
+        request, values = search.request, _json_values(search.request.metadata)
+        if not search.generation or request.at is not None or values is None or len(search.question.terms) > _MAX_TERMS:
             return None
-        return StoreSearch(self, asked, values)
+        return StoreSearch(self, search, values)
 
-    async def candidates(self, asked: ActiveSearch) -> Selection | None:
-        """Candidates, for which every filter holds; None if all of it can be ranked, or the store cannot search it."""
-        begun = asked.ahead if isinstance(asked.ahead, StoreSearch) else self.ahead(asked)
-        found = None if begun is None else await begun.found(asked)
+    async def candidates(self, search: ActiveSearch) -> Selection | None:
+        """Candidates that match every filter; None if everything can be ranked, or the store cannot search it."""
+        store_search = search.prefetch if isinstance(search.prefetch, StoreSearch) else self.prefetch(search)
+        found = None if store_search is None else await store_search.found(search)
         if found is None:
             return None
-        standing, words, near, worded, early, read = found
-        chosen = self._chosen(asked, near, worded)
-        changes = _joined(read, await self.beside(asked.generation, chosen - early))
-        audiences = await self._audiences(changes, chosen, asked.generation)
-        # What stands beside a candidate is one, too: an answer rarely repeats the words of its question.
-        picked = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
-        counted = _counted(worded, words, standing.left(asked))
-        held = held_by(standing, asked.question.terms, counted, audiences)
-        return Selection(audiences, picked, measures_of(standing, asked, held, audiences))
+        stats, word_query, by_vector, by_words, early, read = found
+        chosen = self._choose(search, by_vector, by_words)
+        changes = _joined(read, await self.with_adjacent(search.generation, chosen - early))
+        audiences = await self._audiences(changes, chosen, search.generation)
+        # The neighbours of a candidate are candidates, too: an answer rarely repeats the words of its question.
+        masks = [filter_mask(audience, search.request, search.now) for audience in audiences]
+        counted = _document_counts(by_words, word_query, stats.filtered_share(search))
+        frequencies = document_frequencies(stats, search.question.terms, counted, audiences)
+        return Selection(audiences, masks, estimate_measures(stats, search, frequencies, audiences))
 
-    async def retrieve(self, retrieve: RetrievalQuery) -> RetrievalResult | None:
-        """What the store finds."""
-        return await self._retriever.retrieve(self._journal.workspace, retrieve)
+    async def retrieve(self, query: RetrievalQuery) -> RetrievalResult | None:
+        """What the store finds in this workspace."""
+        return await self._retriever.retrieve(self._journal.workspace, query)
 
-    async def beside(self, generation: int, numbers: set[int]) -> list[Change]:
-        """These memories, and what stands beside them."""
+    async def with_adjacent(self, generation: int, numbers: set[int]) -> list[Change]:
+        """These memories, and the episodes right before and after them."""
         return await self._retriever.with_adjacent(self._journal.workspace, generation, sorted(numbers))
 
-    async def changes(self, audiences: Sequence[bytes] | None) -> int:
-        """How often what is searched was changed."""
+    async def change_count(self, audiences: Sequence[bytes] | None) -> int:
+        """How often the searched audiences changed."""
         return sum((await self._journal.store.audience_changes(self._journal.workspace, audiences)).values())
 
-    def size(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
-        """About how many memories are searched, as far as that can be said before they are looked at; None if it
-        cannot, or the store could not search them when they last were."""
+    def estimated_size(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> int | None:
+        """About how many memories are searched, if that is known without a query; None if it is not, or if the store
+        could not search them last time."""
         with self._lock:
-            known = self._known.get(_place(audiences, generation))
+            known = self._cached.get(_cache_key(audiences, generation))
         if known is not None:
             return None if known[1] is None else known[1].size
-        return changes if self.exact < changes <= _SCANNED else None
+        return changes if self.exact_limit < changes <= _SCAN_SIZE else None
 
-    async def standing(self, audiences: Sequence[bytes] | None, generation: int, changes: int) -> CorpusStats | None:
-        """How things stand in what was changed so often; None if it is small, or the store cannot search it."""
-        if changes <= self.exact:
+    async def corpus_stats(
+        self, audiences: Sequence[bytes] | None, generation: int, changes: int
+    ) -> CorpusStats | None:
+        """Statistics of a corpus that changed so often; None if it is small, or the store cannot search it."""
+        if changes <= self.exact_limit:
             return None
-        place = _place(audiences, generation)
+        key = _cache_key(audiences, generation)
         with self._lock:
-            known = self._known.get(place)
-            if known is not None and known[1] is not None and abs(changes - known[0]) <= _STALE * known[0]:
-                self._known.move_to_end(place)
+            known = self._cached.get(key)
+            if known is not None and known[1] is not None and abs(changes - known[0]) <= _STALE_SHARE * known[0]:
+                self._cached.move_to_end(key)
                 return known[1]
-        most = min(_MOST_DRAWN, max(_LEAST_DRAWN, changes // 100))
-        sample = await self._retriever.sample_corpus(self._journal.workspace, generation, audiences, self.exact, most)
-        standing = None
+        most = min(_MAX_SAMPLE, max(_MIN_SAMPLE, changes // 100))
+        sample = await self._retriever.sample_corpus(
+            self._journal.workspace, generation, audiences, self.exact_limit, most
+        )
+        stats = None
         if sample is not None:
-            drawn = AudienceIndex(self._embedder.dims)
-            drawn.put_all(self._codec.open_sample(sample.memories, drawn.dims))
-            standing = CorpusStats(max(self.exact + 1, sample.size), drawn, sample.episodes_per_session)
+            index = AudienceIndex(self._embedder.dims)
+            index.put_all(self._codec.open_sample(sample.memories, index.dims))
+            stats = CorpusStats(max(self.exact_limit + 1, sample.size), index, sample.episodes_per_session)
         with self._lock:
-            self._known[place] = (changes, standing)
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return standing
+            self._cached[key] = (changes, stats)
+            while len(self._cached) > _CACHE_SIZE:
+                self._cached.popitem(last=False)
+        return stats
 
-    def _chosen(self, asked: ActiveSearch, near: RetrievalResult, having: RetrievalResult) -> set[int]:
-        """The best by meaning, by words and by both; and what is so new that it has no index_entry yet."""
-        most = _most(asked)
-        cosines = self._cosines(asked, [*near.by_vector, *having.by_words])
+    def _choose(self, search: ActiveSearch, by_vector: RetrievalResult, by_words: RetrievalResult) -> set[int]:
+        """The numbers of the best by vector, by words and by both, and of memories without an index entry."""
+        limit = _candidate_limit(search)
+        cosines = self._cosines(search, [*by_vector.by_vector, *by_words.by_words])
         nearest = sorted(cosines, key=cosines.__getitem__, reverse=True)
-        worded = [one.number for one in having.by_words]
-        places = set(worded)
-        both = [number for number in nearest if number in places]
-        chosen = {*nearest[:most], *worded[:most], *both[:most]}
-        return chosen.union(one.number for found in (near, having) for one in found.unindexed)
+        best_words = [one.number for one in by_words.by_words]
+        with_words = set(best_words)
+        both = [number for number in nearest if number in with_words]
+        chosen = {*nearest[:limit], *best_words[:limit], *both[:limit]}
+        return chosen.union(one.number for found in (by_vector, by_words) for one in found.unindexed)
 
-    def _cosines(self, asked: ActiveSearch, found: Sequence[Candidate]) -> dict[int, float]:
-        """How near the vectors of candidates are; without those that have none."""
+    def _cosines(self, search: ActiveSearch, found: Sequence[Candidate]) -> dict[int, float]:
+        """The cosines of candidates, by number; those without a vector are left out."""
         given = {number: vector for _, number, vector, _ in found if vector is not None}
-        if asked.vector is None or not given:
+        if search.vector is None or not given:
             return {}
         at, vectors = self._codec.plain_vectors(list(given.values()), self._embedder.dims)
         numbers = list(given)
-        return dict(zip([numbers[place] for place in at], (vectors @ asked.vector).tolist(), strict=True))
+        return dict(zip([numbers[place] for place in at], (vectors @ search.vector).tolist(), strict=True))
 
     async def _audiences(self, changes: Sequence[Change], chosen: set[int], generation: int) -> list[AudienceIndex]:
-        """What was read, as audiences that are made for this search."""
-        sound = [change for change in _in_runs(changes, chosen) if change.row.intact]
+        """What was read, as indexes made for this search."""
+        sound = [change for change in _split_sessions(changes, chosen) if change.row.intact]
         entries = await self._codec.open_entries(sound, self._embedder.dims, generation)
         unread = [change for change in changes if change.row.intact and change.row.number not in entries]
         texts = await self._texts.event_data([change.row for change in unread])
@@ -172,24 +176,25 @@ class Retrieval:
         return audiences
 
 
-def _place(audiences: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
+def _cache_key(audiences: Sequence[bytes] | None, generation: int) -> tuple[Any, ...]:
     return generation, None if audiences is None else tuple(sorted(audiences))
 
 
-def _most(asked: ActiveSearch) -> int:
-    """How many candidates are chosen by meaning, by words and by both."""
-    return max(60, 6 * asked.wanted.limit)
+def _candidate_limit(search: ActiveSearch) -> int:
+    """How many candidates are chosen by vector, by words and by both."""
+    return max(60, 6 * search.request.limit)
 
 
 def _joined(some: Sequence[Change], others: Sequence[Change]) -> list[Change]:
-    """Two answers of `Retriever.with_adjacent` as one, each memory once, in the same order."""
+    """Two results of `Retriever.with_adjacent` as one, each memory once, in the same order."""
     found = {change.row.number: change for change in (*some, *others)}
     return sorted(found.values(), key=lambda one: (one.row.audience, one.row.session, one.row.position, one.row.number))
 
 
-def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
-    """Episodes that do not stand side by side, each under a session of its own (see `real_session`): of two in a row
-    one was chosen, and what is right before and after it was read; else there are others between them."""
+def _split_sessions(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
+    """The changes, with a session name of its own for each run of adjacent episodes (see `real_session`). Two episodes in
+    a row are adjacent if one of them was chosen, because its neighbours were read. Otherwise there are others between
+    them."""
     found: list[Change] = []
     last: MemoryRow | None = None
     run = 0
@@ -205,144 +210,145 @@ def _in_runs(changes: Sequence[Change], chosen: set[int]) -> list[Change]:
     return found
 
 
-class Found(NamedTuple):
-    """What the store found: how things stand, which words were looked for, what is near and what has the words; and of
-    which candidates it was read `early` what stands beside them, and what that is."""
+class StoreFindings(NamedTuple):
+    """What the store found, and the statistics and the word query it was found with. `early` are the numbers whose
+    neighbours were read during the search, and `read` is what was read."""
 
-    standing: CorpusStats
-    words: RetrievalQuery
-    near: RetrievalResult
-    worded: RetrievalResult
+    stats: CorpusStats
+    word_query: RetrievalQuery
+    by_vector: RetrievalResult
+    by_words: RetrievalResult
     early: set[int]
     read: list[Change]
 
 
 class StoreSearch:
-    """A search in the store that is under way: how things stand and what words find while the question is embedded, and
-    what is near it as soon as it is: one does not wait for the other."""
+    """A running search in the store: statistics and words while the question is embedded, vectors as soon as it is.
+    Neither waits for the other."""
 
-    def __init__(self, seeking: Retrieval, asked: ActiveSearch, values: Values) -> None:
-        self._seeking, self._asked, self._values = seeking, asked, values
+    def __init__(self, retrieval: Retrieval, search: ActiveSearch, values: Values) -> None:
+        self._retrieval, self._search, self._values = retrieval, search, values
         self._size: int | None = None
-        self._looked = False
-        self._standing: CorpusStats | None = None
-        self._words: RetrievalQuery | None = None
-        self._worded: RetrievalResult | None = None
-        self._near: RetrievalResult | None = None
+        self._has_started = False
+        self._stats: CorpusStats | None = None
+        self._word_query: RetrievalQuery | None = None
+        self._by_words: RetrievalResult | None = None
+        self._by_vector: RetrievalResult | None = None
         self._early, self._read = set[int](), list[Change]()
 
-    async def meanwhile(self) -> None:
-        """Look how things stand, then for words; and read the best of those, as long as what is near is not found."""
-        await self._look()
-        if self._worded is not None and self._near is None:
-            self._early = {one.number for one in self._worded.by_words[: _most(self._asked)]}
-            self._read = await self._seeking.beside(self._asked.generation, self._early)
+    async def during_embedding(self) -> None:
+        """Read the statistics and search by words; then read the best of those while the search by vector runs."""
+        await self._search_words()
+        if self._by_words is not None and self._by_vector is None:
+            self._early = {one.number for one in self._by_words.by_words[: _candidate_limit(self._search)]}
+            self._read = await self._retrieval.with_adjacent(self._search.generation, self._early)
 
-    async def _look(self) -> None:
-        self._looked = True
-        seeking, asked, audiences = self._seeking, self._asked, self._asked.wanted.audiences
-        changes = await seeking.changes(audiences)
-        self._size = seeking.size(audiences, asked.generation, changes)
-        self._standing = await seeking.standing(audiences, asked.generation, changes)
-        if self._standing is not None:
-            retrieve = _retrieve(asked, self._standing.size, self._values)
-            self._words = _for_words(retrieve, self._standing, asked.question.terms)
-            self._worded = await seeking.retrieve(self._words)
+    async def _search_words(self) -> None:
+        self._has_started = True
+        retrieval, search, audiences = self._retrieval, self._search, self._search.request.audiences
+        changes = await retrieval.change_count(audiences)
+        self._size = retrieval.estimated_size(audiences, search.generation, changes)
+        self._stats = await retrieval.corpus_stats(audiences, search.generation, changes)
+        if self._stats is not None:
+            query = _filters(search, self._stats.size, self._values)
+            self._word_query = _word_query(query, self._stats, search.question.terms)
+            self._by_words = await retrieval.retrieve(self._word_query)
 
-    def then(self, vector: Vector) -> None:
-        """Look for what is near, on a connection of its own, if it is known by now that there is enough."""
+    def after_embedding(self, vector: Vector) -> None:
+        """Search by vector, on a connection of its own, if the corpus is known to be large enough."""
         if self._size is not None:
-            self._near = drive(self._retrieve_near(self._size, vector))
+            self._by_vector = drive(self._search_vector(self._size, vector))
 
-    async def _retrieve_near(self, size: int, vector: Vector) -> RetrievalResult | None:
-        retrieve = _retrieve(self._asked, size, self._values)
-        near = max(_NEAR if size <= _SCANNED else _FAR_NEAR, 20 * self._asked.wanted.limit)
-        return await self._seeking.retrieve(retrieve._replace(code=code_of(vector), vector_limit=min(near, 5_000)))
+    async def _search_vector(self, size: int, vector: Vector) -> RetrievalResult | None:
+        query = _filters(self._search, size, self._values)
+        limit = max(_VECTOR_LIMIT if size <= _SCAN_SIZE else _LARGE_VECTOR_LIMIT, 20 * self._search.request.limit)
+        return await self._retrieval.retrieve(query._replace(code=code_of(vector), vector_limit=min(limit, 5_000)))
 
-    async def found(self, asked: ActiveSearch) -> Found | None:
-        """What was found, whole; None if the store cannot tell. The question has its vector now, if it gets one."""
-        if not self._looked:
-            await self._look()
-        if self._standing is None or self._words is None or self._worded is None:
+    async def found(self, search: ActiveSearch) -> StoreFindings | None:
+        """Everything that was found; None if the store cannot search. `search` has the question's vector, if it gets one."""
+        if not self._has_started:
+            await self._search_words()
+        if self._stats is None or self._word_query is None or self._by_words is None:
             return None
-        near: RetrievalResult | None = _NOTHING
-        if asked.vector is not None:
-            near = self._near or await self._retrieve_near(self._standing.size, asked.vector)
-        if near is None:
+        by_vector: RetrievalResult | None = _NOTHING
+        if search.vector is not None:
+            by_vector = self._by_vector or await self._search_vector(self._stats.size, search.vector)
+        if by_vector is None:
             return None
-        return Found(self._standing, self._words, near, self._worded, self._early, self._read)
+        return StoreFindings(self._stats, self._word_query, by_vector, self._by_words, self._early, self._read)
 
 
-def _retrieve(asked: ActiveSearch, size: int, values: Values) -> RetrievalQuery:
-    """What is asked of about so many memories, but for what of them."""
-    wanted = asked.wanted
+def _filters(search: ActiveSearch, size: int, values: Values) -> RetrievalQuery:
+    """A query with the filters of a search, without words and vector."""
+    request = search.request
     return RetrievalQuery(
-        generation=asked.generation,
-        audiences=wanted.audiences,
-        now=asked.now,
+        generation=search.generation,
+        audiences=request.audiences,
+        now=search.now,
         code=None,
         vector_limit=0,
         terms=(),
         term_weights=(),
         lookup_terms=(),
         require_all=False,
-        scan_limit=_LOOKED_AT,
-        word_limit=max(150, 12 * wanted.limit),
+        scan_limit=_SCAN_LIMIT,
+        word_limit=max(150, 12 * request.limit),
         mean_length=1.0,
         corpus_size=size,
-        kinds=None if wanted.kinds is None else tuple(sorted(wanted.kinds)),
-        since=wanted.since,
-        until=wanted.until,
+        kinds=None if request.kinds is None else tuple(sorted(request.kinds)),
+        since=request.since,
+        until=request.until,
         metadata=values,
-        unindexed_limit=_LATE if asked.waiting else 0,
+        unindexed_limit=_UNINDEXED_LIMIT if search.waiting else 0,
     )
 
 
-def _for_words(retrieve: RetrievalQuery, standing: CorpusStats, terms: tuple[int, ...]) -> RetrievalQuery:
-    rare, together = _rare(standing, terms)
-    weights = tuple(weight(standing.share(term)) for term in terms)
-    return retrieve._replace(
-        terms=terms, term_weights=weights, lookup_terms=rare, require_all=together, mean_length=standing.length
+def _word_query(query: RetrievalQuery, stats: CorpusStats, terms: tuple[int, ...]) -> RetrievalQuery:
+    lookup, require_all = _lookup_terms(stats, terms)
+    weights = tuple(term_weight(stats.share(term)) for term in terms)
+    return query._replace(
+        terms=terms, term_weights=weights, lookup_terms=lookup, require_all=require_all, mean_length=stats.mean_length
     )
 
 
-def _rare(standing: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
-    """Which terms of a question are looked up: the rarest, as long as few enough memories have one of them. If even the
-    rarest is too common for that, those that have it together with others: they are the best by words anyway."""
-    order = sorted(range(len(terms)), key=lambda place: standing.share(terms[place]))
+def _lookup_terms(stats: CorpusStats, terms: Sequence[int]) -> tuple[tuple[int, ...], bool]:
+    """Which terms to look up, and whether a memory must have all of them. These are the rarest terms, as long as few
+    enough memories have one of them. If even the rarest is too common, a memory must have it together with others: such
+    memories are the best by words anyway."""
+    order = sorted(range(len(terms)), key=lambda place: stats.share(terms[place]))
     taken: list[int] = []
     expected = 0.0
     for place in order:
-        share = standing.share(terms[place])
-        expected += share * standing.size
-        if taken and (expected > _LOOKED_AT or standing.hits(terms[place]) > max(COMMON, standing.drawn.size // 4)):
+        share = stats.share(terms[place])
+        expected += share * stats.size
+        if taken and (expected > _SCAN_LIMIT or stats.hits(terms[place]) > max(COMMON, stats.sample.size // 4)):
             break
         taken.append(place)
-    if not order or standing.share(terms[order[0]]) * standing.size <= _LOOKED_AT:
+    if not order or stats.share(terms[order[0]]) * stats.size <= _SCAN_LIMIT:
         return tuple(taken), False
-    taken, expected = [], float(standing.size)
+    taken, expected = [], float(stats.size)
     for place in order:
         taken.append(place)
-        expected *= standing.share(terms[place])
-        if expected <= _LOOKED_AT / 2:
+        expected *= stats.share(terms[place])
+        if expected <= _SCAN_LIMIT / 2:
             break
     return tuple(taken), True
 
 
-def _counted(found: RetrievalResult, asked: RetrievalQuery, left: float) -> dict[int, int]:
-    """How many memories have each term that was looked up, by its place, where filters left this part of all; nothing
-    if not all of them were looked at."""
-    if asked.require_all or sum(found.mask_counts.values()) >= asked.scan_limit:
+def _document_counts(found: RetrievalResult, query: RetrievalQuery, share: float) -> dict[int, int]:
+    """How many memories have each term that was looked up, by its place. `share` is the part that the filters left.
+    Empty if not all of them were scored."""
+    if query.require_all or sum(found.mask_counts.values()) >= query.scan_limit:
         return {}
     having = {
         place: sum(count for mask, count in found.mask_counts.items() if mask >> place & 1)
-        for place in asked.lookup_terms
+        for place in query.lookup_terms
     }
-    return {place: round(count / left) for place, count in having.items()}
+    return {place: round(count / share) for place, count in having.items()}
 
 
-def _values(metadata: Mapping[str, Any] | None) -> Values | None:
-    """Values to look for, each in all forms in JSON that are equal to it; None if one has none."""
+def _json_values(metadata: Mapping[str, Any] | None) -> Values | None:
+    """Metadata to match, each value in all JSON forms that equal it; None if one has no such form."""
     found: list[tuple[str, tuple[str, ...]]] = []
     for name, value in (metadata or {}).items():
         form = json_form(value)

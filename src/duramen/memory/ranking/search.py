@@ -20,7 +20,7 @@ from ..index.index_entry import day_of
 from ..index.index_worker import IndexWorker
 from ..index.workspace_embedder import WorkspaceEmbedder
 from .rank import Question, Ranked, rank
-from .selection import ActiveSearch, CandidateSource, SearchRequest, Selection, chosen_of
+from .selection import ActiveSearch, CandidateSource, SearchRequest, Selection, filter_mask
 
 _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
@@ -45,38 +45,38 @@ class Search:
         self._lock = index_cache.lock
         self._sources = sources
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Read everything anew: somebody was erased."""
         for source in self._sources:
-            source.forget()
+            source.clear()
         self.index_cache.clear()
 
-    async def find(self, wanted: SearchRequest) -> Recalled:
+    async def find(self, request: SearchRequest) -> Recalled:
         """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
         now = self._journal.clock.now()
         missing: tuple[str, ...] = (_NO_VECTORS,)
-        question = Question.read(wanted.query, day_of(now if wanted.at is None else wanted.at))
-        asked = ActiveSearch(wanted, question, None, 0, now)
+        question = Question.parse(request.query, day_of(now if request.at is None else request.at))
+        search = ActiveSearch(request, question, None, 0, now)
         try:
             generation = await self._embedder.generation()
             if generation:
                 waiting = await self._index_worker.count_waiting(generation)
-                asked, missing = asked._replace(generation=generation, waiting=waiting), ()
-                ahead = self._sources[0].ahead(asked)
-                vector = await self._embedder.embed_question(wanted.query, ahead)
-                asked = asked._replace(vector=vector, ahead=ahead)
+                search, missing = search._replace(generation=generation, waiting=waiting), ()
+                prefetch = self._sources[0].prefetch(search)
+                vector = await self._embedder.embed_question(request.query, prefetch)
+                search = search._replace(vector=vector, prefetch=prefetch)
         except EmbedderMismatch:
             raise
         except EmbedderFailed as failure:
             missing = (f"meaning: {failure}",)
-        ranked = await self._ranked(asked)
-        hits = await self._read(ranked, wanted)
+        ranked = await self._rank_best(search)
+        hits = await self._read(ranked, request)
         self._index_worker.start()
-        if wanted.at is None:
-            self._note(hits, asked.generation, now)
-        return Recalled(tuple(hit for _, hit in hits), asked.waiting, missing)
+        if request.at is None:
+            self._count_recalls(hits, search.generation, now)
+        return Recalled(tuple(hit for _, hit in hits), search.waiting, missing)
 
-    def _note(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
+    def _count_recalls(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
         """These were recalled."""
         self._index_worker.add_recalls([row.number for row, _ in hits], now)
         with self._lock:
@@ -85,30 +85,30 @@ class Search:
 
     async def with_metadata(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
         """All current memories of a kind that have these values, oldest first, whatever they say."""
-        wanted = SearchRequest("", audiences, kinds=frozenset([kind]), metadata=metadata)
+        request = SearchRequest("", audiences, kinds=frozenset([kind]), metadata=metadata)
         held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         with self._lock:
             numbers = [
                 number
                 for audience in held
-                for number in audience.column("number")[chosen_of(audience, wanted, now)].tolist()
+                for number in audience.column("number")[filter_mask(audience, request, now)].tolist()
             ]
         return await self.read(sorted(numbers))
 
     async def mentioning(self, name: str, audiences: tuple[bytes, ...] | None) -> list[int]:
         """The numbers of the current memories that have all words of a name, the newest first."""
-        wanted = SearchRequest(name, audiences)
+        request = SearchRequest(name, audiences)
         held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         found: list[tuple[int, int]] = []
         with self._lock:
             for audience in held:
-                chosen = chosen_of(audience, wanted, now)
+                chosen = filter_mask(audience, request, now)
                 for term in terms(name):
-                    having = np.zeros(audience.size, dtype=bool)
+                    has_terms = np.zeros(audience.size, dtype=bool)
                     posted = audience.postings(number_of(term))
                     if posted is not None:
-                        having[posted[0]] = True
-                    chosen &= having
+                        has_terms[posted[0]] = True
+                    chosen &= has_terms
                 found += zip(
                     audience.column("begins")[chosen].tolist(), audience.column("number")[chosen].tolist(), strict=True
                 )
@@ -123,44 +123,44 @@ class Search:
 
     # -- ranking
 
-    async def _ranked(self, asked: ActiveSearch) -> Ranked:
+    async def _rank_best(self, search: ActiveSearch) -> Ranked:
         """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
         source chose where there is much, else everything in the audiences."""
-        wanted, generation = asked.wanted, asked.generation
-        if wanted.at is not None:
-            selection = Selection(await self.index_cache.as_of(wanted.audiences, wanted.at, generation))
+        request, generation = search.request, search.generation
+        if request.at is not None:
+            selection = Selection(await self.index_cache.as_of(request.audiences, request.at, generation))
         else:
-            selection = await self._candidates(asked) or Selection(
-                await self.index_cache.exact(wanted.audiences, generation)
+            selection = await self._candidates(search) or Selection(
+                await self.index_cache.exact(request.audiences, generation)
             )
-        return await run_blocking(lambda: self._rank(asked, selection))
+        return await run_blocking(lambda: self._rank(search, selection))
 
-    async def _candidates(self, asked: ActiveSearch) -> Selection | None:
+    async def _candidates(self, search: ActiveSearch) -> Selection | None:
         """What the first source gives that can tell; None if everything is ranked."""
         for source in self._sources:
-            selection = await source.candidates(asked)
+            selection = await source.candidates(search)
             if selection is not None:
                 return selection
         return None
 
-    def _rank(self, asked: ActiveSearch, selection: Selection) -> Ranked:
+    def _rank(self, search: ActiveSearch, selection: Selection) -> Ranked:
         with self._lock:
             audiences, chosen, measures, cosines = selection
             if chosen is None:
-                chosen = [chosen_of(audience, asked.wanted, asked.now) for audience in audiences]
-            return rank(asked.question, audiences, chosen, asked.vector, asked.wanted.weights, measures, cosines)
+                chosen = [filter_mask(audience, search.request, search.now) for audience in audiences]
+            return rank(search.question, audiences, chosen, search.vector, search.request.weights, measures, cosines)
 
-    async def _read(self, ranked: Ranked, wanted: SearchRequest) -> list[tuple[MemoryRow, Hit]]:
+    async def _read(self, ranked: Ranked, request: SearchRequest) -> list[tuple[MemoryRow, Hit]]:
         """The best as the store has them now; what is gone by now makes room for the next."""
         with self._lock:
-            order = ranked.best(wanted.limit * 5 if wanted.diversity else wanted.limit + 5, wanted.threshold)
-            if wanted.diversity:
-                order = ranked.spread(order, wanted.limit * 2, wanted.diversity)
+            order = ranked.best(request.limit * 5 if request.diversity else request.limit + 5, request.threshold)
+            if request.diversity:
+                order = ranked.spread(order, request.limit * 2, request.diversity)
             numbers = [ranked.number(index) for index in order]
         hits: list[tuple[MemoryRow, Hit]] = []
-        while order and len(hits) < wanted.limit:
-            room = wanted.limit - len(hits)
-            memories = await self._memories(numbers[:room], wanted.at is not None)
+        while order and len(hits) < request.limit:
+            room = request.limit - len(hits)
+            memories = await self._memories(numbers[:room], request.at is not None)
             for index, number in zip(order[:room], numbers[:room], strict=True):
                 if number in memories:
                     row, memory = memories[number]

@@ -34,11 +34,11 @@ class SearchRequest(NamedTuple):
 class Prefetch(Protocol):
     """What a source does of a search before it is asked for candidates, beside the making of the question's vector."""
 
-    async def meanwhile(self) -> None:
+    async def during_embedding(self) -> None:
         """What needs no vector, while it is made."""
         ...
 
-    def then(self, vector: Vector) -> None:
+    def after_embedding(self, vector: Vector) -> None:
         """What needs one, on the thread that has made it. Blocks. `meanwhile` may still be under way."""
         ...
 
@@ -48,13 +48,13 @@ class ActiveSearch(NamedTuple):
     generation of vectors that is searched (0: none), the time now, how many memories had no vector when it began, and
     what the first source has done ahead."""
 
-    wanted: SearchRequest
+    request: SearchRequest
     question: Question
     vector: Vector | None
     generation: int
     now: int
     waiting: int = 0
-    ahead: Prefetch | None = None
+    prefetch: Prefetch | None = None
 
 
 class Selection(NamedTuple):
@@ -73,39 +73,39 @@ class Selection(NamedTuple):
 class CandidateSource(Protocol):
     """Chooses candidates where there is too much to rank all of it."""
 
-    async def candidates(self, asked: ActiveSearch) -> Selection | None:
+    async def candidates(self, search: ActiveSearch) -> Selection | None:
         """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
         ...
 
-    def ahead(self, asked: ActiveSearch) -> Prefetch | None:
+    def prefetch(self, search: ActiveSearch) -> Prefetch | None:
         """What can be done of a search whose question has no vector yet, if there is anything."""
         ...
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Keep nothing of what was looked at: somebody was erased."""
         ...
 
 
-def chosen_of(audience: AudienceIndex, wanted: SearchRequest, now: int) -> Chosen:
+def filter_mask(audience: AudienceIndex, request: SearchRequest, now: int) -> Chosen:
     """Which memories of an audience are searched."""
-    at = now if wanted.at is None else wanted.at
+    at = now if request.at is None else request.at
     begins, ends = audience.column("begins"), audience.column("ends")
     chosen = audience.column("alive") & (audience.column("expires") > at)
     # What holds no longer, or not yet, is no answer; what happened is.
     chosen &= (audience.column("kind") == audience.kinds.find(EPISODE)) | (
         (ends > at) & (audience.column("opens") <= at)
     )
-    if wanted.kinds is not None:
-        kinds = [number for kind in wanted.kinds if (number := audience.kinds.find(kind)) >= 0]
+    if request.kinds is not None:
+        kinds = [number for kind in request.kinds if (number := audience.kinds.find(kind)) >= 0]
         chosen &= np.isin(audience.column("kind"), kinds)
-    if wanted.since is not None:
-        chosen &= begins >= wanted.since
-    if wanted.until is not None:
-        chosen &= begins <= wanted.until
-    if wanted.metadata:
+    if request.since is not None:
+        chosen &= begins >= request.since
+    if request.until is not None:
+        chosen &= begins <= request.until
+    if request.metadata:
         for place in np.nonzero(chosen)[0].tolist():
             held = audience.metadata(place)
-            chosen[place] = all(held.get(name, _ABSENT) == value for name, value in wanted.metadata.items())
+            chosen[place] = all(held.get(name, _ABSENT) == value for name, value in request.metadata.items())
     return chosen
 
 

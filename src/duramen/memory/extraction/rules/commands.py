@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from .sentences import sentences, without_lead
+from .sentences import sentences, strip_lead
 from .turns import PROCEDURE, Finding, TurnRecord
 
 _TRIVIAL = re.compile(
@@ -81,7 +81,7 @@ def _evidence(turns: Sequence[TurnRecord], command: str) -> tuple[str, str]:
     last = turns[-1]
     for text, reason in ((last.user, "the user says that this is the way"), (last.assistant, "the way that worked")):
         for sentence in sentences(text):
-            plain = without_lead(sentence)
+            plain = strip_lead(sentence)
             if _names(plain, command) and not _TOLD.search(plain) and not _DOUBT.search(plain):
                 return reason, plain
     worked = [turn for turn in turns[-_RECENT:] if any(one.ok and one.command == command for one in turn.calls)]

@@ -41,11 +41,11 @@ def denials(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
     """Blockers of the last turn: what was denied there and at least once more in the last five turns."""
     recent = turns[-_RECENT:]
     found = [_Denial(turn, call, _places(call)) for turn in recent for call in turn.calls if _is_denied(call)]
-    told: list[_Denial] = []
+    reported: list[_Denial] = []
     for one in reversed(found):
-        if one.turn is not recent[-1] or any(_same(one, other) for other in told):
+        if one.turn is not recent[-1] or any(_same(one, other) for other in reported):
             continue
-        told.append(one)
+        reported.append(one)
         alike = [other for other in found if _same(one, other)]
         reason = ""
         if len(alike) < 2:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 
 from ...injection import suspicions
-from .sentences import said, sentences, without_lead
+from .sentences import own_words, sentences, strip_lead
 from .turns import FACT, Finding, TurnRecord
 
 _VERB = re.compile(
@@ -52,7 +52,7 @@ _ROLE = re.compile(
 _RULE = re.compile(r"\b(?:always|never|rule|policy|must|only|goes?|needs?|requires?)\b", re.IGNORECASE)
 
 WISH, PAST, REQUEST = "a wish of the user's, which is proposed to them", "told of the past", "a request"
-_REJECTED: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+_DISQUALIFIERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(pattern, re.IGNORECASE))
     for reason, pattern in (
         ("a question", r"\?|,\s*(?:right|correct|isn['\u2019]?t it|no)\s*[.!]*$"),
@@ -152,7 +152,7 @@ _PROGRESSIVE = re.compile(
     r"|building)\w{2,}ing\b",
     re.IGNORECASE,
 )
-_TAKEN_BACK = re.compile(
+_RETRACTED = re.compile(
     r"\b(?:scratch that|strike that|forget (?:it|that|what)|never ?mind|no wait|wait,? no|ignore (?:that|this|it"
     r"|what)|wrong (?:document|file|one|number|customer|tab|chat)|disregard|my mistake"
     r"|i (?:was|am) wrong|not true|just kidding|kidding|must ask|let me check|on second thought|mixed (?:it|that"
@@ -172,13 +172,13 @@ _LONGEST, _SHORTEST, _LEAD_WORDS = 60, 4, 8
 
 def facts(turn: TurnRecord) -> Iterator[Finding]:
     """What the user states as a fact, kept or not. What is no statement at all is passed over."""
-    found = list(sentences(said(turn.user)))
+    found = list(sentences(own_words(turn.user)))
     for index, sentence in enumerate(found):
-        told = [_judged(clause) for clause in _clauses(without_lead(sentence)) if is_statement(clause)]
-        if not told or any(one.command and one.command in sentence for one in turn.calls):
+        assessed = [_with_rejection(clause) for clause in _clauses(strip_lead(sentence)) if is_statement(clause)]
+        if not assessed or any(one.command and one.command in sentence for one in turn.calls):
             continue  # how something is done has rules of its own
-        clause, reason = next((one for one in told if not one[1]), told[0])
-        if not reason and taken_back(found[index:]):
+        clause, reason = next((one for one in assessed if not one[1]), assessed[0])
+        if not reason and is_retracted(found[index:]):
             reason = "taken back in the same breath"
         if not reason and suspicions(turn.user):
             reason = "the message looks like instructions to the model"
@@ -192,13 +192,13 @@ def _clauses(sentence: str) -> Iterator[str]:
         yield sentence
     lead, colon, rest = sentence.partition(": ")
     if colon and rest and len(lead.split()) <= _LEAD_WORDS:
-        yield without_lead(rest)
+        yield strip_lead(rest)
     if "; " in sentence:
-        yield from (without_lead(part) for part in sentence.split("; ") if len(part.split()) >= _SHORTEST)
+        yield from (strip_lead(part) for part in sentence.split("; ") if len(part.split()) >= _SHORTEST)
 
 
-def _judged(clause: str) -> tuple[str, str]:
-    return clause, rejected(clause)
+def _with_rejection(clause: str) -> tuple[str, str]:
+    return clause, rejection(clause)
 
 
 def is_statement(sentence: str) -> bool:
@@ -206,12 +206,12 @@ def is_statement(sentence: str) -> bool:
     return bool(_VERB.search(sentence) and (_CONCRETE.search(sentence) or _NAMED.search(sentence)))
 
 
-def rejected(sentence: str) -> str:
+def rejection(sentence: str) -> str:
     """Why a statement is not kept; nothing if it may be."""
     words = len(sentence.split())
     if words > _LONGEST:
         return "too long for one fact"
-    reason = unfit(sentence)
+    reason = disqualifier(sentence)
     if reason:
         return reason
     if _FRAGMENT.match(sentence) or words < _SHORTEST or _CUT_OFF.search(sentence):
@@ -225,10 +225,10 @@ def rejected(sentence: str) -> str:
     return ""
 
 
-def unfit(sentence: str, passing: Collection[str] = ()) -> str:
+def disqualifier(sentence: str, passing: Collection[str] = ()) -> str:
     """What a sentence is by its words, if that is nothing to keep; reasons that are `passing` do not count."""
     masked = _NAME.sub("Name", sentence)
-    for reason, pattern in _REJECTED:
+    for reason, pattern in _DISQUALIFIERS:
         if reason not in passing and pattern.search(masked):
             if reason == PAST and _SINCE.search(sentence):
                 continue
@@ -238,6 +238,6 @@ def unfit(sentence: str, passing: Collection[str] = ()) -> str:
     return ""
 
 
-def taken_back(later: Iterable[str]) -> bool:
+def is_retracted(later: Iterable[str]) -> bool:
     """Whether what was said before is taken back in some sentences."""
-    return any(_TAKEN_BACK.search(sentence) for sentence in later)
+    return any(_RETRACTED.search(sentence) for sentence in later)

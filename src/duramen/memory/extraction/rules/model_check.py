@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...injection import suspicions
-from ..admission import PROFILE_FIELDS, consider
+from ..admission import PROFILE_FIELDS, assess_sentences
 from ..json_question import share_of, text_of
-from .facts import PAST, REQUEST, WISH, facts, rejected, taken_back, unfit
-from .recipes import worked_out
-from .sentences import said, sentences, without_lead
+from .facts import PAST, REQUEST, WISH, disqualifier, facts, is_retracted, rejection
+from .recipes import reported_outcome
+from .sentences import own_words, sentences, strip_lead
 from .turns import FACT, PROCEDURE, Finding, TurnRecord
 
 PROFILE = "profile"
@@ -23,10 +23,10 @@ FIELDS = ("name", *dict.fromkeys(PROFILE_FIELDS.values()))
 MOST = 30
 """So many candidates of one answer are looked at."""
 _LONGEST, _LONGEST_NAME, _STEPS = 500, 200, 30
-_LEAST_SURE = 0.5
-_LEAST_SAID = 0.5
+_MIN_CONFIDENCE = 0.5
+_MIN_SAID_SHARE = 0.5
 """The part of a fact's longer words that must have been said."""
-_BY_CONTEXT = (WISH, REQUEST, PAST)
+_ALLOWED_ABOUT_USER = (WISH, REQUEST, PAST)
 """What a sentence may be if it is about the user, who decides: "Please never write to me on Sundays"."""
 _WORD = re.compile(r"\w+", re.UNICODE)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
@@ -47,7 +47,7 @@ class CheckedCandidate(NamedTuple):
     proposed: bool
 
 
-class _Found(NamedTuple):
+class _Evidence(NamedTuple):
     """Where the words for a candidate were said."""
 
     turn: TurnRecord
@@ -56,15 +56,15 @@ class _Found(NamedTuple):
     later: tuple[str, ...]
 
 
-def heard(answer: Any) -> list[dict[str, Any]] | None:
+def parse_candidates(answer: Any) -> list[dict[str, Any]] | None:
     """The candidates of an answer as plain data, however odd they are; None if it holds no list of them."""
     told = answer.get("candidates") if isinstance(answer, dict) else answer
     if not isinstance(told, list):
         return None
-    return [_plain(one) for one in told[:MOST]]
+    return [_plain_candidate(one) for one in told[:MOST]]
 
 
-def _plain(one: Any) -> dict[str, Any]:
+def _plain_candidate(one: Any) -> dict[str, Any]:
     given: Mapping[str, Any] = one if isinstance(one, dict) else {}
     steps = given.get("steps")
     found = {
@@ -78,20 +78,20 @@ def _plain(one: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def judge(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy: str) -> CheckedCandidate:
+def check_candidate(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy: str) -> CheckedCandidate:
     """What becomes of a candidate. `policy` "keep" lets pass what looks like instructions."""
     kind, content, quote = (str(one.get(name, "")) for name in ("kind", "content", "quote"))
-    found = _place(quote, turns, kind) if quote else None
-    reason = _malformed(one)
+    found = _find_evidence(quote, turns, kind) if quote else None
+    reason = _malformation(one)
     steps = tuple(one.get("steps", ())) if kind == PROCEDURE else ()
     if not reason and found is None:
-        reason = _elsewhere(quote, turns)
+        reason = _why_no_evidence(quote, turns)
     proposed, worked = kind in ABOUT_THE_USER, None
     if not reason and found is not None:
-        proposed = kind != PROCEDURE and (proposed or unfit(found.sentence) == WISH)
-        worked = worked_out("user", found.turn, turns[found.place + 1 :]) if kind == PROCEDURE else None
+        proposed = kind != PROCEDURE and (proposed or disqualifier(found.sentence) == WISH)
+        worked = reported_outcome("user", found.turn, turns[found.place + 1 :]) if kind == PROCEDURE else None
         reason = (
-            _suspicious(one, found, policy) or _invented(one, turns) or _judged(one, found, turns, proposed, worked)
+            _suspicious(one, found, policy) or _invented(one, turns) or _rejection(one, found, turns, proposed, worked)
         )
     place = turns[-1].position if found is None else found.turn.position
     why = reason or ("said of themselves, as a model reads it" if proposed else "stated, as a model reads it")
@@ -102,7 +102,7 @@ def judge(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy: str) -> C
     return CheckedCandidate(made, one.get("key"), float(one.get("confidence", 0.0)), proposed)
 
 
-def _malformed(one: Mapping[str, Any]) -> str:
+def _malformation(one: Mapping[str, Any]) -> str:
     if one.get("kind") == "blocker":
         return "blockers are counted by the rules"
     if one.get("kind") not in KINDS:
@@ -113,28 +113,28 @@ def _malformed(one: Mapping[str, Any]) -> str:
         return "it gives no evidence"
     if "confidence" not in one:
         return "its confidence is no number from 0 to 1"
-    if one["confidence"] < _LEAST_SURE:
+    if one["confidence"] < _MIN_CONFIDENCE:
         return "the model is not sure of it"
     if one["kind"] == PROFILE and one.get("key") not in FIELDS:
         return "the profile has no such field"
     return ""
 
 
-def _place(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Found | None:
+def _find_evidence(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Evidence | None:
     """Where a user said these words themselves; the last time, if they did more than once."""
     wanted = quote.casefold().strip(" .!")
     for index in range(len(turns) - 1, -1, -1):
-        told = [" ".join(sentence.split()) for sentence in sentences(said(turns[index].user))]
+        told = [" ".join(sentence.split()) for sentence in sentences(own_words(turns[index].user))]
         for at, sentence in enumerate(told):
             if wanted and wanted in sentence.casefold():
-                return _Found(turns[index], index, sentence, tuple(told[at:]))
+                return _Evidence(turns[index], index, sentence, tuple(told[at:]))
         whole = " ".join(told)
         if wanted and wanted in whole.casefold():  # over several sentences, as a procedure is told
-            return _Found(turns[index], index, whole if kind == PROCEDURE else quote, tuple(told))
+            return _Evidence(turns[index], index, whole if kind == PROCEDURE else quote, tuple(told))
     return None
 
 
-def _elsewhere(quote: str, turns: Sequence[TurnRecord]) -> str:
+def _why_no_evidence(quote: str, turns: Sequence[TurnRecord]) -> str:
     wanted = quote.casefold()
     if any(wanted in " ".join(turn.user.split()).casefold() for turn in turns):
         return "it was only quoted or pasted"
@@ -144,7 +144,7 @@ def _elsewhere(quote: str, turns: Sequence[TurnRecord]) -> str:
     return "its evidence is not in the turns"
 
 
-def _suspicious(one: Mapping[str, Any], found: _Found, policy: str) -> str:
+def _suspicious(one: Mapping[str, Any], found: _Evidence, policy: str) -> str:
     if policy == "keep":
         return ""
     told = "\n".join([str(one["content"]), str(one.get("key", "")), *one.get("steps", ())])
@@ -167,18 +167,18 @@ def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
     return ""
 
 
-def _judged(
-    one: Mapping[str, Any], found: _Found, turns: Sequence[TurnRecord], proposed: bool, worked: bool | None
+def _rejection(
+    one: Mapping[str, Any], found: _Evidence, turns: Sequence[TurnRecord], proposed: bool, worked: bool | None
 ) -> str:
     """Why a candidate that rests on somebody's words is not kept all the same; nothing if it is."""
-    if taken_back(found.later):
+    if is_retracted(found.later):
         return "taken back in the same breath"
     if one["kind"] == PROCEDURE:
-        return _unproven(one, found, worked)
+        return _procedure_rejection(one, found, worked)
     if proposed:
-        return _unasked(one, found)
-    content, sentence = one["content"], without_lead(found.sentence)
-    reason = rejected(content) or unfit(sentence)
+        return _proposal_rejection(one, found)
+    content, sentence = one["content"], strip_lead(found.sentence)
+    reason = rejection(content) or disqualifier(sentence)
     if reason:
         return reason
     if any(rule.keep and rule.evidence == found.sentence for rule in facts(found.turn)):
@@ -187,29 +187,29 @@ def _judged(
         return "it denies what was said, or says what was denied"
     words = [word for word in _WORD.findall(content.casefold()) if len(word) >= _STEM - 1]
     stems = _stems(" ".join(turn.user for turn in turns))
-    if sum(word[:_STEM] in stems for word in words) < _LEAST_SAID * len(words):
+    if sum(word[:_STEM] in stems for word in words) < _MIN_SAID_SHARE * len(words):
         return "it says more than was said"
     return ""
 
 
-def _unproven(one: Mapping[str, Any], found: _Found, worked: bool | None) -> str:
+def _procedure_rejection(one: Mapping[str, Any], found: _Evidence, worked: bool | None) -> str:
     steps = one.get("steps", [])
     if len(steps) < 2 or not all(steps):
         return "fewer than two steps"
     stems = _stems(" ".join([found.turn.user, *(call.command or "" for call in found.turn.calls)]))
     for step in steps:
         words = [word for word in _WORD.findall(step.casefold()) if len(word) >= _STEM - 1]
-        if sum(word[:_STEM] in stems for word in words) < _LEAST_SAID * len(words):
+        if sum(word[:_STEM] in stems for word in words) < _MIN_SAID_SHARE * len(words):
             return "a step was not told"
     return "no success yet" if worked is None else "" if worked else "it did not work"
 
 
-def _unasked(one: Mapping[str, Any], found: _Found) -> str:
-    reason = unfit(found.sentence, _BY_CONTEXT) or unfit(one["content"], _BY_CONTEXT)
+def _proposal_rejection(one: Mapping[str, Any], found: _Evidence) -> str:
+    reason = disqualifier(found.sentence, _ALLOWED_ABOUT_USER) or disqualifier(one["content"], _ALLOWED_ABOUT_USER)
     if reason:
         return reason
-    for verdict in consider(found.turn.user):
-        if verdict.keep and " ".join(verdict.said.split()) in (found.sentence, one["quote"]):
+    for verdict in assess_sentences(found.turn.user):
+        if verdict.keep and " ".join(verdict.sentence.split()) in (found.sentence, one["quote"]):
             return "it is proposed already"
     if one["kind"] == PROFILE and one["content"].casefold() not in found.sentence.casefold():
         return "its evidence does not say it"

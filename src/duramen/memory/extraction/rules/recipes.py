@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...injection import suspicions
-from .sentences import said
+from .sentences import own_words
 from .turns import PROCEDURE, Finding, ToolCall, TurnRecord
 
 _NUMBERED = re.compile(r"(?:^|(?<=[\s:;,]))(?:step\s+)?(\d{1,2})\s*(?:[.):]|-)\s+(?=\S)", re.IGNORECASE)
@@ -53,24 +53,24 @@ def recipes(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
     that were told there and have no success yet."""
     recent = turns[-_RECENT:]
     for index, turn in enumerate(recent):
-        for teller, text in (("user", said(turn.user)), ("assistant", turn.assistant)):
+        for speaker, text in (("user", own_words(turn.user)), ("assistant", turn.assistant)):
             steps = _steps(text)
             if len(steps) < 2:
                 continue
             later = recent[index + 1 :]
-            if later and any(_judged(teller, turn, later[:at]) is not None for at in range(len(later))):
+            if later and any(_outcome(speaker, turn, later[:at]) is not None for at in range(len(later))):
                 continue  # settled in an earlier turn
-            verdict = _judged(teller, turn, later)
+            verdict = _outcome(speaker, turn, later)
             if verdict is None and later:
                 continue
-            name = _named(teller, text, turn)
-            reason = _refused(teller, text, name, verdict, turn)
+            name = _purpose(speaker, text, turn)
+            reason = _rejection(speaker, text, name, verdict, turn)
             why = reason or "told step by step, and it worked"
             content = "; ".join(steps)
             yield Finding(not reason, PROCEDURE, content, why, text[:400], turn.position, name or "", steps, verdict)
 
 
-def _refused(teller: str, text: str, name: str | None, verdict: bool | None, turn: TurnRecord) -> str:
+def _rejection(speaker: str, text: str, name: str | None, verdict: bool | None, turn: TurnRecord) -> str:
     if verdict is None:
         return "no success yet"
     if not verdict:
@@ -78,7 +78,7 @@ def _refused(teller: str, text: str, name: str | None, verdict: bool | None, tur
     if suspicions(text):
         return "the message looks like instructions to the model"
     if name is None:
-        return "a request, not a way to do something" if teller == "user" else "nothing says what it is for"
+        return "a request, not a way to do something" if speaker == "user" else "nothing says what it is for"
     return ""
 
 
@@ -92,8 +92,8 @@ def _steps(text: str) -> tuple[str, ...]:
     first = re.search(r"(?:^|[\s:,;])first(?:ly)?\b,?\s+", text, re.IGNORECASE)
     if first is None:
         return ()
-    told = text[first.start() :]
-    pieces = [piece for piece in _ORDERED.split(told) if piece.strip(" ,;:.")]
+    text_from_first = text[first.start() :]
+    pieces = [piece for piece in _ORDERED.split(text_from_first) if piece.strip(" ,;:.")]
     return _clean(pieces) if len(pieces) > 1 else ()
 
 
@@ -107,10 +107,10 @@ def _clean(pieces: object) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(teller: str, text: str, turn: TurnRecord) -> str | None:
+def _purpose(speaker: str, text: str, turn: TurnRecord) -> str | None:
     """What a procedure is for; None if nothing says so."""
     head = text[:200]
-    if teller == "user":
+    if speaker == "user":
         framed = _FRAME.match(head)
         if framed is None or _REQUEST.match(head):
             return None
@@ -122,19 +122,19 @@ def _named(teller: str, text: str, turn: TurnRecord) -> str | None:
     return " ".join(aim.split())[:80] or None
 
 
-def worked_out(teller: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
+def reported_outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
     """The first word of the turns on whether what was told in one of them worked; None if they have none."""
-    found = (_judged(teller, turn, later[:upto]) for upto in range(len(later) + 1))
+    found = (_outcome(speaker, turn, later[:upto]) for upto in range(len(later) + 1))
     return next((verdict for verdict in found if verdict is not None), None)
 
 
-def _judged(teller: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
+def _outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
     """Whether it worked, as far as the turns tell; None if they do not."""
-    if teller == "user" and _FAILED.search(turn.user):
+    if speaker == "user" and _FAILED.search(turn.user):
         return False if later or re.search(r"tried|tested|done", turn.user) is None else None
-    if teller == "user" and _WORKED.search(turn.user):
+    if speaker == "user" and _WORKED.search(turn.user):
         return True
-    own = _went(turn.calls)
+    own = _calls_succeeded(turn.calls)
     if not later:
         return own
     newest = later[-1]
@@ -142,9 +142,9 @@ def _judged(teller: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool 
         return False
     if own is None and _WORKED.search(newest.user):
         return True
-    return own if own is not None else _went(newest.calls) if teller == "user" else None
+    return own if own is not None else _calls_succeeded(newest.calls) if speaker == "user" else None
 
 
-def _went(calls: Sequence[ToolCall]) -> bool | None:
+def _calls_succeeded(calls: Sequence[ToolCall]) -> bool | None:
     """Whether all that was done went well; None if nothing was."""
     return all(call.ok for call in calls) if calls else None

@@ -19,10 +19,13 @@ def apply_rules(turns: Sequence[TurnRecord]) -> list[Finding]:
     if not turns:
         return []
     found = [*facts(turns[-1]), *recipes(turns), *denials(turns)]
-    told = " ".join(step for one in found if one.keep for step in one.steps)
-    tales = [one.evidence for one in found if one.keep and len(one.steps) > 1]
+    known_steps = " ".join(step for one in found if one.keep for step in one.steps)
+    texts_of_procedures = [one.evidence for one in found if one.keep and len(one.steps) > 1]
     for one in commands(turns):
         # What is a step of a procedure, or told in the same breath, is kept with it.
-        if not (one.keep and (one.steps[0].strip("`") in told or any(one.evidence in text for text in tales))):
+        if not (
+            one.keep
+            and (one.steps[0].strip("`") in known_steps or any(one.evidence in text for text in texts_of_procedures))
+        ):
             found.append(one)
     return found

@@ -30,7 +30,7 @@ _LEAD = re.compile(
 )
 
 
-def said(text: str) -> str:
+def own_words(text: str) -> str:
     """A text without code, quoted lines, quotations and what was pasted from elsewhere."""
     text = _FENCE.sub("\n", text)
     lines = [line for line in text.split("\n") if not line.lstrip().startswith((">", "|")) and not _PASTED.match(line)]
@@ -53,6 +53,6 @@ def sentences(text: str) -> Iterator[str]:
         yield held
 
 
-def without_lead(sentence: str) -> str:
+def strip_lead(sentence: str) -> str:
     """A sentence without the words that only lead up to it."""
     return _LEAD.sub("", sentence, count=1).strip()

@@ -22,7 +22,7 @@ class RecentTurns(NamedTuple):
     subject: str | None
 
 
-async def last_turns(journal: Journal, session: str, upto: int) -> RecentTurns:
+async def recent_turns(journal: Journal, session: str, upto: int) -> RecentTurns:
     """The turns of a session that ended at or before a position: the last one, and some before it."""
     told = await turns_between(journal, session, 1, upto)
     return RecentTurns([turn for turn, _ in told[-RECENT - 1 :]], told[-1][1] if told else None)
