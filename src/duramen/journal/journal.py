@@ -221,9 +221,6 @@ class Journal:
         batch = await self._batch(session, prepared, owner, key, expected, fence, every, beside, synced)
         return await self.store.append(batch) if within is None else within.append(batch)
 
-    def lane(self, session: str, fence: int, owner: Owner) -> Any:
-        return None
-
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:
         """The records of that key in what a fork shares with its ancestors, which never changes."""
         for origin, first, last in await self.reader.lineage(session):
