@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from programs.savers import checkpoints_of, fields_of, listed, plain, texts
+from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.checkpoints.chunks import Chunks
-from duramen.checkpoints.manifest import Leaf, pack
+from duramen.checkpoints.manifest import BytesField, pack
 from duramen.errors import CheckpointDamaged
 from duramen.journal.envelope import disclose
 from duramen.ports import Beside, BookmarkQuery
@@ -191,7 +191,7 @@ def test_damaged_ones_and_others_beside_them_can_be_dropped(dm: duramen.Duramen,
 @pytest.mark.promise("J8")
 def test_when_all_are_damaged_it_is_said(dm: duramen.Duramen, address: str) -> None:
     cp = checkpoints_of(dm)
-    drive(cp.save("s", "main", {"x": Leaf(b"word " * 50)}, {}, id="c3"))
+    drive(cp.save("s", "main", {"x": BytesField(b"word " * 50)}, {}, id="c3"))
     Disk(address).change("s", "a chunk's body")
     with pytest.raises(CheckpointDamaged):
         drive(cp.load("s", "main"))
@@ -206,7 +206,7 @@ def test_damage_in_what_is_attached_is_said(dm: duramen.Duramen, address: str) -
     drive(cp.attach("s", "main", "c0", {"n": 2}, type="writes", fields={"w": texts(["second " * 50])}))
     Disk(address).change("s", "a chunk's body")
     with pytest.raises(CheckpointDamaged):
-        drive(cp.attached("s", "main", "c0"))
+        drive(cp.attachments("s", "main", "c0"))
     assert expect(cp, "s", 0, "attached") == ()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
 from programs.faroff import Open
-from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.errors import CheckpointConflict
@@ -47,7 +47,7 @@ def test_a_fork_has_what_was_there_and_goes_its_own_way(open_one: Open) -> None:
         expect(load(reader, "fork", id="c0"), 0)
         expect(load(reader, "fork", at=2), 1)
         assert [one.id for one in listed(reader, "early", "main")] == ["c1", "c0"]
-        assert [one.data["n"] for one in drive(reader.attached("fork", "main", "c3"))] == [3]
+        assert [one.data["n"] for one in drive(reader.attachments("fork", "main", "c3"))] == [3]
         assert drive(reader.names("fork")) == ["main"]
     with pytest.raises(CheckpointConflict):
         save(cp, 9, "fork", after=None)
@@ -108,7 +108,7 @@ def test_what_is_attached_in_a_fork_stays_there(open_one: Open) -> None:
     dm.session("s").fork("fork")
     for session in ("s", "fork"):
         drive(cp.attach(session, "main", "c0", {"in": session}, type="writes", fields={"w": texts(["word " * 40])}))
-        assert [one.data["in"] for one in drive(cp.attached(session, "main", "c0"))] == [session]
+        assert [one.data["in"] for one in drive(cp.attachments(session, "main", "c0"))] == [session]
     assert drive(cp.drop("fork", "main", ["c0"], reason="it is the parent's")) == 0
     expect(load(cp, "fork"), 0)
     assert not drive(cp.pin("fork", "main", "c0", True))

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.savers import checkpoints_of, fields_of, texts
+from programs.checkpoint_writers import checkpoints_of, fields_of, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.manifest import Leaf
+from duramen.checkpoints.manifest import BytesField
 from duramen.runtime import drive
 
 ITEM = 500
@@ -46,7 +46,7 @@ def test_a_thousand_turns_take_little_more_than_their_bytes(cp: Checkpoints, pat
     chance, talk, sizes = random.Random(1), list[str](), []
     for turn in range(1000):
         talk = [*talk, item(chance)]
-        drive(cp.save("s", "main", {"talk": texts(talk), "turn": Leaf(b"%d" % turn)}, {"step": turn}))
+        drive(cp.save("s", "main", {"talk": texts(talk), "turn": BytesField(b"%d" % turn)}, {"step": turn}))
         if turn in (0, 499, 999):
             sizes.append(stored(cp))
     assert sizes[2] < 3 * 1000 * ITEM
@@ -105,7 +105,7 @@ def test_with_the_old_ones_dropped_the_size_levels_off(cp: Checkpoints) -> None:
     talk = [item(chance) for _ in range(30)]
     for turn in range(240):
         talk = [*talk[1:], item(chance)]
-        ids.append(drive(cp.save("s", "main", {"talk": texts(talk), "n": Leaf(b"%d" % turn)}, {"step": turn})).id)
+        ids.append(drive(cp.save("s", "main", {"talk": texts(talk), "n": BytesField(b"%d" % turn)}, {"step": turn})).id)
         drive(cp.attach("s", "main", ids[-1], {"turn": turn}, type="writes", fields={"w": texts([item(chance)])}))
         if turn % 20 == 19:
             drive(cp.drop("s", "main", ids[:-5], reason="old"))

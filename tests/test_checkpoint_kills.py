@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain
 from programs.children import Nursery
 from programs.proxy import CuttingProxy
-from programs.savers import checkpoints_of, fields_of, listed, plain
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.runtime import drive
 
-SAVE_POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
+SAVE_POINTS = ["checkpoint.encoded", "append.encoded", "append.begun", "append.inserted", "append.committed"]
 DROP_POINTS = ["checkpoints.dropping", *SAVE_POINTS[1:]]
 
 
@@ -58,7 +58,9 @@ def check_survivors(address: str, said: int, most: int) -> int:
 def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(address: str, nursery: Nursery, point: str) -> None:
     reached = -1
     for visit in (1, 2, 5):
-        child = nursery.start("savers:save_states", crash=(point, visit), address=address, first=reached + 1, count=9)
+        child = nursery.start(
+            "checkpoint_writers:save_states", crash=(point, visit), address=address, first=reached + 1, count=9
+        )
         assert child.wait() == -signal.SIGKILL, child.complaint()
         said = int(child.lines()[-1]) if child.lines() else reached
         before, reached = reached, check_survivors(address, said, said + (point == "append.committed"))
@@ -69,7 +71,7 @@ def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(address: str, 
 def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str, nursery: Nursery) -> None:
     chance, reached = random.Random(3), -1
     for _ in range(8):
-        child = nursery.start("savers:save_states", address=address, first=reached + 1, count=1000)
+        child = nursery.start("checkpoint_writers:save_states", address=address, first=reached + 1, count=1000)
         child.hear(chance.randrange(5))
         time.sleep(chance.uniform(0, 0.02))  # not to wait for anything: to hit any instruction
         assert child.kill() == -signal.SIGKILL
@@ -85,7 +87,7 @@ def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nurs
         for number in range(9):
             save(checkpoints_of(dm), number)
     ids = ["c0", "c3", "c4", "c8"]
-    child = nursery.start("savers:drop_states", crash=(point, 1), address=address, ids=ids)
+    child = nursery.start("checkpoint_writers:drop_states", crash=(point, 1), address=address, ids=ids)
     assert child.wait() == -signal.SIGKILL, child.complaint()
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from programs.savers import checkpoints_of, listed, plain, texts
+from programs.checkpoint_writers import checkpoints_of, listed, plain, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.manifest import Leaf
+from duramen.checkpoints.manifest import BytesField
 from duramen.errors import CheckpointConflict, SessionExists, UnknownSession
 from duramen.runtime import drive
 
@@ -112,7 +112,7 @@ class Machine(RuleBasedStateMachine):
         edited = [*talk[:at], f"edited {len(talk)} " * 9, *talk[at + 1 :]]
         ways: dict[str, list[str]] = {"trim": talk[at:], "edit": edited, "clear": [], "same": talk}
         talk = [*talk, *given][-40:] if kind == "append" else ways[kind]
-        fields = {"talk": texts(talk), "leaf": Leaf(leaf), "deep": {"again": texts(talk[:3])}}
+        fields = {"talk": texts(talk), "leaf": BytesField(leaf), "deep": {"again": texts(talk[:3])}}
         shown = self.visible(session, name)
         after: Any = {} if blind else {"after": shown[-1].id if shown else None}
         saved = drive(self.writers[writer].save(session, name, fields, {}, id=id, subject=subject, **after))
@@ -144,7 +144,7 @@ class Machine(RuleBasedStateMachine):
             fields = {"w": texts([*self.lists.get((session, name), [])[:4], *words])}
             data = {"n": len(own[0].writes)}
             drive(self.writers[writer].attach(session, name, id, data, type="writes", fields=fields))
-            found = drive(self.writers[(writer + 1) % 3].attached(session, name, id))
+            found = drive(self.writers[(writer + 1) % 3].attachments(session, name, id))
             assert found[-1].data == data
             assert found[-1].fields == plain(fields)
             own[0].writes.append((data["n"], plain(fields)))

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
 from programs.children import Gate, Nursery
 from programs.faroff import Open
-from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen import crash_points as crashpoints
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.manifest import Leaf
+from duramen.checkpoints.manifest import BytesField
 from duramen.errors import CheckpointConflict
 from duramen.runtime import drive
 
@@ -115,7 +115,7 @@ def test_a_pin_changes_nothing_but_the_pin(pair: Pair, once_at: OnceAt, what: st
 
 @pytest.mark.promise("C8")
 @pytest.mark.parametrize("what", ["some", "all", "of another name"])
-@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+@pytest.mark.parametrize("point", ["checkpoint.encoded", "append.encoded"])
 def test_a_drop_during_a_save_takes_nothing_from_it(pair: Pair, once_at: OnceAt, point: str, what: str) -> None:
     one, two = pair
     drive(two.save("s", "other", {"x": texts(["word " * 50])}, {}, id="x"))
@@ -133,9 +133,9 @@ def test_a_drop_during_a_save_takes_nothing_from_it(pair: Pair, once_at: OnceAt,
 @pytest.mark.promise("C8")
 def test_a_save_during_a_save_comes_before_or_after_it(pair: Pair, once_at: OnceAt) -> None:
     one, two = pair
-    once_at("checkpoint.woven", lambda: save(two, 4))
+    once_at("checkpoint.encoded", lambda: save(two, 4))
     save(one, 5)
-    once_at("checkpoint.woven", lambda: save(two, 6, after="5"))
+    once_at("checkpoint.encoded", lambda: save(two, 6, after="5"))
     with pytest.raises(CheckpointConflict) as refused:
         save(one, 7, after="5")
     assert (refused.value.expected, refused.value.found) == ("5", "6")
@@ -149,7 +149,7 @@ def test_a_conflict_in_a_fork_says_what_was_expected(open_one: Open, once_at: On
     one, two = checkpoints_of(open_one()), checkpoints_of(open_one())
     drive(one.save("parent", "main", {}, {}, id="p"))
     open_one().session("parent").fork("s")
-    once_at("checkpoint.woven", lambda: save(two, 1))
+    once_at("checkpoint.encoded", lambda: save(two, 1))
     with pytest.raises(CheckpointConflict) as refused:
         save(one, 2, after="p")
     assert (refused.value.expected, refused.value.found) == ("p", "1")
@@ -161,7 +161,7 @@ def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt
     with duramen.open(path) as dm, duramen.open(path) as other:
         cp = checkpoints_of(dm)
         save(cp, 0)
-        drive(cp.save("s", "main", {"x": Leaf(b"ada was here " * 9)}, {}, id="ada", subject="ada"))
+        drive(cp.save("s", "main", {"x": BytesField(b"ada was here " * 9)}, {}, id="ada", subject="ada"))
         once_at("checkpoints.dropping", lambda: other.erase("ada"))
         assert drive(cp.drop("s", "main", ["0"], reason="test")) == 1
         assert drive(cp.load("s", "main")) is None
@@ -170,7 +170,7 @@ def test_an_erasure_during_a_drop_leaves_nothing(tmp_path: Path, once_at: OnceAt
 
 
 @pytest.mark.promise("G3")
-@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+@pytest.mark.parametrize("point", ["checkpoint.encoded", "append.encoded"])
 def test_an_erasure_during_a_save_starts_the_person_anew(open_one: Open, once_at: OnceAt, point: str) -> None:
     one, other = checkpoints_of(open_one()), open_one()
     for number in range(3):
@@ -193,7 +193,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
     cp, two = checkpoints_of(dm), checkpoints_of(other)
     for number in range(3):
         save(cp, number, subject="ada" if what == "erase" and number == 2 else None)
-    drive(cp.save("s", "other", {"x": Leaf(b"only here " * 20)}, {}, id="x"))
+    drive(cp.save("s", "other", {"x": BytesField(b"only here " * 20)}, {}, id="x"))
     drive(cp.attach("s", "main", "2", {"n": 2}, type="writes", fields={"w": texts(["word " * 50])}))
     store = dm._core._journal.store
     read_chunks = store.chunks
@@ -209,7 +209,7 @@ def test_who_loads_what_others_move_gets_it_or_is_told_that_it_is_gone(
 
     monkeypatch.setattr(store, "chunks", moved_meanwhile)
     if which == "attached":
-        found = drive(cp.attached("s", "main", "2"))
+        found = drive(cp.attachments("s", "main", "2"))
         assert [one.data for one in found] == ([{"n": 2}] if what != "drop it" else [])
     elif what == "drop":
         expect(cp, None if which == "newest" else "2", 2)
@@ -300,7 +300,7 @@ def test_nobody_overwrites_what_another_process_added(address: str, nursery: Nur
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "count": 8, "gate": gate.path}
-    children = [nursery.start("savers:count_up", writer=f"w{number}", **given) for number in range(3)]
+    children = [nursery.start("checkpoint_writers:count_up", writer=f"w{number}", **given) for number in range(3)]
     gate.open()
     for child in children:
         child.finish()
@@ -317,8 +317,10 @@ def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: P
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "gate": gate.path}
-    dropper = nursery.start("savers:drop_for_ever", **given)
-    savers = [nursery.start("savers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)]
+    dropper = nursery.start("checkpoint_writers:drop_for_ever", **given)
+    savers = [
+        nursery.start("checkpoint_writers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)
+    ]
     gate.open()
     for child in savers:
         assert len(child.finish()) == 25
@@ -346,4 +348,4 @@ def test_many_sessions_are_not_remembered_for_ever() -> None:
         for number in range(300):
             drive(reader.load(f"s{number}", "main"))
         for one in (cp, reader):
-            assert len(one._weaver._kept) <= 200
+            assert len(one._writer._bases) <= 200

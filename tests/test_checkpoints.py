@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
 from programs.faroff import Open
-from programs.savers import checkpoints_of, fields_of, listed, plain, texts
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.manifest import Leaf
+from duramen.checkpoints.manifest import BytesField
 from duramen.errors import CheckpointConflict, InvalidInput, KeyMissing, LeaseLost, StoreReadOnly
 from duramen.ports import BookmarkQuery
 from duramen.runtime import drive
@@ -100,7 +100,7 @@ def test_what_was_noted_is_told_as_it_is_stored(cp: Checkpoints) -> None:
     assert saved.note == {**note, "password": "[redacted]"}
     assert load(cp).note == saved.note
     drive(cp.attach("s", "main", saved.id, note, type="writes"))
-    assert [one.data for one in drive(cp.attached("s", "main", saved.id))] == [saved.note]
+    assert [one.data for one in drive(cp.attachments("s", "main", saved.id))] == [saved.note]
 
 
 def test_an_id_stands_for_the_last_state_saved_under_it(cp: Checkpoints) -> None:
@@ -117,7 +117,7 @@ def test_sessions_and_names_are_apart(cp: Checkpoints) -> None:
         drive(cp.attach(session, name, f"c{number}", {"n": number}, type="writes"))
     for number, (session, name) in enumerate(places):
         expect(load(cp, session, name), number)
-        assert [one.data["n"] for one in drive(cp.attached(session, name, f"c{number}"))] == [number]
+        assert [one.data["n"] for one in drive(cp.attachments(session, name, f"c{number}"))] == [number]
     assert drive(cp.names("s")) == sorted(name for session, name in places if session == "s")
     assert drive(cp.names("s", "main")) == ["main", "main#x"]
     assert drive(cp.names("nowhere")) == []
@@ -147,7 +147,7 @@ def test_listed_ones_can_be_filled_whatever_was_dropped_since(cp: Checkpoints) -
     drive(cp.drop("s", "main", ["c0", "c2", "c4"], reason="test"))
     for one in found:
         if one.id in ("c1", "c3", "c5"):
-            filled = drive(cp.fill(one))
+            filled = drive(cp.load_fields(one))
             assert filled.fields == plain(fields_of(one.note["n"]))
 
 
@@ -228,11 +228,11 @@ def test_what_is_attached_comes_back_in_order(open_one: Open) -> None:
             cp.attach("s", "main", "c1", {"task": number}, type="writes", fields={"w": texts(["word " * 30] * number)})
         )
     for reader in (cp, checkpoints_of(open_one())):
-        found = drive(reader.attached("s", "main", "c1"))
+        found = drive(reader.attachments("s", "main", "c1"))
         assert [one.data["task"] for one in found] == [0, 1, 2, 3]
         assert [one.fields and len(one.fields["w"]) for one in found] == [None, 1, 2, 3]
         assert [one.position for one in found] == sorted(one.position for one in found)
-        assert drive(reader.attached("s", "main", "c2")) == []
+        assert drive(reader.attachments("s", "main", "c2")) == []
     expect(load(cp), 1)
 
 
@@ -273,7 +273,7 @@ def test_what_is_dropped_is_gone_and_the_rest_is_as_it_was(open_one: Open) -> No
         assert [one.id for one in listed(reader, "s", "main")] == [f"c{n}" for n in range(18, -1, -3)]
         for number in range(20):
             expect(load(reader, id=f"c{number}", name="other"), number)
-            writes = drive(reader.attached("s", "main", f"c{number}"))
+            writes = drive(reader.attachments("s", "main", f"c{number}"))
             if number % 3:
                 assert load(reader, id=f"c{number}") is None
                 assert writes == []
@@ -292,7 +292,7 @@ def test_dropping_all_leaves_no_byte(tmp_path: Path) -> None:
         cp = checkpoints_of(dm)
         for number in range(3):
             for name in ("main", "other"):
-                planted = {"big": Leaf(b"planted in a state " * 9), "list": texts([f"{number} planted " * 9])}
+                planted = {"big": BytesField(b"planted in a state " * 9), "list": texts([f"{number} planted " * 9])}
                 note = {"text": "planted in a note " * 3000, "n": number}
                 drive(cp.save("s", name, planted, note, id=f"c{number}"))
                 drive(cp.attach("s", name, f"c{number}", note, type="writes", fields=planted))
@@ -316,9 +316,12 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
         cp = checkpoints_of(dm)
         save(cp, 0)
         for number in range(3):
-            state = {"big": Leaf(b"ada was planted here " * 9), "list": texts(["ada was planted here " * 9] * number)}
+            state = {
+                "big": BytesField(b"ada was planted here " * 9),
+                "list": texts(["ada was planted here " * 9] * number),
+            }
             drive(cp.save("s", "main", state, {"text": "ada was planted here"}, id=f"ada{number}", subject="ada"))
-        drive(cp.save("s", "main", {"x": Leaf(b"bob was there " * 9)}, {}, id="bob", subject="bob"))
+        drive(cp.save("s", "main", {"x": BytesField(b"bob was there " * 9)}, {}, id="bob", subject="bob"))
         if sealed:
             assert not files_with(tmp_path, b"planted here")
         assert load(cp, id="ada2").fields["list"] == [b"ada was planted here " * 9] * 2
@@ -329,7 +332,7 @@ def test_an_erased_person_is_in_no_byte(tmp_path: Path, sealed: bool) -> None:
         assert load(cp, id="ada1") is None
         assert load(cp).fields == {"x": b"bob was there " * 9}
         expect(load(cp, id="c0"), 0)
-        drive(cp.save("s", "main", {"big": Leaf(b"ada is back " * 20)}, {}, id="ada0", subject="ada"))
+        drive(cp.save("s", "main", {"big": BytesField(b"ada is back " * 20)}, {}, id="ada0", subject="ada"))
         assert load(cp).fields == {"big": b"ada is back " * 20}
         assert dm.verify().ok
     with duramen.open(path, **key) as dm:
@@ -388,7 +391,7 @@ def test_a_reader_without_the_right_to_write_reads(tmp_path: Path) -> None:
     with duramen.open(path, readonly=True) as dm:
         cp = checkpoints_of(dm)
         expect(load(cp), 7)
-        assert [one.data for one in drive(cp.attached("s", "main", "c7"))] == [{"n": 1}]
+        assert [one.data for one in drive(cp.attachments("s", "main", "c7"))] == [{"n": 1}]
         with pytest.raises(StoreReadOnly):
             save(cp, 8)
         with pytest.raises(StoreReadOnly):

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from programs.conversations import Characters, Recorder, Words, digest_of, recount, take_turn
 from programs.faroff import Open
-from programs.talking import Characters, Recorder, Words, digest_of, recount, take_turn
 
 import duramen
 from duramen import Draft, Duramen, Session

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from programs.talking import SMALL, Characters, Recorder, Words, recount, take_turn
+from programs.conversations import SMALL, Characters, Recorder, Words, recount, take_turn
 
 import duramen
 from duramen import Draft, Duramen, Session

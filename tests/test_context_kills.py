@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from programs.children import Gate, Nursery
-from programs.talking import SMALL, Recorder, digest_of, take_turn
+from programs.conversations import SMALL, Recorder, digest_of, take_turn
 
 import duramen
 from duramen import Context, Draft, Session, Window
@@ -82,7 +82,7 @@ class Story:
             "first": len(self.seen),
             "turns": upto,
         }
-        child = self._nursery.start("talking:converse", **given, die=die or None)
+        child = self._nursery.start("conversations:converse", **given, die=die or None)
         status = child.wait()
         assert status in (0, -signal.SIGKILL if die else 0), child.complaint()
         self.seen += [(position, digest) for position, digest in map(json.loads, child.lines())]
@@ -164,7 +164,7 @@ def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: 
     for name in ("one", "two", "three"):
         gate = Gate(tmp_path / name)
         given: dict[str, Any] = {"address": address, "gate": gate.path, "calls": str(tmp_path / "calls")}
-        children = [nursery.start("talking:compact_together", **given, session=name) for _ in range(4)]
+        children = [nursery.start("conversations:compact_together", **given, session=name) for _ in range(4)]
         for child in children:
             child.hear(1)
         gate.open()

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from programs.conversations import Recorder, Words, take_turn
 from programs.faroff import Open
 from programs.modelserver import ModelServer, error, gpt, hangs, says, vanishes
-from programs.talking import Recorder, Words, take_turn
 
 import duramen
 from duramen import Draft, Duramen, Event, Session

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from programs.conversations import Characters, Recorder, Words, digest_of, recount
 from programs.providers import check_anthropic, check_openai
-from programs.talking import Characters, Recorder, Words, digest_of, recount
 
 from duramen import Context, Duramen, Session, Window
 from duramen.api._async.duramen import AsyncDuramen
@@ -301,7 +301,7 @@ def test_every_store_handle_and_process_builds_the_same(places: Places, sqlite_p
     order = json.dumps({"address": sqlite_path, "wanted": wanted})
     for seed in ("1", "2"):
         other = subprocess.run(
-            [sys.executable, "-m", "programs.talking"],
+            [sys.executable, "-m", "programs.conversations"],
             input=order,
             capture_output=True,
             text=True,

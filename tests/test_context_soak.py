@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from programs.talking import Words, recount
+from programs.conversations import Words, recount
 
 import duramen
 from duramen import Draft, Duramen, Session

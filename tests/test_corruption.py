@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import apsw
 import psycopg
 import pytest
-from programs.savers import texts
+from programs.checkpoint_writers import texts
 
 import duramen
 from duramen import Draft, Duramen
 from duramen.api._async.duramen import AsyncDuramen
 from duramen.api.settings import open_journal, open_store
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.kv_items import Shelf
-from duramen.checkpoints.manifest import Leaf
+from duramen.checkpoints.kv_items import KvItems
+from duramen.checkpoints.manifest import BytesField
 from duramen.errors import DuramenError, JournalDamaged, StoreDamaged
 from duramen.journal.journal import Journal
 from duramen.ports import Beside, FeedItem, IndexEntry, MemoryQuery, Record, Store
@@ -82,12 +82,12 @@ def populate(address: str) -> None:
 
 
 def save_states(dm: Duramen) -> None:
-    """Checkpoints of a list that grows, what is attached to one, and something on a shelf."""
-    checkpoints, shelf = Checkpoints(dm._core._journal), Shelf(dm._core._journal)
-    drive(checkpoints.save("c", "main", {"all": texts(["one " * 40]), "n": Leaf(b"1")}, {"step": 1}, id="1"))
+    """Checkpoints of a list that grows, what is attached to one, and a key-value item."""
+    checkpoints, items = Checkpoints(dm._core._journal), KvItems(dm._core._journal)
+    drive(checkpoints.save("c", "main", {"all": texts(["one " * 40]), "n": BytesField(b"1")}, {"step": 1}, id="1"))
     drive(checkpoints.save("c", "main", {"all": texts(["one " * 40, "two " * 40])}, {}, id="2", subject="ada"))
     drive(checkpoints.attach("c", "main", "1", {"task": 7}, type="writes", fields={"w": texts(["word " * 40])}))
-    drive(shelf.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
+    drive(items.put(("notes", "ä"), "key", {"v": 1}, ttl_us=10**15))
 
 
 def remember(dm: Duramen) -> None:
@@ -117,12 +117,14 @@ def remembered(store: Store, workspace: str) -> Any:
 
 
 def states(journal: Journal) -> Any:
-    """What the newest checkpoints and the shelf hold; what is skipped counts as found."""
+    """What the newest checkpoints and the key-value items hold; what is skipped counts as found."""
     checkpoints = Checkpoints(journal)
     newest = [drive(checkpoints.load("c", "main", at=at)) for at in (None, 2, 1)]
     skipped = [damage for saved in newest if saved is not None for damage in saved.skipped]
-    attached = drive(checkpoints.attached("c", "main", "1"))
-    return skipped[0] if skipped else [newest, attached, drive(checkpoints.names("c")), drive(Shelf(journal).find(()))]
+    attached = drive(checkpoints.attachments("c", "main", "1"))
+    return (
+        skipped[0] if skipped else [newest, attached, drive(checkpoints.names("c")), drive(KvItems(journal).find(()))]
+    )
 
 
 def answers(store: Store) -> dict[str, Any]:
@@ -272,9 +274,9 @@ def test_a_sound_store_answers(sqlite_answers: dict[str, Any]) -> None:
     assert len(sqlite_answers["main/a"][0]) == 8
     assert [event.data for event in sqlite_answers["main/twig"][0]][-1] == "on the twig"
     assert sqlite_answers["main pending"] == [("b", 4), ("a", 8)]
-    newest, attached, names, shelf = sqlite_answers["main states"]
+    newest, attached, names, items = sqlite_answers["main states"]
     assert [saved.id for saved in newest] == ["3", "2", "1"]
-    assert (len(attached), names, len(shelf)) == (1, ["main"], 1)
+    assert (len(attached), names, len(items)) == (1, ["main"], 1)
     audiences, rows, changes, generations = sqlite_answers["main memories"]
     assert [len(found) for found in (audiences, *rows, *changes, generations)] == [2, 2, 4, 1, 1, 2, 4, 2, 2]
 

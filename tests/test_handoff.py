@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Far, Killed, Open
-from programs.talkers import damage_event
+from programs.session_writers import damage_event
 
 import duramen
 from duramen import Draft, Duramen, Progress
@@ -179,7 +179,7 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
         given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
-        children = [nursery.start("talkers:go_on", **given) for _ in range(3)]
+        children = [nursery.start("session_writers:go_on", **given) for _ in range(3)]
         for child in children:
             child.hear(1)
         gate.open()
@@ -199,7 +199,7 @@ def test_a_kill_in_between_changes_nothing(tmp_path: Path, nursery: Nursery, poi
         dm.session("old").progress.complete("one")
     for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
-        child = nursery.start("talkers:go_on", address=address, new=new, old="old", crash=(point, visit))
+        child = nursery.start("session_writers:go_on", address=address, new=new, old="old", crash=(point, visit))
         assert child.wait() == -signal.SIGKILL, child.complaint()
         with duramen.open(address) as dm:
             if begun(dm, new):

@@ -1,4 +1,4 @@
-"""Messages that a node changes in place are stored with the next checkpoint, however deep the change lies."""
+"""MessageSnapshots that a node changes in place are stored with the next checkpoint, however deep the change lies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duramen.integrations.langgraph import DuramenSaver
 from duramen.integrations.langgraph import change_detection as watching
 from duramen.integrations.langgraph import snapshot as standins
 from duramen.integrations.langgraph.change_detection import CAN_WATCH, Watch, look_at
-from duramen.integrations.langgraph.snapshot import Messages, freeze
+from duramen.integrations.langgraph.snapshot import MessageSnapshots, take_snapshots
 
 Change = Callable[[list[Any]], Any]
 
@@ -139,13 +139,13 @@ def test_a_field_under_another_name_is_another_field(what: str) -> None:
     """Even if it is at the same place, and the same object."""
     talk = [HumanMessage("hello", id="1"), HumanMessage("there", id="2")]
     del talk[1].__dict__[list(talk[1].__dict__)[-1]]
-    known = talked(freeze(talk, [], repr_of))
+    known = talked(take_snapshots(talk, [], repr_of))
     for _ in range(3):
-        assert freeze(talk, known, repr_of) is known
+        assert take_snapshots(talk, known, repr_of) is known
     assert known._watch is not None
     assert known._watch.holds(talk)
     RENAMINGS[what](talk)
-    assert freeze(talk, known, repr_of) is not known
+    assert take_snapshots(talk, known, repr_of) is not known
 
 
 @pytest.mark.promise("C2", "I1")
@@ -172,28 +172,28 @@ def test_each_change_in_turn_is_stored_and_the_earlier_checkpoints_stay(thread: 
         assert thread.read()["messages"] == talk
 
 
-def test_no_change_reaches_a_stand_in() -> None:
+def test_no_change_reaches_a_snapshot() -> None:
     """What stands for empty is shared by all: nothing may ever be put into it."""
 
     def dump(value: object) -> bytes:
         raise AssertionError("a message needs no serializer")
 
     talk = conversation()
-    before = freeze(talk, [], dump)
-    assert freeze(talk, before, dump) is before
+    before = take_snapshots(talk, [], dump)
+    assert take_snapshots(talk, before, dump) is before
     for what in list(CHANGES)[:15]:
         CHANGES[what](talk)
-    assert before == freeze(conversation(), [], dump)
-    changed = freeze(talk, before, dump)
+    assert before == take_snapshots(conversation(), [], dump)
+    changed = take_snapshots(talk, before, dump)
     kept = [one is other for one, other in zip(before, changed, strict=True)]
     assert [number for number, same in enumerate(kept) if not same] == [0, 3, 4, 5, 7, 8, 9, 20, 32]
 
 
 def test_another_class_with_the_same_fields_is_another_message() -> None:
     talk = conversation()
-    before = freeze(talk, [], repr_of)
+    before = take_snapshots(talk, [], repr_of)
     talk[10] = Whisper(**talk[10].__dict__)
-    changed = freeze(talk, before, repr_of)
+    changed = take_snapshots(talk, before, repr_of)
     assert [number for number, one in enumerate(changed) if one is not before[number]] == [10]
     assert changed[10][0] is Whisper
 
@@ -202,31 +202,31 @@ def repr_of(value: object) -> bytes:
     return repr(value).encode()
 
 
-def grown(talk: list[Any], known: Messages, number: int) -> Messages:
+def grown(talk: list[Any], known: MessageSnapshots, number: int) -> MessageSnapshots:
     """The stand-ins of a conversation that got one message more."""
     talk.append(AIMessage("more " * 9, id=f"m{number}", response_metadata={"number": number} if number % 2 else {}))
-    return talked(freeze(talk, known, repr_of))
+    return talked(take_snapshots(talk, known, repr_of))
 
 
-def talked(stand_ins: Any) -> Messages:
-    assert type(stand_ins) is Messages
-    return stand_ins
+def talked(snapshots: Any) -> MessageSnapshots:
+    assert type(snapshots) is MessageSnapshots
+    return snapshots
 
 
 def test_messages_that_come_again_and_again_are_watched() -> None:
     """Or nothing would be gained. Those of another load are not the same objects: they are compared first."""
     assert CAN_WATCH
     talk = conversation()
-    known = talked(freeze(talk, [], repr_of))
+    known = talked(take_snapshots(talk, [], repr_of))
     for number in range(4):
         known = grown(talk, known, number)
     assert known._watch is not None
     assert known._watch.holds(talk)
     loaded = [type(one)(**one.__dict__) for one in talk]
-    assert freeze(loaded, known, repr_of) is known
+    assert take_snapshots(loaded, known, repr_of) is known
     CHANGES["text"](loaded)
-    assert freeze(loaded, known, repr_of) is not known
-    assert freeze(talk, known, repr_of) is known
+    assert take_snapshots(loaded, known, repr_of) is not known
+    assert take_snapshots(talk, known, repr_of) is known
 
 
 def test_what_a_message_refers_to_is_of_the_moment_of_its_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,13 +241,13 @@ def test_what_a_message_refers_to_is_of_the_moment_of_its_look(monkeypatch: pyte
         object.__setattr__(message, "__dict__", fields)
         return found
 
-    known = talked(freeze([message], [], repr_of))
-    known = talked(freeze([message], known, repr_of))
+    known = talked(take_snapshots([message], [], repr_of))
+    known = talked(take_snapshots([message], known, repr_of))
     monkeypatch.setattr(watching, "get_referents", meanwhile)
-    known = talked(freeze([message], known, repr_of))
+    known = talked(take_snapshots([message], known, repr_of))
     monkeypatch.undo()
     object.__setattr__(message, "__dict__", others)
-    changed = freeze([message], known, repr_of)
+    changed = take_snapshots([message], known, repr_of)
     assert changed is not known
     assert changed[0][1]["content"] == "other"
 
@@ -259,7 +259,7 @@ def test_random_changes_are_seen_one_by_one(seed: int, watched: bool, monkeypatc
     monkeypatch.setattr(standins, "CAN_WATCH", watched)
     chance = random.Random(seed)
     talk = conversation()
-    known: Any = freeze(talk, [], repr_of)
+    known: Any = take_snapshots(talk, [], repr_of)
     for number in range(60):
         act = chance.choice(["change", "grow", "grow", "nothing", "nothing", "take away"])
         if act == "change":
@@ -271,8 +271,8 @@ def test_random_changes_are_seen_one_by_one(seed: int, watched: bool, monkeypatc
             talk.pop(chance.randrange(len(talk)))
         elif act == "grow":
             talk.append(HumanMessage(f"more {number}", id=f"m{number}"))
-        found = freeze(talk, known, repr_of)
-        assert found == freeze(talk, [], repr_of)
+        found = take_snapshots(talk, known, repr_of)
+        assert found == take_snapshots(talk, [], repr_of)
         known = found
 
 
@@ -326,11 +326,11 @@ def test_a_change_that_is_taken_back_while_old_messages_are_looked_at(thread: Th
 def test_what_is_exchanged_as_a_whole_while_it_is_looked_at_is_not_watched(what: str) -> None:
     talk = conversation()
     looks = [look_at(one) for one in talk]
-    stand_ins = list(freeze(talk, [], repr_of))
-    assert Watch(talk[0]).add(talk, looks, stand_ins)
+    snapshots = list(take_snapshots(talk, [], repr_of))
+    assert Watch(talk[0]).add(talk, looks, snapshots)
     another: Any = Whisper if what == "__class__" else dict(getattr(talk[9], what))
     setattr(talk[9], what, another)
-    assert not Watch(talk[0]).add(talk, looks, stand_ins)
+    assert not Watch(talk[0]).add(talk, looks, snapshots)
 
 
 class Odd:
@@ -349,11 +349,11 @@ class Odd:
 @pytest.mark.parametrize("puts", [2, 5])
 def test_a_value_that_cannot_be_compared_is_another_one(complaint: Exception, puts: int) -> None:
     talk = conversation()
-    known = freeze(talk, [], repr_of)
+    known = take_snapshots(talk, [], repr_of)
     for _ in range(puts):
-        known = freeze(talk, known, repr_of)
+        known = take_snapshots(talk, known, repr_of)
     talk[4].artifact["rows"] = Odd(complaint)
-    changed = freeze(talk, known, repr_of)
+    changed = take_snapshots(talk, known, repr_of)
     assert [number for number, one in enumerate(changed) if one is not known[number]] == [4]
     assert changed[4] == repr_of(talk[4])
 
@@ -375,19 +375,19 @@ def test_what_grows_while_it_is_copied(value: Any, monkeypatch: pytest.MonkeyPat
         return copy(inner)
 
     monkeypatch.setattr(standins, "_copy", growing)
-    ((_, fields, _),) = freeze([message], [], repr_of)
+    ((_, fields, _),) = take_snapshots([message], [], repr_of)
     assert len(fields["artifact"]) == 1
     assert len(value) == 2
 
 
 def test_a_list_that_changed_keeps_no_watch_of_what_it_was() -> None:
     talk = conversation()
-    known = talked(freeze(talk, [], repr_of))
+    known = talked(take_snapshots(talk, [], repr_of))
     for _ in range(4):
-        known = talked(freeze(talk, known, repr_of))
+        known = talked(take_snapshots(talk, known, repr_of))
     assert known._watch is not None
     CHANGES["text"](talk)
-    freeze(talk, known, repr_of)
+    take_snapshots(talk, known, repr_of)
     assert known._watch is None
 
 
@@ -404,10 +404,10 @@ def test_a_message_with_slots_of_its_own_is_serialized_each_time() -> None:
 
 def test_what_cannot_be_copied_is_not_watched() -> None:
     talk = conversation()
-    known = talked(freeze(talk, [], repr_of))
+    known = talked(take_snapshots(talk, [], repr_of))
     for number in range(3):
         known = grown(talk, known, number)
     talk.append(HumanMessage("odd", additional_kwargs={"odd": Odd(ValueError())}))
     for _ in range(3):
-        known = talked(freeze(talk, known, repr_of))
+        known = talked(take_snapshots(talk, known, repr_of))
         assert known._watch is None

@@ -166,7 +166,7 @@ def test_the_first_run_initialises_and_later_ones_go_on(path: Path, tmp_path: Pa
 def test_wherever_the_first_run_is_killed_the_next_goes_on(path: Path, tmp_path: Path, visit: int) -> None:
     """1: the file is noted, 2 and 3: begun, 4 and 5: the step; a change first, then what the file holds."""
     address = str(tmp_path / "agent.db")
-    assert run(address, path, "step", crash=f"checkpoint.woven:{visit}").returncode == -signal.SIGKILL
+    assert run(address, path, "step", crash=f"checkpoint.encoded:{visit}").returncode == -signal.SIGKILL
     ran = run(address, path, "step")
     assert ran.returncode == 0, ran.stderr
     assert parse(path.read_text()).progress.completed == ("step",)

@@ -212,12 +212,12 @@ def test_an_edit_while_the_agent_writes_is_not_lost(open_one: Open, path: Path) 
     kept = open_one().session("s").progress.keep_in(path)
     kept.begin("g", next_action="a")
     for visit in (1, 2):
-        at_point("checkpoint.woven", visit, lambda: edit(path, "## Context\n", "## Context\nx"))
+        at_point("checkpoint.encoded", visit, lambda: edit(path, "## Context\n", "## Context\nx"))
         kept.complete(f"step {visit}")
         listen(None)
         assert kept.sync().progress.context == "x" * visit
     edit(path, "xx", "xxx")
-    at_point("checkpoint.woven", 1, lambda: edit(path, "xxx", "xxxx"))  # while the first edit is journaled
+    at_point("checkpoint.encoded", 1, lambda: edit(path, "xxx", "xxxx"))  # while the first edit is journaled
     assert kept.sync().progress.context == "xxxx"
     assert open_one().session("s").progress.completed == ("step 1", "step 2")
 
@@ -313,7 +313,7 @@ def test_a_kill_between_journal_and_file_heals(open_one: Open, path: Path, visit
     """Killed before the change is journaled, before what the file holds is noted, or not at all; others go on."""
     kept = open_one().session("s").progress.keep_in(path)
     kept.begin("g", next_action="x")
-    at_point("checkpoint.woven", visit, die)
+    at_point("checkpoint.encoded", visit, die)
     try:
         kept.complete("x", next_action="y")
     except Killed:
@@ -336,7 +336,7 @@ def test_a_kill_between_journal_and_file_heals(open_one: Open, path: Path, visit
 def test_a_kill_at_the_very_first_heals(open_one: Open, path: Path) -> None:
     progress = open_one().session("s").progress
     progress.begin("g", next_action="x")
-    at_point("checkpoint.woven", 1, die)
+    at_point("checkpoint.encoded", 1, die)
     with pytest.raises(Killed):
         progress.keep_in(path)
     assert path.exists()

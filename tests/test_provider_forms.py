@@ -10,9 +10,9 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from programs.conversations import Characters, take_turn
 from programs.modelserver import ModelServer, claude, gpt, says
 from programs.providers import check_anthropic, check_openai
-from programs.talking import Characters, take_turn
 
 import duramen
 from duramen import Context, Duramen, Session

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from programs.faroff import Far, Killed, Open
-from programs.talkers import damage_bookmark, damage_last_chunk
+from programs.session_writers import damage_bookmark, damage_last_chunk
 
 import duramen
 from duramen import Checkpoint, Duramen, RunStatus

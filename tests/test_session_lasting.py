@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from programs.children import Nursery
 from programs.faroff import Open
-from programs.talkers import damage_bookmark, damage_last_chunk, state_of
+from programs.session_writers import damage_bookmark, damage_last_chunk, state_of
 
 import duramen
 from duramen import Checkpoint, Draft, Duramen
@@ -214,7 +214,7 @@ def test_an_owner_that_lost_the_session_saves_nothing(open_one: Open, clock: Fak
     assert values_of(session.state()) == {"n": 1}
 
 
-POINTS = ["checkpoint.woven", "append.encoded", "append.begun", "append.inserted", "append.committed"]
+POINTS = ["checkpoint.encoded", "append.encoded", "append.begun", "append.inserted", "append.committed"]
 
 
 @pytest.mark.promise("C8", "J2")
@@ -223,7 +223,7 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, nurser
     for point in POINTS:
         for visit in (1, 4):
             child = nursery.start(
-                "talkers:checkpoint_states", address=lasting_address, first=first, count=9, crash=(point, visit)
+                "session_writers:checkpoint_states", address=lasting_address, first=first, count=9, crash=(point, visit)
             )
             assert child.wait() == -signal.SIGKILL, child.complaint()
             said = len(child.lines())

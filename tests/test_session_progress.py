@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from programs.children import Gate, Nursery
 from programs.faroff import Open
-from programs.talkers import damage_bookmark
+from programs.session_writers import damage_bookmark
 
 import duramen
 from duramen import Duramen, Progress
@@ -232,7 +232,7 @@ def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
     duramen.open(address).close()
     children = [
         nursery.start(
-            "talkers:complete_steps",
+            "session_writers:complete_steps",
             address=address,
             path=str(tmp_path / "PROGRESS.md"),
             steps=[f"{who} did {number}" for number in range(5)],
@@ -291,7 +291,7 @@ def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
     here.begin("g", next_action="n")
 
     def meanwhile(point: str) -> None:
-        if point == "checkpoint.woven":
+        if point == "checkpoint.encoded":
             listen(None)
             there.finish()
 
@@ -302,12 +302,14 @@ def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
 
 
 @pytest.mark.promise("C8", "J2")
-@pytest.mark.parametrize("point", ["checkpoint.woven", "append.inserted", "append.committed"])
+@pytest.mark.parametrize("point", ["checkpoint.encoded", "append.inserted", "append.committed"])
 def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nursery, point: str) -> None:
     address = str(tmp_path / "agent.db")
     steps = ["one", "two", "three"]
     for visit in (1, 2, 1):
-        child = nursery.start("talkers:complete_steps", address=address, path=None, steps=steps, crash=(point, visit))
+        child = nursery.start(
+            "session_writers:complete_steps", address=address, path=None, steps=steps, crash=(point, visit)
+        )
         assert child.wait() == -signal.SIGKILL, child.complaint()
         with duramen.open(address) as dm:
             found = dm.session("s").progress.read()
@@ -317,7 +319,7 @@ def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nur
             )
             assert found.completed[: len(child.lines())] == tuple(child.lines())
             assert dm.verify().ok
-    nursery.start("talkers:complete_steps", address=address, path=None, steps=steps).finish()
+    nursery.start("session_writers:complete_steps", address=address, path=None, steps=steps).finish()
     with duramen.open(address) as dm:
         assert dm.session("s").progress.completed == tuple(steps)
         assert len(said(dm)) == 4, "nothing is journaled twice"

@@ -24,7 +24,7 @@ POINTS: tuple[str, ...] = (
     "step.recorded",
     "run.parked",
     "run.ended",
-    "checkpoint.woven",
+    "checkpoint.encoded",
     "checkpoints.dropping",
     "context.summarised",
     "memory.embedded",

@@ -1,7 +1,7 @@
 """Checkpoints: a session's state as of an event, stored as what is new in it.
 
-A checkpoint is an event with the digest of the state, a bookmark with the manifest that says which stored bodies the state
-is made of, and the bodies that were not there yet: all in one transaction.
+A checkpoint is an event with the digest of the state, a bookmark with its manifest, and a chunk with the bodies that
+were not stored yet: all in one transaction.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..journal.owners import Owner
 from ..ports import Beside, Bookmark, BookmarkQuery
 from .chunks import Chunks
 from .manifest import Fields
-from .removal import Doomed, Dropping
-from .write_batcher import Order
-from .writer import Weaver
+from .removal import CheckpointRemoval, RemovalTargets
+from .write_batcher import StateWrite
+from .writer import StateWriter
 
 ANYTHING: Any = object()
-"""Whatever the newest checkpoint is, this one follows it."""
+"""As `after`: the new checkpoint follows the newest one, whichever that is."""
 _LATEST = 2**62
-_REMEMBERED = 10_000
+_CACHED_NEWEST = 10_000
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """A checkpoint: where it lies, what was noted with it, and, once they are read, its fields. `skipped` are the newer
-    ones that could not be read, and why."""
+class StoredCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint: its position, the note that was saved with it and, once they are loaded, its fields. `skipped` are
+    the newer ones that could not be read, and why."""
 
     session: str
     name: str
@@ -46,8 +46,8 @@ class Saved(msgspec.Struct, frozen=True):
     skipped: tuple[CheckpointDamaged, ...] = ()
 
 
-class Attached(NamedTuple):
-    """What was attached to a checkpoint: where it lies, its data, and its own fields, if it has some."""
+class Attachment(NamedTuple):
+    """An event that belongs to a checkpoint: its position, its data, and its own fields, if it has some."""
 
     position: int
     data: dict[str, Any]
@@ -60,7 +60,7 @@ class Checkpoints:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._chunks = Chunks(journal)
-        self._weaver = Weaver(journal)
+        self._writer = StateWriter(journal)
         self._newest: dict[tuple[str, str], str] = {}
 
     # -- saving
@@ -82,43 +82,43 @@ class Checkpoints:
         like: str | None = None,
         actor: str | None = None,
         also: tuple[Bookmark, ...] = (),
-    ) -> Saved:
-        """Store a state; durable on return. Under an id that is there already, it takes the older one's place. Raises
-        `CheckpointConflict` if `after` is not the newest (None: if there is one). A writer that remembers nothing looks
-        at the newest under this name, or `like` another."""
+    ) -> StoredCheckpoint:
+        """Store a state; durable on return. It replaces an older one with the same id. Raises `CheckpointConflict` if
+        `after` is not the newest (None: if there is one). A writer with an empty cache encodes it against the newest
+        under this name, or under the name `like`."""
         _check(session, name)
         if subject is not None:
             check_name("subject", subject)
         id = self._journal.ids.random(9).hex() if id is None else check_name("checkpoint", id)
         if expires is not None and not 0 <= expires <= _LATEST:
             raise InvalidInput(f"{expires!r} cannot be `expires`", hint="give microseconds since 1970")
-        remembered = after is not None and after == self._newest.get((session, name))
+        cached = after is not None and after == self._newest.get((session, name))
         expected = None
-        if after is not ANYTHING:  # what is remembered need not be read first: the store compares it anyway
-            expected = (name, after if remembered else await self._own_newest(session, name, after))
+        if after is not ANYTHING:  # what is cached is not read first: the store compares it anyway
+            expected = (name, after if cached else await self._expected_own(session, name, after))
         bookmark = Bookmark(name, id, 0, 0, expires, pinned)
         names = (name, like or name)
-        order = Order(session, name, bookmark, fields, type, note, subject, fence, expected, names, actor, also)
+        write = StateWrite(session, name, bookmark, fields, type, note, subject, fence, expected, names, actor, also)
         try:
-            stored = await self._weaver.store(order)
+            stored = await self._writer.store(write)
         except CheckpointConflict as conflict:
             self._newest.pop((session, name), None)
-            if not remembered:
+            if not cached:
                 raise CheckpointConflict(session, name, after, conflict.found) from None
-            order = order._replace(after=(name, await self._own_newest(session, name, after)))
-            stored = await self._weaver.store(order)
-        self._remember(session, name, id)
-        return Saved(session, name, id, stored.position, stored.time, pinned, stored.note, stored.digest)
+            write = write._replace(after=(name, await self._expected_own(session, name, after)))
+            stored = await self._writer.store(write)
+        self._cache_newest(session, name, id)
+        return StoredCheckpoint(session, name, id, stored.position, stored.time, pinned, stored.note, stored.digest)
 
-    def _remember(self, session: str, name: str, id: str) -> None:
-        """What is the newest under a name, as far as this handle knows."""
-        if len(self._newest) > _REMEMBERED:
+    def _cache_newest(self, session: str, name: str, id: str) -> None:
+        """Cache the id of the newest checkpoint under a name."""
+        if len(self._newest) > _CACHED_NEWEST:
             self._newest.clear()
         self._newest[session, name] = id
 
-    async def _own_newest(self, session: str, name: str, after: str | None) -> str | None:
-        """What the newest of the session's own checkpoints must be if `after` is to be the newest that can be read:
-        none, if that is one that a fork shares with its parent."""
+    async def _expected_own(self, session: str, name: str, after: str | None) -> str | None:
+        """The id that the newest of the session's own checkpoints must have if `after` is the newest readable one: None
+        if a fork shares that one with its parent."""
         own: str | None = None
         async for found in self._journal.bookmarks.find(session, BookmarkQuery(name), page=1):
             if own is None and found.session == session:
@@ -133,7 +133,7 @@ class Checkpoints:
 
     async def _is_readable(self, found: Found) -> bool:
         try:
-            return await self._filled(found) is not None
+            return await self._with_fields(found) is not None
         except CheckpointDamaged:
             return False
 
@@ -146,29 +146,32 @@ class Checkpoints:
         *,
         type: str,
         fields: Fields | None = None,
-        patient: bool = False,
+        can_wait: bool = False,
     ) -> None:
-        """An event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with a state of its
-        own if it has one; durable on return. A patient one may wait a moment for the next checkpoint, which stores it
-        along with itself."""
+        """Append an event that belongs to the checkpoint `id` of a name, such as the writes of a graph, with fields of its
+        own if it has some; durable on return. With `can_wait` it may wait a moment for the next checkpoint, and is
+        stored together with it."""
         _check(session, name)
         bookmark = Bookmark(attached_to(name, check_name("checkpoint", id)), self._journal.ids.random(6).hex(), 0, 0)
-        order = Order(session, None, bookmark, fields or {}, type, data, None, None, None, (name,), patient=patient)
-        await self._weaver.store(order)
+        write = StateWrite(
+            session, None, bookmark, fields or {}, type, data, None, None, None, (name,), can_wait=can_wait
+        )
+        await self._writer.store(write)
 
     # -- reading
 
     async def load(
         self, session: str, name: str, *, id: str | None = None, at: int | None = None, until: int | None = None
-    ) -> Saved | None:
-        """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none. If it
-        is damaged, the one before it is given, which says so; asked for by id, `CheckpointDamaged` is raised."""
+    ) -> StoredCheckpoint | None:
+        """The newest checkpoint, at or before a position or a time, or the one with an id; None if there is none. If the
+        newest is damaged, the one before it, with the damage in `skipped`; a damaged one asked for by id raises
+        `CheckpointDamaged`."""
         _check(session, name)
         skipped: tuple[CheckpointDamaged, ...] = ()
         query = BookmarkQuery(name, id, _bounded(at), _bounded(until))
         async for found in self._journal.bookmarks.find(session, query, page=1):
             try:
-                saved = await self._filled(found)
+                saved = await self._with_fields(found)
             except CheckpointDamaged as damage:
                 if id is not None:
                     raise
@@ -176,7 +179,7 @@ class Checkpoints:
                 continue
             if saved is not None:
                 if query[1:4] == (None, None, None) and not skipped and saved.session == session:
-                    self._remember(session, name, saved.id)
+                    self._cache_newest(session, name, saved.id)
                 return replace(saved, skipped=skipped)
         if skipped:
             raise skipped[0]
@@ -184,9 +187,9 @@ class Checkpoints:
 
     async def list(
         self, session: str, name: str, *, before: str | None = None, limit: int | None = None
-    ) -> AsyncGenerator[Saved, None]:
+    ) -> AsyncGenerator[StoredCheckpoint, None]:
         """Checkpoints without their fields, newest first; those before the one with the id `before`. Damaged ones are
-        left out: `load` and `verify` tell of them."""
+        left out: `load` and `verify` report them."""
         _check(session, name)
         upto = None
         if before is not None:
@@ -200,25 +203,25 @@ class Checkpoints:
             if limit is not None and len(given) >= limit:
                 return
             if found.bookmark.id in given:
-                continue  # a fork saved it again: that is the one which counts
+                continue  # a fork saved it again: the newer one counts
             try:
-                saved = await self._noted(found)
+                saved = await self._header(found)
             except CheckpointDamaged:
                 continue
             if saved is not None:
                 given.add(saved.id)
                 yield saved
 
-    async def fill(self, saved: Saved) -> Saved:
-        """A checkpoint with its fields read. Raises `CheckpointDamaged`, also if it is there no longer."""
+    async def load_fields(self, saved: StoredCheckpoint) -> StoredCheckpoint:
+        """A listed checkpoint with its fields. Raises `CheckpointDamaged`, also if it was removed since."""
         async for found in self._journal.bookmarks.find(saved.session, BookmarkQuery(saved.name, saved.id), page=1):
-            filled = await self._filled(found)
+            filled = await self._with_fields(found)
             if filled is not None:
                 return filled
         raise CheckpointDamaged(saved.session, saved.name, saved.id, "it was dropped or erased")
 
-    async def _noted(self, found: Found) -> Saved | None:
-        """A checkpoint from its event; None if its payload is gone."""
+    async def _header(self, found: Found) -> StoredCheckpoint | None:
+        """A checkpoint without its fields; None if its payload was removed."""
         name, id, position, time, _, pinned, _, _, intact = found.bookmark
         if not intact:
             raise CheckpointDamaged(found.session, name, id, "its row does not match its checksum")
@@ -231,58 +234,56 @@ class Checkpoints:
         if events[0].erased:
             return None
         note, digest = events[0].data["note"], events[0].data["digest"]
-        return Saved(found.session, name, id, position, time, pinned, note, digest)
+        return StoredCheckpoint(found.session, name, id, position, time, pinned, note, digest)
 
-    async def _filled(self, found: Found) -> Saved | None:
-        """A checkpoint with its fields; None if it is gone. What does not match is looked at again: somebody may have
-        moved or removed it while we read."""
+    async def _with_fields(self, found: Found) -> StoredCheckpoint | None:
+        """A checkpoint with its fields; None if it was removed. One that does not match is read again: another process may
+        have moved or removed it meanwhile."""
         while True:
             try:
                 return await self._read(found)
             except CheckpointDamaged:
-                again = await self._again(found)
+                again = await self._reread(found)
                 if again == found.bookmark:
                     raise
                 if again is None:
                     return None
                 found = found._replace(bookmark=again)
 
-    async def _again(self, found: Found) -> Bookmark | None:
+    async def _reread(self, found: Found) -> Bookmark | None:
         query = BookmarkQuery(found.bookmark.name, found.bookmark.id)
         rows = await self._journal.store.bookmarks(self._journal.workspace, found.session, query)
         return rows[0] if rows else None
 
-    async def _read(self, found: Found) -> Saved | None:
-        saved = await self._noted(found)
+    async def _read(self, found: Found) -> StoredCheckpoint | None:
+        saved = await self._header(found)
         owner = await self._journal.bookmarks.owner_of(found.bookmark.owner)
         if saved is None or owner is None:
             return None
         try:
             manifest = await self._chunks.open_manifest(found.session, found.bookmark, owner)
-            fields, digest, made_of = await self._weaver.assembled(found.session, manifest, owner)
+            state = await self._writer.assemble(found.session, manifest, owner)
         except ValueError as error:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, str(error)) from error
-        if digest != saved.digest:
+        if state.digest != saved.digest:
             raise CheckpointDamaged(saved.session, saved.name, saved.id, "its state does not match its digest")
-        if not self._weaver.remembers(saved.session, owner):  # the next save need not read it again
-            kept = await self._weaver.known(saved.session, saved.name, manifest, made_of)
-            self._weaver.remember(saved.session, owner, kept)
-        return replace(saved, fields=fields)
+        await self._writer.cache_base(saved.session, saved.name, owner, manifest, state.stored)
+        return replace(saved, fields=state.fields)
 
-    async def attached(self, session: str, name: str, id: str) -> Sequence[Attached]:
-        """What was attached to a checkpoint, oldest first."""
+    async def attachments(self, session: str, name: str, id: str) -> Sequence[Attachment]:
+        """The attachments of a checkpoint, oldest first."""
         _check(session, name)
         query = BookmarkQuery(attached_to(name, check_name("checkpoint", id)))
         found = [one async for one in self._journal.bookmarks.find(session, query)]
         given = []
         for one in sorted(found, key=lambda one: one.bookmark.position):
-            saved = await self._filled(one)
+            saved = await self._with_fields(one)
             if saved is not None:
-                given.append(Attached(saved.position, saved.note, saved.fields or None))
+                given.append(Attachment(saved.position, saved.note, saved.fields or None))
         return given
 
     async def names(self, session: str, prefix: str = "") -> Sequence[str]:
-        """The names under which there are checkpoints, those of shared events included."""
+        """The names under which the session has checkpoints, those that it shares with its parents included."""
         journal = self._journal
         names = set(await journal.store.bookmark_names(journal.workspace, session, prefix))
         for origin, _, last in await journal.reader.lineage(session):
@@ -295,19 +296,19 @@ class Checkpoints:
     # -- changing
 
     def forget(self) -> None:
-        """Drop what is remembered of states from memory: somebody was erased."""
-        self._weaver.forget(None)
+        """Drop cached states from memory, after an erasure."""
+        self._writer.forget(None)
 
-    async def drop(self, session: str, name: str, ids: Doomed, *, reason: str) -> int:
-        """Remove checkpoints of a session (None: all under the name; or what a function says, which is asked again if
-        others write meanwhile), what is attached to them and every byte that only they were made of. Returns how many
-        went; a fork that shares them loses them too."""
+    async def drop(self, session: str, name: str, ids: RemovalTargets, *, reason: str) -> int:
+        """Remove checkpoints of a session, their attachments and every byte that only they need. `ids` may be None (all
+        under the name) or a function, which is called again if other writers append meanwhile. Returns how many were
+        removed; a fork that shares them loses them too."""
         _check(session, name)
-        self._weaver.forget(session)
-        return await Dropping(self._journal, session, name).drop(ids, reason)
+        self._writer.forget(session)
+        return await CheckpointRemoval(self._journal, session, name).remove(ids, reason)
 
     async def pin(self, session: str, name: str, id: str, pinned: bool) -> bool:
-        """Keep a checkpoint of this very session from expiring, or no longer; False if there is none with this id."""
+        """Keep a checkpoint of this session from expiring, or no longer; False if it has none with this id."""
         _check(session, name)
         query = BookmarkQuery(name, check_name("checkpoint", id))
         while True:
@@ -322,7 +323,7 @@ class Checkpoints:
             try:
                 await self._journal.append_prepared(session, prepared, owner, expected=head.position, beside=beside)
             except PositionConflict:
-                continue  # somebody may have moved its state meanwhile
+                continue  # a removal may have moved its state meanwhile
             return True
 
 

@@ -1,4 +1,4 @@
-"""The bodies of states: packed into chunks of a chunk_log, compressed and sealed, and read back."""
+"""Chunks and manifests as they are stored: packed, compressed, sealed, and read back."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..journal.sealing import Form as EnvelopeForm
 from ..ports import Bookmark, Chunk
-from .manifest import Manifest, Span
+from .manifest import BodyRange, Manifest
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 _PLAIN = bytes((EnvelopeForm.PLAIN,))
+_NEAR = 32
+"""Two ranges of a chunk log with at most this many bodies between them are read as one."""
 
 
 class Chunks:
-    """Writes and reads the bodies of states in one workspace."""
+    """Seals and reads the chunks and manifests of one workspace."""
 
     def __init__(self, journal: Journal) -> None:
         self._store = journal.store
         self._workspace = journal.workspace
         self._ids = journal.ids
 
-    def chunk(self, session: str, chunk_log: int, start: int, bodies: list[bytes], owner: Owner) -> Chunk:
-        """Bodies as a chunk of a chunk_log, compressed and sealed."""
+    def seal_chunk(self, session: str, chunk_log: int, start: int, bodies: list[bytes], owner: Owner) -> Chunk:
+        """Bodies as a chunk of a chunk log."""
         where = _pack((self._workspace, session, chunk_log, start))
         return Chunk(chunk_log, start, len(bodies), owner.ref, enclose(_pack(bodies), owner, where, self._ids))
 
     def seal_manifest(self, session: str, name: str, id: str, manifest: bytes, owner: Owner) -> bytes:
-        """A manifest as it lies in a bookmark's row."""
+        """A packed manifest as a bookmark's row holds it."""
         where = _pack((self._workspace, session, name, id)) if owner.data_key else b""
         return enclose(manifest, owner, where, self._ids)
 
     async def open_manifest(self, session: str, bookmark: Bookmark, owner: Owner) -> Manifest:
-        """The manifest of a bookmark. ValueError if it was changed or moved."""
+        """The manifest of a bookmark, with its pages. Raises ValueError if it was changed or moved."""
         where = _pack((self._workspace, session, bookmark.name, bookmark.id))
         try:
             manifest = Manifest(disclose(bookmark.manifest or b"", owner, where))
-            while pages := manifest.pages():
+            while pages := manifest.unread_pages():
                 bodies = await self.bodies(session, pages, owner)
-                manifest.turn([bodies[page.chunk_log, page.first] for page in pages])
+                manifest.add_pages([bodies[page.chunk_log, page.first] for page in pages])
         except (KeyError, IndexError, TypeError, AttributeError, msgspec.DecodeError) as error:
             raise ValueError(f"its manifest is broken, or a page of it is missing ({error})") from error
         return manifest
 
-    async def bodies(self, session: str, spans: Sequence[Span], owner: Owner) -> dict[tuple[int, int], bytes]:
-        """The items of some spans, by chunk_log and index; without those whose chunk is missing or does not open."""
+    async def bodies(self, session: str, ranges: Sequence[BodyRange], owner: Owner) -> dict[tuple[int, int], bytes]:
+        """The bodies of some ranges, by chunk log and index. Those whose chunk is missing or does not open are left
+        out."""
         found: dict[tuple[int, int], bytes] = {}
-        for chunk_log, first, last in _merged(spans):
+        for chunk_log, first, last in _merged(ranges):
             for _, start, _, _, envelope in await self._store.chunks(self._workspace, session, chunk_log, first, last):
                 try:
-                    if envelope[:1] == _PLAIN:  # nothing is bound to its place: a short cut, as there may be hundreds
+                    if envelope[:1] == _PLAIN:  # not bound to its place: a short cut, as there may be hundreds
                         bodies = _unpack(memoryview(envelope)[1:])
                     else:
                         where = _pack((self._workspace, session, chunk_log, start))
@@ -66,16 +69,12 @@ class Chunks:
         return found
 
 
-_NEAR = 32
-"""Two stretches of a chunk_log with so few items between them are read in one."""
-
-
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for span in sorted(spans):
+def _merged(ranges: Sequence[BodyRange]) -> list[BodyRange]:
+    merged: list[BodyRange] = []
+    for one in sorted(ranges):
         last = merged[-1] if merged else None
-        if last is not None and last.chunk_log == span.chunk_log and span.first <= last.last + _NEAR:
-            merged[-1] = Span(span.chunk_log, last.first, max(last.last, span.last))
+        if last is not None and last.chunk_log == one.chunk_log and one.first <= last.last + _NEAR:
+            merged[-1] = BodyRange(one.chunk_log, last.first, max(last.last, one.last))
         else:
-            merged.append(span)
+            merged.append(one)
     return merged

@@ -1,245 +1,308 @@
-"""Putting a state together from what is stored already and what is new: see `manifest`."""
+"""Delta encoding of states: a manifest that refers to bodies that are stored already, and the bodies that are new."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..errors import InvalidInput
-from .manifest import FORMAT, PAGE, Digester, Fields, Items, Kept, KeptItems, KeptLeaf, Leaf, Span, flat, join, pack
-from .persistent_list import Growing, growing
+from .manifest import (
+    BODY,
+    FIELDS,
+    FORMAT,
+    INLINE,
+    LIST,
+    PAGE,
+    PAGED_LIST,
+    BodyRange,
+    BytesField,
+    Digester,
+    Fields,
+    ListField,
+    StoredBytes,
+    StoredList,
+    append_ranges,
+    flatten_ranges,
+    pack,
+)
+from .persistent_list import PersistentList, as_persistent_list
 
-_INLINE = 64
-"""Bytes up to which a value lies in the manifest itself: a reference would hardly be shorter."""
-_RECENT = 8
-"""Pieces of a list that are not put on a page: the last of them may still grow."""
+_INLINE_BYTES = 64
+"""Values up to this size are stored in the manifest itself: a reference would hardly be shorter."""
+_UNPAGED = 8
+"""The last ranges of a list, which are not put on a page: the last one may still grow."""
 _MISSES = 16
-"""How many new items of a list are looked for in its past before the rest counts as new."""
+"""New items of a list that are searched in its previous version before the rest counts as new."""
+_NAMES = 32
+_LISTS = 64
+_LIST_ITEMS = 20_000
+_BODIES = 4096
 
 
-class Woven(NamedTuple):
-    """A manifest ready to be stored: its bytes, the digest of the state, the new bodies and the place where they begin, and
-    what `Kept.learn` is told once it is stored. States that were woven together share bodies and place."""
+@dataclass(slots=True)
+class DeltaBase:
+    """What the next delta of a session is encoded against: where the chunk log ends, how the last state under each name
+    is stored, lists by the digest of their first item, and bodies by their digest. It keeps the most recent of each."""
+
+    chunk_log: int
+    end: int
+    by_name: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_first_item: dict[bytes, StoredList] = field(default_factory=dict)
+    bodies: dict[bytes, BodyRange] = field(default_factory=dict)
+    _item_count: int = 0
+    """Items of all lists in `by_first_item`."""
+
+    def add(self, name: str | None, stored: dict[str, Any], new_bodies: Iterable[tuple[bytes, BodyRange]] = ()) -> None:
+        """Add a stored state, and those of its bodies that are new."""
+        if name is not None:
+            _put(self.by_name, name, stored, _NAMES)
+        self._add_lists(stored)
+        for digest, where in new_bodies:
+            _put(self.bodies, digest, where, _BODIES)
+
+    def _add_lists(self, stored: dict[str, Any]) -> None:
+        for one in stored.values():
+            if type(one) is dict:
+                self._add_lists(one)
+            elif type(one) is StoredList and one.digests:
+                self._add_list(one.digests[0], one)
+
+    def _add_list(self, first: bytes, stored: StoredList) -> None:
+        before = self.by_first_item.pop(first, None)
+        self.by_first_item[first] = stored
+        self._item_count += len(stored.digests) - (0 if before is None else len(before.digests))
+        while len(self.by_first_item) > _LISTS or (len(self.by_first_item) > 1 and self._item_count > _LIST_ITEMS):
+            self._item_count -= len(self.by_first_item.pop(next(iter(self.by_first_item))).digests)
+
+
+def _put(recent: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    recent.pop(key, None)
+    recent[key] = value
+    if len(recent) > most:
+        del recent[next(iter(recent))]
+
+
+class Delta(NamedTuple):
+    """A state ready to be stored: its packed manifest, its digest, the new bodies and where in the chunk log they
+    start, and what `DeltaBase.add` takes once it is stored. States that are encoded together share bodies and start."""
 
     manifest: bytes
     digest: bytes
     bodies: list[bytes]
     chunk_log: int
     start: int
-    fields: dict[str, Any]
-    fresh: dict[bytes, Span]
+    stored: dict[str, Any]
+    new_bodies: dict[bytes, BodyRange]
 
 
-def weave(name: str | None, fields: Fields, kept: Kept, salt: bytes) -> Woven:
-    """Put a state together from what was kept and what is new."""
-    return weave_all([(name, fields)], kept, salt)[0]
-
-
-def weave_all(states: Iterable[tuple[str | None, Fields]], kept: Kept, salt: bytes) -> list[Woven]:
-    """Put states together that will be stored at once, each from what was kept, what those before it brought, and what
-    is new."""
-    weaving = _Weaving(kept, Digester(salt))
+def encode_deltas(states: Iterable[tuple[str | None, Fields]], base: DeltaBase, salt: bytes) -> list[Delta]:
+    """Encode states that will be stored together: each against the base and the states before it."""
+    encoder = _Encoder(base, Digester(salt))
     last: dict[str | None, dict[str, Any]] = {}
-    woven = []
+    deltas = []
     for name, fields in states:
-        weaving.chunk_logs = {weaving.chunk_log: 0}
-        before = None if name is None else last.get(name) or kept.names.get(name)
-        node, digest, last[name] = weaving.fields(fields, before)
-        manifest = pack([FORMAT, list(weaving.chunk_logs), weaving.tip + len(weaving.bodies), node])
-        woven.append(
-            Woven(manifest, digest, weaving.bodies, weaving.chunk_log, weaving.tip, last[name], weaving.fresh),
+        encoder.chunk_logs = {encoder.chunk_log: 0}
+        before = None if name is None else last.get(name) or base.by_name.get(name)
+        node, digest, last[name] = encoder.encode(fields, before)
+        manifest = pack([FORMAT, list(encoder.chunk_logs), encoder.start + len(encoder.bodies), node])
+        deltas.append(
+            Delta(manifest, digest, encoder.bodies, encoder.chunk_log, encoder.start, last[name], encoder.new_bodies)
         )
-    return woven
+    return deltas
 
 
-def digest_of(fields: Fields, salt: bytes) -> bytes | None:
-    """The digest of a state, before it is put together; None if some of it is not encoded yet."""
-    digester = Digester(salt)
-    return None if _is_lazy(fields) else _digest(fields, digester)
+def digest_fields(fields: Fields, salt: bytes) -> bytes | None:
+    """The digest of a state that is not encoded yet; None if it has values that are not serialized yet."""
+    return None if _has_unserialized(fields) else _digest(fields, Digester(salt))
 
 
-def _is_lazy(fields: Fields) -> bool:
-    """Whether there are lists whose items are encoded only where they are new."""
+def _has_unserialized(fields: Fields) -> bool:
+    """Whether there are lists whose items are serialized only where they are new."""
     return any(
-        _is_lazy(value) if type(value) is dict else type(value) is Items and value.encode is not bytes
+        _has_unserialized(value) if type(value) is dict else type(value) is ListField and value.encode is not bytes
         for value in fields.values()
     )
 
 
 def _digest(value: Any, digester: Digester) -> bytes:
-    if type(value) is Leaf:
+    if type(value) is BytesField:
         return digester.body(value.body)
-    if type(value) is Items:
+    if type(value) is ListField:
         return digester.items(map(digester.body, value.values)).digest()
     return digester.fields({name: _digest(inner, digester) for name, inner in value.items()})
 
 
-class _Weaving:
-    def __init__(self, kept: Kept, digester: Digester) -> None:
-        self._kept = kept
-        self.chunk_log, self.tip = kept.chunk_log, kept.tip
+class _Encoder:
+    """Encodes states one after the other. Each method returns a node, its digest, and where it is stored."""
+
+    def __init__(self, base: DeltaBase, digester: Digester) -> None:
+        self._base = base
+        self.chunk_log, self.start = base.chunk_log, base.end
         self._digester = digester
         self.bodies: list[bytes] = []
-        self.fresh: dict[bytes, Span] = {}
+        self.new_bodies: dict[bytes, BodyRange] = {}
         self.chunk_logs: dict[int, int] = {self.chunk_log: 0}
 
-    def fields(self, fields: Fields, kept: Any) -> tuple[Any, bytes, dict[str, Any]]:
-        known = kept if type(kept) is dict else {}
+    def encode(self, fields: Fields, stored: Any) -> tuple[Any, bytes, dict[str, Any]]:
+        """Encode named fields, of which a previous version may be stored."""
+        known = stored if type(stored) is dict else {}
         nodes, digests, after = {}, {}, {}
         for name, value in fields.items():
-            nodes[name], digests[name], after[name] = self._any(value, known.get(name))
-        return [3, nodes], self._digester.fields(digests), after
+            nodes[name], digests[name], after[name] = self._field(value, known.get(name))
+        return [FIELDS, nodes], self._digester.fields(digests), after
 
-    def _any(self, value: Any, kept: Any) -> tuple[Any, bytes, Any]:
-        if type(value) is Leaf:
-            return self._leaf(value.body, kept)
-        if type(value) is Items:
-            return self._items(value, kept)
+    def _field(self, value: Any, stored: Any) -> tuple[Any, bytes, Any]:
+        if type(value) is BytesField:
+            return self._bytes(value.body, stored)
+        if type(value) is ListField:
+            return self._list(value, stored)
         if type(value) is not dict:
             raise InvalidInput(
-                f"{type(value).__name__} is no chunk of a manifest", hint="give Leaf, Items, or a dict of them"
+                f"a state cannot hold a field of type {type(value).__name__}",
+                hint="give BytesField, ListField, or a dict of them",
             )
-        return self.fields(value, kept)
+        return self.encode(value, stored)
 
-    def _leaf(self, body: bytes, kept: Any) -> tuple[Any, bytes, KeptLeaf]:
+    def _bytes(self, body: bytes, stored: Any) -> tuple[Any, bytes, StoredBytes]:
         digest = self._digester.body(body)
-        if len(body) <= _INLINE:
-            return [0, body], digest, KeptLeaf(digest, body, None)
-        span = kept.span if type(kept) is KeptLeaf and kept.digest == digest else None
-        if span is None:
-            span = self._store(digest, body)
-        return [1, *self._flat([span])], digest, KeptLeaf(digest, None, span)
+        if len(body) <= _INLINE_BYTES:
+            return [INLINE, body], digest, StoredBytes(digest, body, None)
+        where = stored.body if type(stored) is StoredBytes and stored.digest == digest else None
+        if where is None:
+            where = self._store(digest, body)
+        return [BODY, *self._flatten([where])], digest, StoredBytes(digest, None, where)
 
-    def _items(self, items: Items, kept: Any) -> tuple[Any, bytes, KeptItems]:
-        old = kept if type(kept) is KeptItems and kept.digests else self._like(items)
-        values, way = items.values, (items.encode, items.freeze)
+    def _list(self, field: ListField, stored: Any) -> tuple[Any, bytes, StoredList]:
+        old = stored if type(stored) is StoredList and stored.digests else self._similar(field)
+        values, method = field.values, (field.encode, field.snapshot)
         bodies: list[bytes] | None = None
-        keys = growing(items.freeze(values, old.keys if old.frozen == way else []))
-        if old.frozen == way and old.keys and keys and keys[0] != old.keys[0]:  # it begins otherwise: like another?
-            other = self._like(items)
+        snapshots = as_persistent_list(field.snapshot(values, old.snapshots if old.snapshot_method == method else []))
+        if old.snapshot_method == method and old.snapshots and snapshots and snapshots[0] != old.snapshots[0]:
+            other = self._similar(field)  # another beginning: perhaps that of another list
             old = other if other.digests else old
-        if old.frozen == way or not old.digests:
-            runs = shared_runs(old.keys, keys)
-        else:  # read from the store, where there are no stand-ins: compare by digest this once
-            bodies = [items.encode(value) for value in values]
-            runs = shared_runs(old.digests, Growing(map(self._digester.body, bodies)))
-        begun = _NOTHING
-        if runs[:1] == [(0, 0, len(old.digests))]:  # by far the most common: it grew at its end, or not at all
-            begun, runs = old, runs[1:]
-        spans: list[Span] = begun.spans.copy()
-        fresh: list[bytes] = []
-        for run in runs:
-            fresh += self._continued(spans, run, items, bodies, old)
-        digests = begun.digests.and_more(fresh) if begun.digests else Growing(fresh)
-        hashed = self._digester.items(fresh if begun.hashed else digests, begun.hashed)
-        return self._list(spans), hashed.digest(), KeptItems(keys, way, digests, spans, hashed)
+        if old.snapshot_method == method or not old.digests:
+            hunks = diff_lists(old.snapshots, snapshots)
+        else:  # read from the store, which has no snapshots: compare digests this once
+            bodies = [field.encode(value) for value in values]
+            hunks = diff_lists(old.digests, PersistentList(map(self._digester.body, bodies)))
+        begun = _EMPTY
+        if hunks[:1] == [(0, 0, len(old.digests))]:  # by far the most common: it grew at its end, or not at all
+            begun, hunks = old, hunks[1:]
+        ranges: list[BodyRange] = begun.ranges.copy()
+        added: list[bytes] = []
+        for hunk in hunks:
+            added += self._append_hunk(ranges, hunk, field, bodies, old)
+        digests = begun.digests.extended(added) if begun.digests else PersistentList(added)
+        hash_state = self._digester.items(added if begun.hash_state else digests, begun.hash_state)
+        return self._list_node(ranges), hash_state.digest(), StoredList(snapshots, method, digests, ranges, hash_state)
 
-    def _list(self, spans: list[Span]) -> Any:
-        """A list's node. In many pieces, the older ones are put on pages, and pages on pages: those that were written
-        stay the same while the list grows, and are shared like any other body."""
+    def _list_node(self, ranges: list[BodyRange]) -> Any:
+        """The node of a list. Of many ranges, the older ones are put on pages, and pages on pages: a page that was
+        written stays the same while the list grows, and is shared like any other body."""
         levels: list[list[int]] = []
         while True:
-            paged = (len(spans) - _RECENT) // PAGE * PAGE if len(spans) > _RECENT + PAGE else 0
-            levels.append(self._flat(spans[paged:]))
+            paged = (len(ranges) - _UNPAGED) // PAGE * PAGE if len(ranges) > _UNPAGED + PAGE else 0
+            levels.append(self._flatten(ranges[paged:]))
             if not paged:
                 break
-            pages = [_page(spans[at : at + PAGE]) for at in range(0, paged, PAGE)]
-            spans = [self._store(self._digester.body(page), page) for page in pages]
-        return [2, *levels[0]] if len(levels) == 1 else [4, levels]
+            pages = [_page(ranges[at : at + PAGE]) for at in range(0, paged, PAGE)]
+            ranges = [self._store(self._digester.body(page), page) for page in pages]
+        return [LIST, *levels[0]] if len(levels) == 1 else [PAGED_LIST, levels]
 
-    def _like(self, items: Items) -> KeptItems:
-        """A list of the session that begins with the same item, under whatever name."""
-        if not items.values:
-            return _NOTHING
-        first = self._digester.body(items.encode(items.values[0]))
-        return self._kept.heads.get(first) or _NOTHING
+    def _similar(self, field: ListField) -> StoredList:
+        """A list of the session that begins with the same item, under any name."""
+        if not field.values:
+            return _EMPTY
+        first = self._digester.body(field.encode(field.values[0]))
+        return self._base.by_first_item.get(first) or _EMPTY
 
-    def _continued(
-        self, spans: list[Span], run: Run, items: Items, bodies: list[bytes] | None, old: KeptItems
+    def _append_hunk(
+        self, ranges: list[BodyRange], hunk: Hunk, field: ListField, bodies: list[bytes] | None, old: StoredList
     ) -> list[bytes]:
-        """The digests of one run more of a list, whose place is added to the spans."""
-        origin, first, last = run
+        """Append where a hunk of a list is stored to `ranges`; return the digests of its items."""
+        origin, first, last = hunk
         if origin is not None:
             stop = origin + last - first
-            join(spans, _slice(old.spans, origin, stop))
+            append_ranges(ranges, _slice(old.ranges, origin, stop))
             return old.digests[origin:stop]
         digests = []
-        for body in bodies[first:last] if bodies else map(items.encode, items.values[first:last]):
+        for body in bodies[first:last] if bodies else map(field.encode, field.values[first:last]):
             digest = self._digester.body(body)
             digests.append(digest)
-            join(spans, [self._store(digest, body)])
+            append_ranges(ranges, [self._store(digest, body)])
         return digests
 
-    def _store(self, digest: bytes, body: bytes) -> Span:
-        """Where a body lies: the session may have it from elsewhere."""
-        known = self._kept.bodies.get(digest) or self.fresh.get(digest)
+    def _store(self, digest: bytes, body: bytes) -> BodyRange:
+        """Where a body is stored; it becomes a new one if the session does not have it."""
+        known = self._base.bodies.get(digest) or self.new_bodies.get(digest)
         if known is not None:
             return known
-        first = self.tip + len(self.bodies)
+        first = self.start + len(self.bodies)
         self.bodies.append(body)
-        self.fresh[digest] = Span(self.chunk_log, first, first + 1)
-        return self.fresh[digest]
+        self.new_bodies[digest] = BodyRange(self.chunk_log, first, first + 1)
+        return self.new_bodies[digest]
 
-    def _flat(self, spans: Iterable[Span]) -> list[int]:
-        return flat(spans, self.chunk_logs)
+    def _flatten(self, ranges: Iterable[BodyRange]) -> list[int]:
+        return flatten_ranges(ranges, self.chunk_logs)
 
 
-def _page(spans: list[Span]) -> bytes:
+def _page(ranges: list[BodyRange]) -> bytes:
     chunk_logs: dict[int, int] = {}
-    numbers = flat(spans, chunk_logs)
+    numbers = flatten_ranges(ranges, chunk_logs)
     return pack([list(chunk_logs), numbers])
 
 
-Run = tuple[int | None, int, int]
-"""A stretch of a list: where it lies in the list as it was (None: it is new), its first item, and where it ends."""
-_NOTHING = KeptItems(Growing(), None, Growing(), [])
+Hunk = tuple[int | None, int, int]
+"""A part of a list: where it starts in the old list (None: it is new), its first item, and where it ends."""
+_EMPTY = StoredList(PersistentList(), None, PersistentList(), [])
 
 
-def shared_runs(old: Growing[Any], new: Growing[Any]) -> list[Run]:
-    """A list as runs: old items in their order, and new ones."""
+def diff_lists(old: PersistentList[Any], new: PersistentList[Any]) -> list[Hunk]:
+    """The new list as hunks: old items in their order, and new ones."""
     known, count = len(old), len(new)
-    if known and old.heads(new):
+    if known and old.is_prefix_of(new):
         return [(0, 0, known), (None, known, count)] if count > known else [(0, 0, known)]
-    runs: list[Run] = []
+    hunks: list[Hunk] = []
     here, there, misses = 0, 0, 0
     while here < count:
         found = _find(old, new[here], there) if there < known and misses < _MISSES else -1
         if found < 0:
             misses += 1
-            if runs and runs[-1][0] is None:
-                runs[-1] = (None, runs[-1][1], here + 1)
+            if hunks and hunks[-1][0] is None:
+                hunks[-1] = (None, hunks[-1][1], here + 1)
             else:
-                runs.append((None, here, here + 1))
+                hunks.append((None, here, here + 1))
             here += 1
             continue
-        length = _common(old, found, new, here)
-        runs.append((found, here, here + length))
+        length = _common_length(old, found, new, here)
+        hunks.append((found, here, here + length))
         here, there = here + length, found + length
-    return runs
+    return hunks
 
 
-def _find(old: Growing[Any], item: Any, start: int) -> int:
+def _find(old: PersistentList[Any], item: Any, start: int) -> int:
     try:
         return old.index(item, start)
     except ValueError:
         return -1
 
 
-def _common(old: Growing[Any], start: int, new: Growing[Any], first: int) -> int:
+def _common_length(old: PersistentList[Any], start: int, new: PersistentList[Any], first: int) -> int:
     """How many items are the same from here on."""
     length = min(len(old) - start, len(new) - first)
     if old[start : start + length] == new[first : first + length]:
         return length
-    # The first was found; it may still differ from itself, as NaN does.
+    # The first one was found; it may still differ from itself, as NaN does.
     return next((index for index in range(1, length) if old[start + index] != new[first + index]), length)
 
 
-def _slice(spans: list[Span], first: int, last: int) -> list[Span]:
-    """The items first..last of a list that is made of spans."""
+def _slice(ranges: list[BodyRange], first: int, last: int) -> list[BodyRange]:
+    """Where the items from `first` to before `last` of a list are stored."""
     found, passed = [], 0
-    for chunk_log, begin, end in spans:
+    for chunk_log, begin, end in ranges:
         low, high = max(first - passed, 0), min(last - passed, end - begin)
         if low < high:
-            found.append(Span(chunk_log, begin + low, begin + high))
+            found.append(BodyRange(chunk_log, begin + low, begin + high))
         passed += end - begin
     return found

@@ -1,7 +1,7 @@
-"""A shelf: values under a namespace and a key, with a time to live. LangGraph's long-term store is one.
+"""Key-value items: values under a namespace and a key, with a time to live. LangGraph's long-term store uses them.
 
-A value is an event, in a session for each root of a namespace; a bookmark finds the newest one under its key. What is
-replaced, removed or expired loses its payload.
+A value is an event, in one session per root of a namespace. A bookmark finds the newest one under its key. A value that
+is replaced, removed or expired loses its payload.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..ports import Beside, Bookmark, BookmarkQuery, SubjectGone
 
-_SESSION = "shelf:"
+_SESSION = "kv:"
 _NAME = "item:"
 _PAGE = 500
 _LONGEST = 100 * 366 * 24 * 3600 * 1_000_000
 _TOUCH_AFTER = 20
-"""A time to live is refreshed once this chunk of it has passed: not every read is worth a write."""
+"""A time to live is refreshed once a twentieth of it has passed: not every read is worth a write."""
 
-Space = tuple[str, ...]
+Namespace = tuple[str, ...]
 
 
-class Item(NamedTuple):
-    """A value on the shelf. Times are microseconds since 1970; `expires` and `ttl` are None for what stays."""
+class KvItem(NamedTuple):
+    """An item. Times are microseconds since 1970; `expires` and `ttl` are None if it never expires."""
 
-    space: Space
+    namespace: Namespace
     key: str
     value: dict[str, Any]
     created: int
@@ -38,47 +38,53 @@ class Item(NamedTuple):
     ttl: int | None
 
 
-class Shelf:
-    """The shelves of one workspace."""
+class KvItems:
+    """The key-value items of one workspace."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
     async def put(
-        self, space: Space, key: str, value: dict[str, Any], *, ttl_us: int | None = None, subject: str | None = None
-    ) -> Item:
-        """Store a value in place of the one that was there; durable on return."""
+        self,
+        namespace: Namespace,
+        key: str,
+        value: dict[str, Any],
+        *,
+        ttl_us: int | None = None,
+        subject: str | None = None,
+    ) -> KvItem:
+        """Store a value in place of the one under its key; durable on return."""
         if not isinstance(value, dict):
-            raise InvalidInput(f"{type(value).__name__} cannot be on a shelf", hint="give a dict")
+            raise InvalidInput(f"an item's value cannot be of type {type(value).__name__}", hint="give a dict")
         if ttl_us is not None and not (isinstance(ttl_us, int) and 0 < ttl_us <= _LONGEST):
             raise InvalidInput(
-                f"{ttl_us!r} microseconds are no time to live", hint="give more than 0, at most a century"
+                f"{ttl_us!r} microseconds cannot be a time to live", hint="give more than 0, at most a century"
             )
         while True:
-            head = await self._journal.reader.head(_session(space))
-            old = await self._living_or_damaged(space, key)
+            head = await self._journal.reader.head(_session(namespace))
+            old = await self._current_or_none(namespace, key)
             now = self._journal.clock.now()
             expires = None if ttl_us is None else now + ttl_us
             created = old[1].created if old else now
-            note = {"space": list(space), "key": key, "value": value, "created": created, "ttl": ttl_us}
+            note = {"namespace": list(namespace), "key": key, "value": value, "created": created, "ttl": ttl_us}
             owner = await self._journal.owner(subject)
-            bookmark = Bookmark(_name(space), check_name("key", key), 0, now, expires, False, owner.ref)
-            beside = Beside((bookmark,), stripped=await self._old_payload(space, key))
-            prepared = [self._journal.prepare(Draft("shelf.put", note), owner, whole=True)]
+            bookmark = Bookmark(_name(namespace), check_name("key", key), 0, now, expires, False, owner.ref)
+            beside = Beside((bookmark,), stripped=await self._old_payload(namespace, key))
+            prepared = [self._journal.prepare(Draft("kv.put", note), owner, whole=True)]
             try:
                 done = await self._journal.append_prepared(
-                    _session(space), prepared, owner, expected=head.position, beside=beside
+                    _session(namespace), prepared, owner, expected=head.position, beside=beside
                 )
             except SubjectGone:
                 self._journal.forget_owners()
             except PositionConflict:
-                pass  # somebody else changed the shelf, perhaps this very value: look again
+                pass  # another writer changed an item, perhaps this one: read again
             else:
-                return Item(space, key, prepared[0].data["value"], created, done.records[0].time, expires, ttl_us)
+                return KvItem(namespace, key, prepared[0].data["value"], created, done.records[0].time, expires, ttl_us)
 
-    async def get(self, space: Space, key: str, *, touch: bool = False) -> Item | None:
-        """A value; None if there is none, or its time has passed. With `touch`, its time begins anew."""
-        found = await self._living(space, key)
+    async def get(self, namespace: Namespace, key: str, *, touch: bool = False) -> KvItem | None:
+        """An item; None if there is none, or it expired. With `touch`, its time to live starts again."""
+        found = await self._current(namespace, key)
         if found is None:
             return None
         bookmark, item = found
@@ -89,70 +95,70 @@ class Shelf:
             return item
         expires = now + item.ttl
         beside = Beside(rewritten=[bookmark._replace(expires=expires)])
-        await self._note(_session(space), "shelf.touched", {"expires": expires}, beside, None)
+        await self._note(_session(namespace), "kv.touched", {"expires": expires}, beside, None)
         return item._replace(expires=expires)
 
-    async def remove(self, space: Space, key: str) -> bool:
-        """Take a value off the shelf; False if there was none."""
+    async def remove(self, namespace: Namespace, key: str) -> bool:
+        """Remove an item; False if there was none."""
         while True:
-            head = await self._journal.reader.head(_session(space))
-            bookmark = await self._bookmark(space, key)
+            head = await self._journal.reader.head(_session(namespace))
+            bookmark = await self._bookmark(namespace, key)
             if bookmark is None:
                 return False
-            if await self._remove(_session(space), [bookmark], "removed", head.position):
+            if await self._remove(_session(namespace), [bookmark], "removed", head.position):
                 return True
 
-    async def find(self, prefix: Space) -> list[Item]:
-        """All living values under a namespace and those that begin with it, by namespace and key."""
-        found: list[Item] = []
+    async def find(self, prefix: Namespace) -> list[KvItem]:
+        """All items under a namespace and the namespaces below it that did not expire, by namespace and key."""
+        found: list[KvItem] = []
         async for session, name in self._names(prefix):
             found += await self._items(session, await self._all(session, name))
-        return sorted(found, key=lambda item: (item.space, item.key))
+        return sorted(found, key=lambda item: (item.namespace, item.key))
 
-    async def spaces(self) -> list[Space]:
-        """The namespaces that hold living values, sorted."""
+    async def namespaces(self) -> list[Namespace]:
+        """The namespaces that have items that did not expire, sorted."""
         now, found = self._journal.clock.now(), []
         async for session, name in self._names(()):
             if any(one.expires is None or one.expires > now for one in await self._all(session, name)):
-                found.append(_space(name))
+                found.append(_namespace(name))
         return sorted(found)
 
     async def sweep(self) -> int:
-        """Remove what has expired. Returns how many values that were."""
+        """Remove expired items. Returns how many."""
         store, workspace, removed = self._journal.store, self._journal.workspace, 0
         while due := await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE):
             for session in dict.fromkeys(session for session, _ in due):
                 head = await self._journal.reader.head(session)
-                # Read again after the head: what was put since is no longer among them.
+                # Read again after the head: an item that was put since is no longer expired.
                 again = await store.expired(workspace, _NAME, self._journal.clock.now(), _PAGE)
                 bookmarks = [bookmark for origin, bookmark in again if origin == session and bookmark.intact]
                 if bookmarks and await self._remove(session, bookmarks, "expired", head.position):
                     removed += len(bookmarks)
             if not any(bookmark.intact for _, bookmark in due):
-                break  # what is damaged stays: nobody knows when it was to expire
+                break  # damaged items stay: their expiry is unknown
         return removed
 
     # -- bookmarks
 
-    async def _bookmark(self, space: Space, key: str) -> Bookmark | None:
-        query = BookmarkQuery(_name(space), check_name("key", key))
-        found = await self._journal.store.bookmarks(self._journal.workspace, _session(space), query)
+    async def _bookmark(self, namespace: Namespace, key: str) -> Bookmark | None:
+        query = BookmarkQuery(_name(namespace), check_name("key", key))
+        found = await self._journal.store.bookmarks(self._journal.workspace, _session(namespace), query)
         return found[0] if found else None
 
     async def _all(self, session: str, name: str) -> list[Bookmark]:
         query = BookmarkQuery(name, limit=10_000_000)
         return await self._journal.store.bookmarks(self._journal.workspace, session, query)
 
-    async def _names(self, prefix: Space) -> AsyncGenerator[tuple[str, str], None]:
-        """The sessions and names under which values with that prefix lie."""
+    async def _names(self, prefix: Namespace) -> AsyncGenerator[tuple[str, str], None]:
+        """The sessions and bookmark names of the namespaces with that prefix."""
         store, workspace = self._journal.store, self._journal.workspace
         start = _NAME if not prefix else _name(prefix)[:-1]
         async for session in self._sessions(prefix):
             for name in await store.bookmark_names(workspace, session, start):
-                if _space(name)[: len(prefix)] == prefix:
+                if _namespace(name)[: len(prefix)] == prefix:
                     yield session, name
 
-    async def _sessions(self, prefix: Space) -> AsyncGenerator[str, None]:
+    async def _sessions(self, prefix: Namespace) -> AsyncGenerator[str, None]:
         if prefix:
             yield _session(prefix)
             return
@@ -167,59 +173,59 @@ class Shelf:
                 return
             after = names[-1]
 
-    async def _living(self, space: Space, key: str) -> tuple[Bookmark, Item] | None:
-        """A value and where it lies. If its payload is gone, somebody replaced it while we read: look again."""
-        bookmark = await self._bookmark(space, key)
+    async def _current(self, namespace: Namespace, key: str) -> tuple[Bookmark, KvItem] | None:
+        """An item and its bookmark. If its payload is missing, another writer replaced it meanwhile: read again."""
+        bookmark = await self._bookmark(namespace, key)
         while bookmark is not None:
             _expect_intact(bookmark)
-            items = await self._items(_session(space), [bookmark], again=False)
+            items = await self._items(_session(namespace), [bookmark], again=False)
             if items:
                 return bookmark, items[0]
-            again = await self._bookmark(space, key)
+            again = await self._bookmark(namespace, key)
             if again == bookmark:
                 return None
             bookmark = again
         return None
 
-    async def _living_or_damaged(self, space: Space, key: str) -> tuple[Bookmark, Item] | None:
+    async def _current_or_none(self, namespace: Namespace, key: str) -> tuple[Bookmark, KvItem] | None:
         try:
-            return await self._living(space, key)
+            return await self._current(namespace, key)
         except (StoreDamaged, JournalDamaged):
-            return None  # what is put now takes its place
+            return None  # the new value replaces it
 
-    async def _items(self, session: str, bookmarks: list[Bookmark], *, again: bool = True) -> list[Item]:
+    async def _items(self, session: str, bookmarks: list[Bookmark], *, again: bool = True) -> list[KvItem]:
         now = self._journal.clock.now()
         for one in bookmarks:
             _expect_intact(one)
-        living = {one.position: one for one in bookmarks if one.expires is None or one.expires > now}
+        current = {one.position: one for one in bookmarks if one.expires is None or one.expires > now}
         items = []
-        for event in await self._journal.bookmarks.events(session, list(living)):
-            bookmark = living[event.position]
-            space, key = _space(bookmark.name), bookmark.id  # in the payload, they may be redacted
+        for event in await self._journal.bookmarks.events(session, list(current)):
+            bookmark = current[event.position]
+            namespace, key = _namespace(bookmark.name), bookmark.id  # those in the payload may be redacted
             if not event.erased:
                 value, created, ttl = event.data["value"], event.data["created"], event.data["ttl"]
-                items.append(Item(space, key, value, created, event.time, bookmark.expires, ttl))
+                items.append(KvItem(namespace, key, value, created, event.time, bookmark.expires, ttl))
             elif again:  # replaced while we read
-                found = await self._living(space, key)
+                found = await self._current(namespace, key)
                 items += [found[1]] if found is not None else []
         return items
 
     # -- changes
 
-    async def _old_payload(self, space: Space, key: str) -> list[tuple[int, bytes]]:
-        bookmark = await self._bookmark(space, key)
+    async def _old_payload(self, namespace: Namespace, key: str) -> list[tuple[int, bytes]]:
+        bookmark = await self._bookmark(namespace, key)
         if bookmark is None or not bookmark.intact:
             return []
-        return await self._journal.bookmarks.digests(_session(space), [bookmark.position])
+        return await self._journal.bookmarks.digests(_session(namespace), [bookmark.position])
 
     async def _remove(self, session: str, bookmarks: list[Bookmark], reason: str, head: int) -> bool:
-        """Take values off the shelf, unless somebody changed it since."""
+        """Remove items, unless another writer appended to the session since `head`."""
         intact = [one.position for one in bookmarks if one.intact]
         stripped = await self._journal.bookmarks.digests(session, intact)
         removed = [(one.name, one.id) for one in bookmarks]
         note = {"count": len(bookmarks), "reason": reason}
         beside = Beside(removed=removed, stripped=stripped)
-        return await self._note(session, "shelf.removed", note, beside, head)
+        return await self._note(session, "kv.removed", note, beside, head)
 
     async def _note(self, session: str, kind: str, note: dict[str, Any], beside: Beside, head: int | None) -> bool:
         owner = await self._journal.owner(None)
@@ -239,20 +245,20 @@ def _expect_intact(bookmark: Bookmark) -> None:
         )
 
 
-def _session(space: Space) -> str:
-    if not space:
-        raise InvalidInput(f"{space!r} is no namespace", hint='give a tuple of texts: ("users", "alice")')
-    for label in space:
+def _session(namespace: Namespace) -> str:
+    if not namespace:
+        raise InvalidInput(f"{namespace!r} cannot be a namespace", hint='give a tuple of texts: ("users", "alice")')
+    for label in namespace:
         check_name("label of a namespace", label)
-    return check_name("namespace", f"{_SESSION}{space[0]}")
+    return check_name("namespace", f"{_SESSION}{namespace[0]}")
 
 
-def _name(space: Space) -> str:
-    return check_name("namespace", _NAME + msgspec.json.encode(list(space)).decode())
+def _name(namespace: Namespace) -> str:
+    return check_name("namespace", _NAME + msgspec.json.encode(list(namespace)).decode())
 
 
-def _space(name: str) -> Space:
+def _namespace(name: str) -> Namespace:
     try:
         return tuple(msgspec.json.decode(name[len(_NAME) :], type=list[str]))
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StoreDamaged(f"the shelf has a name that is none: {name!r}", hint="restore a backup") from error
+        raise StoreDamaged(f"a key-value bookmark has the invalid name {name!r}", hint="restore a backup") from error

@@ -1,53 +1,58 @@
-"""How a state is put together from what earlier checkpoints stored already.
+"""The manifest of a checkpoint: which stored bodies its state consists of.
 
-A state is a tree of fields, lists and opaque bytes. All bytes that are new in a checkpoint go to the end of a chunk_log, a
-list of bodies that only grows; the checkpoint's manifest says which of them it is made of. A list that grew at its end,
-lost its front or was edited in the middle therefore costs what is new in it, and a value that did not change costs a
-reference. The digest of the state covers every byte of it, however it is put together.
+A state is a tree of fields, lists and opaque bytes. Every byte that is new in a checkpoint is appended to a chunk log,
+a list of bodies that only grows. The manifest lists the bodies of the state by their ranges in chunk logs. A list that
+grew at its end, lost its front or was edited in the middle costs what is new in it, and an unchanged value costs a
+reference. The digest of a state covers all of its bytes, whichever way they are stored.
+
+A packed manifest is `[FORMAT, chunk logs, end of the first one, node]`. Ranges refer to chunk logs by their index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
-from .persistent_list import Growing
+from .persistent_list import PersistentList
 
 pack = msgspec.msgpack.encode
-_DIGEST = 16
+_DIGEST_BYTES = 16
 FORMAT = 1
 PAGE = 24
-"""Pieces of a list on one page."""
+"""Ranges of a list on one page."""
+INLINE, BODY, LIST, FIELDS, PAGED_LIST = range(5)
+"""The kinds of nodes: bytes in the manifest itself, one body, a list of bodies, named nodes, and a list whose ranges are
+stored as bodies, too (pages)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
-    """Opaque bytes."""
+class BytesField:
+    """A field of opaque bytes."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
-    """A list. `encode` gives the bytes of a value; `freeze` a list of stand-ins that are equal only if the values have
-    the same bytes, and that no change to the values in place can reach. It is given the stand-ins of the list as it
-    was, to use them again where nothing changed: best by `Growing.and_more`, which copies none of them."""
+class ListField:
+    """A field that is a list. `encode` gives the bytes of a value. `snapshot` gives a list of snapshots: two are equal
+    only if their values have the same bytes, and no change to a value in place can reach them. It gets the snapshots
+    of the list as it was, to reuse them where nothing changed: best by `PersistentList.extended`, which copies none."""
 
     values: Sequence[Any]
     encode: Callable[[Any], bytes]
-    freeze: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+    snapshot: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 Fields = dict[str, Any]
-"""Names to `Leaf`, `Items` and further `Fields`."""
+"""Names to `BytesField`, `ListField` and further `Fields`."""
 
 
-class Span(NamedTuple):
-    """The items of a chunk_log from `first` to before `last`."""
+class BodyRange(NamedTuple):
+    """The bodies of a chunk log from `first` to before `last`."""
 
     chunk_log: int
     first: int
@@ -55,245 +60,203 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class KeptLeaf:
-    """A value as it was last stored: here, or as one item of a chunk_log."""
+class StoredBytes:
+    """Where a field of bytes is stored: in the manifest (`inline`), or as one body of a chunk log."""
 
     digest: bytes
-    here: bytes | None
-    span: Span | None
+    inline: bytes | None
+    body: BodyRange | None
 
 
 @dataclass(slots=True)
-class KeptItems:
-    """A list as it was last stored. `keys` are its stand-ins and `frozen` is how they were made, which must be the same
-    for them to be compared; there are none if it was read. `hashed` is what its digest was taken from, to go on."""
+class StoredList:
+    """Where a list is stored. Its `snapshots` can be compared with others of the same `snapshot_method`; a list that
+    was read from the store has neither. `hash_state` is what its digest was computed with, so that it can be
+    continued."""
 
-    keys: Growing[Any]
-    frozen: tuple[Any, Any] | None
-    digests: Growing[bytes]
-    spans: list[Span]
-    hashed: blake2b | None = None
-
-
-_NAMES = 32
-_HEADS = 64
-_HEAD_ITEMS = 20_000
-_BODIES = 4096
+    snapshots: PersistentList[Any]
+    snapshot_method: tuple[Any, Any] | None
+    digests: PersistentList[bytes]
+    ranges: list[BodyRange]
+    hash_state: blake2b | None = None
 
 
-@dataclass(slots=True)
-class Kept:
-    """What the writer of the next checkpoint of a session knows about those before: where the chunk_log ends, what the
-    last state under each name was made of, lists by the digest of their first item, and bodies by theirs."""
+class AssembledState(NamedTuple):
+    """A state that was read: its fields, its digest, and where each field is stored."""
 
-    chunk_log: int
-    tip: int
-    names: dict[str, dict[str, Any]] = field(default_factory=dict)
-    heads: dict[bytes, KeptItems] = field(default_factory=dict)
-    bodies: dict[bytes, Span] = field(default_factory=dict)
-    _items: int = 0
-    """Of the lists in `heads`, in all."""
-
-    def learn(self, name: str | None, fields: dict[str, Any], fresh: Iterable[tuple[bytes, Span]] = ()) -> None:
-        """Remember what a stored state is made of, and which of its bodies are new."""
-        if name is not None:
-            _put(self.names, name, fields, _NAMES)
-        self._learn(fields)
-        for digest, span in fresh:
-            _put(self.bodies, digest, span, _BODIES)
-
-    def _learn(self, fields: dict[str, Any]) -> None:
-        for kept in fields.values():
-            if type(kept) is dict:
-                self._learn(kept)
-            elif type(kept) is KeptItems and kept.digests:
-                self._learn_head(kept.digests[0], kept)
-
-    def _learn_head(self, first: bytes, kept: KeptItems) -> None:
-        before = self.heads.pop(first, None)
-        self.heads[first] = kept
-        self._items += len(kept.digests) - (0 if before is None else len(before.digests))
-        while len(self.heads) > _HEADS or (len(self.heads) > 1 and self._items > _HEAD_ITEMS):
-            self._items -= len(self.heads.pop(next(iter(self.heads))).digests)
-
-
-def _put(remembered: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    remembered.pop(key, None)
-    remembered[key] = value
-    if len(remembered) > most:
-        del remembered[next(iter(remembered))]
+    fields: dict[str, Any]
+    digest: bytes
+    stored: dict[str, Any]
 
 
 class Digester:
-    """Digests under an owner's salt: once it is gone, nobody can guess a value back from its digest."""
+    """Digests under an owner's salt. Once the salt is destroyed, no value can be guessed from its digest."""
 
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
 
     def body(self, body: bytes) -> bytes:
-        """Of opaque bytes."""
-        return blake2b(body, digest_size=_DIGEST, key=self._salt, person=b"duramen.leaf").digest()
+        """The digest of opaque bytes."""
+        return blake2b(body, digest_size=_DIGEST_BYTES, key=self._salt, person=b"duramen.body").digest()
 
     def items(self, digests: Iterable[bytes], begun: blake2b | None = None) -> blake2b:
-        """Of a list, from those of its items: the rest of them, if it was begun before."""
+        """The hash of a list, from the digests of its items. `begun` is the hash of the items before these."""
         if begun is None:
-            return blake2b(b"".join(digests), digest_size=_DIGEST, key=self._salt, person=b"duramen.list")
-        hashed = begun.copy()
-        hashed.update(b"".join(digests))
-        return hashed
+            return blake2b(b"".join(digests), digest_size=_DIGEST_BYTES, key=self._salt, person=b"duramen.list")
+        hash_state = begun.copy()
+        hash_state.update(b"".join(digests))
+        return hash_state
 
     def fields(self, digests: dict[str, bytes]) -> bytes:
-        """Of fields, from theirs, in their order."""
-        return blake2b(pack(digests), digest_size=_DIGEST, key=self._salt, person=b"duramen.fields").digest()
+        """The digest of fields, from their digests, in their order."""
+        return blake2b(pack(digests), digest_size=_DIGEST_BYTES, key=self._salt, person=b"duramen.fields").digest()
 
 
-def join(spans: list[Span], more: list[Span]) -> None:
-    """Add spans at the end, as one where they follow on each other."""
-    for span in more:
-        if spans and spans[-1].chunk_log == span.chunk_log and spans[-1].last == span.first:
-            spans[-1] = Span(span.chunk_log, spans[-1].first, span.last)
-        elif span.first < span.last:
-            spans.append(span)
+def append_ranges(ranges: list[BodyRange], more: list[BodyRange]) -> None:
+    """Append ranges in place; adjacent ones become one."""
+    for one in more:
+        if ranges and ranges[-1].chunk_log == one.chunk_log and ranges[-1].last == one.first:
+            ranges[-1] = BodyRange(one.chunk_log, ranges[-1].first, one.last)
+        elif one.first < one.last:
+            ranges.append(one)
 
 
-def flat(spans: Iterable[Span], chunk_logs: dict[int, int]) -> list[int]:
-    """Spans as small numbers: the chunk_log's number, the distance from the span before, the length."""
+def flatten_ranges(ranges: Iterable[BodyRange], chunk_logs: dict[int, int]) -> list[int]:
+    """Ranges as small numbers: the index of the chunk log, the distance from the range before, the length. Chunk logs
+    that have no index yet get one."""
     numbers: list[int] = []
     before = 0
-    for chunk_log, first, last in spans:
+    for chunk_log, first, last in ranges:
         numbers += (chunk_logs.setdefault(chunk_log, len(chunk_logs)), first - before, last - first)
         before = last
     return numbers
 
 
-def unflat(numbers: list[int], chunk_logs: list[int]) -> list[Span]:
-    """The spans of such numbers."""
-    spans, before = [], 0
+def parse_ranges(numbers: list[int], chunk_logs: list[int]) -> list[BodyRange]:
+    """The reverse of `flatten_ranges`."""
+    ranges, before = [], 0
     for at in range(0, len(numbers), 3):
         first = before + numbers[at + 1]
         before = first + numbers[at + 2]
-        spans.append(Span(chunk_logs[numbers[at]], first, before))
-    return spans
+        ranges.append(BodyRange(chunk_logs[numbers[at]], first, before))
+    return ranges
 
 
 class Manifest:
-    """A stored manifest, read. Raises ValueError where it makes no sense. While `pages` gives some, they are to be read and
-    given to `turn`; the rest works after that."""
+    """A stored manifest, parsed. Raises ValueError if it is malformed. As long as `unread_pages` returns some, read
+    their bodies and pass them to `add_pages`; the other methods work after that."""
 
     def __init__(self, packed: bytes) -> None:
         try:
-            version, chunk_logs, tip, node = msgspec.msgpack.decode(packed)
+            version, chunk_logs, end, node = msgspec.msgpack.decode(packed)
         except (msgspec.DecodeError, TypeError, ValueError) as error:
             raise ValueError(f"its manifest does not decode: {error}") from error
-        if version != FORMAT or not chunk_logs or not isinstance(tip, int):
-            raise ValueError("its manifest is of a kind that is not known here")
+        if version != FORMAT or not chunk_logs or not isinstance(end, int):
+            raise ValueError("its manifest has an unknown format")
         self._chunk_logs: list[int] = chunk_logs
-        self._paged: list[tuple[Any, list[Span], list[Any]]] = []
-        self.own: list[Span] = []
-        """Where its pages lie."""
-        self._node = self._place(node)
+        self._unread: list[tuple[Any, list[BodyRange], list[Any]]] = []
+        self.page_ranges: list[BodyRange] = []
+        """Where its own pages are stored."""
+        self._root = self._parse(node)
         self.chunk_log: int = chunk_logs[0]
-        self.tip: int = tip
+        self.end: int = end
+        """Where that chunk log ended when the manifest was written."""
 
-    def _place(self, node: Any) -> Any:
-        """A node with spans in place of numbers."""
+    def _parse(self, node: Any) -> Any:
+        """A node with ranges in place of numbers."""
         kind, *rest = node
-        if kind == 3:
-            return [3, {name: self._place(inner) for name, inner in rest[0].items()}]
-        if kind == 4:
-            levels = [self._unflat(level) for level in rest[0]]
-            placed: list[Any] = [2, []]
-            self._paged.append((placed, levels.pop(), levels))
-            return placed
-        return node if kind == 0 else [kind, self._unflat(rest)]
+        if kind == FIELDS:
+            return [FIELDS, {name: self._parse(inner) for name, inner in rest[0].items()}]
+        if kind == PAGED_LIST:
+            levels = [parse_ranges(level, self._chunk_logs) for level in rest[0]]
+            parsed: list[Any] = [LIST, []]
+            self._unread.append((parsed, levels.pop(), levels))
+            return parsed
+        return node if kind == INLINE else [kind, parse_ranges(rest, self._chunk_logs)]
 
-    def _unflat(self, flat: list[int]) -> list[Span]:
-        return unflat(flat, self._chunk_logs)
+    def unread_pages(self) -> list[BodyRange]:
+        """The pages to read next."""
+        return [one for _, pages, _ in self._unread for one in pages]
 
-    def pages(self) -> list[Span]:
-        """The pages that are to be read next."""
-        return [span for _, pages, _ in self._paged for span in pages]
-
-    def turn(self, bodies: list[bytes]) -> None:
-        """Read what stands on those pages."""
-        turned = []
-        read = iter(bodies)
-        for placed, pages, levels in self._paged:
-            self.own += pages
-            spans: list[Span] = []
+    def add_pages(self, bodies: list[bytes]) -> None:
+        """Parse the bodies of the unread pages, in their order."""
+        unread = []
+        remaining = iter(bodies)
+        for parsed, pages, levels in self._unread:
+            self.page_ranges += pages
+            ranges: list[BodyRange] = []
             for _ in pages:
-                chunk_logs, flat = msgspec.msgpack.decode(next(read))
-                spans += unflat(flat, chunk_logs)
-            spans += levels.pop()
+                chunk_logs, numbers = msgspec.msgpack.decode(next(remaining))
+                ranges += parse_ranges(numbers, chunk_logs)
+            ranges += levels.pop()
             if levels:
-                turned.append((placed, spans, levels))
+                unread.append((parsed, ranges, levels))
             else:
-                placed[1] = spans
-        self._paged = turned
+                parsed[1] = ranges
+        self._unread = unread
 
-    def spans(self) -> list[Span]:
-        """Everything that the state is made of."""
-        found: list[Span] = []
-        self._collect(self._node, found)
+    def ranges(self) -> list[BodyRange]:
+        """Every body of the state."""
+        found: list[BodyRange] = []
+        self._collect(self._root, found)
         return found
 
-    def _collect(self, node: Any, found: list[Span]) -> None:
+    def _collect(self, node: Any, found: list[BodyRange]) -> None:
         kind, rest = node
-        if kind == 3:
+        if kind == FIELDS:
             for inner in rest.values():
                 self._collect(inner, found)
-        elif kind != 0:
+        elif kind != INLINE:
             found += rest
 
-    def moved(self, move: Callable[[Span], list[Span]], chunk_log: int, tip: int) -> bytes:
-        """The same manifest with all its items elsewhere: `move` says where a span lies in the new chunk_log."""
-        return pack([FORMAT, [chunk_log], tip, self._move(self._node, move, chunk_log)])
+    def relocated(self, relocate: Callable[[BodyRange], list[BodyRange]], chunk_log: int, end: int) -> bytes:
+        """The packed manifest of the same state in a new chunk log. `relocate` says where a range is stored there."""
+        return pack([FORMAT, [chunk_log], end, self._relocate(self._root, relocate, chunk_log)])
 
-    def _move(self, node: Any, move: Callable[[Span], list[Span]], chunk_log: int) -> Any:
+    def _relocate(self, node: Any, relocate: Callable[[BodyRange], list[BodyRange]], chunk_log: int) -> Any:
         kind, rest = node
-        if kind == 0:
+        if kind == INLINE:
             return node
-        if kind == 3:
-            return [3, {name: self._move(inner, move, chunk_log) for name, inner in rest.items()}]
-        spans: list[Span] = []
-        for span in rest:
-            join(spans, move(span))
-        return [kind, *flat(spans, {chunk_log: 0})]
+        if kind == FIELDS:
+            return [FIELDS, {name: self._relocate(inner, relocate, chunk_log) for name, inner in rest.items()}]
+        ranges: list[BodyRange] = []
+        for one in rest:
+            append_ranges(ranges, relocate(one))
+        return [kind, *flatten_ranges(ranges, {chunk_log: 0})]
 
-    def assemble(
-        self, bodies: Callable[[Span], list[bytes]], salt: bytes
-    ) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
-        """The state, its digest, and what `Kept.learn` is told; `bodies` gives the items of a span."""
-        state, digest, fields = self._open(self._node, bodies, Digester(salt))
-        return state, digest, fields
+    def assemble(self, bodies: Callable[[BodyRange], list[bytes]], salt: bytes) -> AssembledState:
+        """The state, built from its bodies; `bodies` returns those of a range."""
+        return AssembledState(*self._assemble(self._root, bodies, Digester(salt)))
 
-    def _open(self, node: Any, bodies: Callable[[Span], list[bytes]], digester: Digester) -> tuple[Any, bytes, Any]:
+    def _assemble(
+        self, node: Any, bodies: Callable[[BodyRange], list[bytes]], digester: Digester
+    ) -> tuple[Any, bytes, Any]:
         kind, rest = node
-        if kind == 0:
+        if kind == INLINE:
             digest = digester.body(rest)
-            return rest, digest, KeptLeaf(digest, rest, None)
-        if kind == 3:
-            opened = {name: self._open(inner, bodies, digester) for name, inner in rest.items()}
-            digest = digester.fields({name: one[1] for name, one in opened.items()})
-            return (
-                {name: one[0] for name, one in opened.items()},
-                digest,
-                {name: one[2] for name, one in opened.items()},
-            )
-        found = [body for span in rest for body in bodies(span)]
+            return rest, digest, StoredBytes(digest, rest, None)
+        if kind == FIELDS:
+            inner = {name: self._assemble(one, bodies, digester) for name, one in rest.items()}
+            digest = digester.fields({name: one[1] for name, one in inner.items()})
+            return {name: one[0] for name, one in inner.items()}, digest, {name: one[2] for name, one in inner.items()}
+        found = [body for one in rest for body in bodies(one)]
         digests = [digester.body(body) for body in found]
-        if kind == 1:
-            return found[0], digests[0], KeptLeaf(digests[0], None, rest[0])
-        return found, digester.items(digests).digest(), KeptItems(Growing(), None, Growing(digests), rest)
+        if kind == BODY:
+            return found[0], digests[0], StoredBytes(digests[0], None, rest[0])
+        return (
+            found,
+            digester.items(digests).digest(),
+            StoredList(PersistentList(), None, PersistentList(digests), rest),
+        )
 
 
-def bodies_of(fields: dict[str, Any]) -> Iterable[tuple[bytes, Span]]:
-    """The bodies that a state is made of, by digest, for `Kept.learn`."""
-    for kept in fields.values():
-        if type(kept) is dict:
-            yield from bodies_of(kept)
-        elif type(kept) is KeptLeaf and kept.span is not None:
-            yield kept.digest, kept.span
-        elif type(kept) is KeptItems:
-            places = (Span(chunk_log, at, at + 1) for chunk_log, first, last in kept.spans for at in range(first, last))
-            yield from zip(kept.digests, places, strict=True)
+def body_ranges(stored: dict[str, Any]) -> Iterable[tuple[bytes, BodyRange]]:
+    """The digest and the range of each body of a stored state."""
+    for one in stored.values():
+        if type(one) is dict:
+            yield from body_ranges(one)
+        elif type(one) is StoredBytes and one.body is not None:
+            yield one.digest, one.body
+        elif type(one) is StoredList:
+            single = (BodyRange(log, at, at + 1) for log, first, last in one.ranges for at in range(first, last))
+            yield from zip(one.digests, single, strict=True)

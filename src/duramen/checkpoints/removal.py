@@ -1,4 +1,4 @@
-"""Removing checkpoints: their bookmarks, their events' payloads, and every byte that no other checkpoint is made of."""
+"""Removal of checkpoints: their bookmarks, their events' payloads, and every byte that no other checkpoint needs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from ..journal.journal import Journal
 from ..journal.owners import Owner
 from ..ports import Beside, Bookmark, BookmarkQuery, Chunk
 from .chunks import Chunks
-from .manifest import Manifest, Span
+from .manifest import BodyRange, Manifest
 
 _ALL = 10_000_000
-_PART_ITEMS = 64
+_CHUNK_BODIES = 64
 _TRIES = 100
 _LOST = b""
-"""In place of a body that is damaged: what is made of it does not match its digest, now as before."""
-Doomed = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
-"""Which checkpoints are to go: those with these ids, what a function says, or all."""
-State = tuple[Bookmark, Manifest, Owner]
-"""A bookmark with its manifest opened, and whose it is."""
+"""In place of a damaged body: the states that need it do not match their digests, now as before."""
+RemovalTargets = Collection[str] | Callable[[], Awaitable[Collection[str]]] | None
+"""Which checkpoints to remove: those with these ids, those that a function returns, or all (None)."""
+OpenedBookmark = tuple[Bookmark, Manifest, Owner]
 
 
-class Dropping:
-    """Removes checkpoints under one name of a session. What stays is moved to a new chunk_log, so that the old one can go
-    whole: whoever still counts on the old one finds it gone, and looks again."""
+class CheckpointRemoval:
+    """Removes checkpoints under one name of a session. What stays is moved to a new chunk log, so that the old one can
+    be removed whole. A writer that still counts on the old one finds it missing, and reads again."""
 
     def __init__(self, journal: Journal, session: str, name: str) -> None:
         self._journal = journal
@@ -36,12 +35,12 @@ class Dropping:
         self._session = session
         self._name = name
 
-    async def drop(self, wanted: Doomed, reason: str) -> int:
-        """Remove those with these ids, or all. Returns how many there were."""
+    async def remove(self, targets: RemovalTargets, reason: str) -> int:
+        """Remove checkpoints with their attachments. Returns how many checkpoints there were."""
         for _ in range(_TRIES):
             head = await self._journal.reader.head(self._session)
-            ids = await wanted() if callable(wanted) else wanted
-            own = await self._own(self._name)
+            ids = await targets() if callable(targets) else targets
+            own = await self._bookmarks(self._name)
             doomed = [one for one in own if ids is None or one.id in ids]
             attached = await self._attached(None if ids is None else {one.id for one in doomed})
             if not doomed and not attached:
@@ -56,59 +55,57 @@ class Dropping:
                     self._session, prepared, owner, expected=head.position, beside=beside
                 )
             except PositionConflict:
-                continue  # somebody wrote meanwhile, perhaps a state of bytes that were about to go
+                continue  # another writer appended, perhaps a state that needs what was about to be removed
             return len(doomed)
-        raise StoreBusy(f"others write to session {self._session!r} all the time", hint="try again when it is quieter")
+        raise StoreBusy(
+            f"other writers append to session {self._session!r} all the time", hint="try again when it is quieter"
+        )
 
-    async def _own(self, name: str) -> Sequence[Bookmark]:
+    async def _bookmarks(self, name: str) -> Sequence[Bookmark]:
         journal = self._journal
         return await journal.store.bookmarks(journal.workspace, self._session, BookmarkQuery(name, limit=_ALL))
 
     async def _attached(self, ids: Collection[str] | None) -> list[Bookmark]:
-        """What is attached to these checkpoints; to any, also to such as never came (None)."""
+        """The attachments of these checkpoints; of all (None), those that were never saved included."""
         names = [attached_to(self._name, one) for one in ids or ()]
         if ids is None:
             journal, prefix = self._journal, attached_under(self._name)
             names = await journal.store.bookmark_names(journal.workspace, self._session, prefix)
-        return [bookmark for name in names for bookmark in await self._own(name)]
+        return [bookmark for name in names for bookmark in await self._bookmarks(name)]
 
     async def _beside(self, doomed: list[Bookmark], attached: list[Bookmark]) -> Beside:
-        gone = {(one.name, one.id) for one in (*doomed, *attached)}
-        kept: list[State] = []
-        lost: list[State] = []
-        for bookmark in await self._all_states():
-            opened = await self._manifest(bookmark)
+        removed = {(one.name, one.id) for one in (*doomed, *attached)}
+        kept: list[OpenedBookmark] = []
+        lost: list[OpenedBookmark] = []
+        for bookmark in await self._bookmarks_with_manifest():
+            opened = await self._open(bookmark)
             if opened is not None:
-                (lost if (bookmark.name, bookmark.id) in gone else kept).append((bookmark, *opened))
-        needed = union(span for _, manifest, _ in kept for span in (*manifest.spans(), *manifest.own))
+                (lost if (bookmark.name, bookmark.id) in removed else kept).append((bookmark, *opened))
+        needed = merge_ranges(_all_ranges(kept))
         rewritten: list[Bookmark] = []
         chunks: list[Chunk] = []
         chunk_logs: list[int] | None = None
-        if (
-            not kept
-            or union([*needed, *(span for _, manifest, _ in lost for span in (*manifest.spans(), *manifest.own))])
-            != needed
-        ):
-            rewritten, chunks = await self._moved(kept)
+        if not kept or merge_ranges([*needed, *_all_ranges(lost)]) != needed:
+            rewritten, chunks = await self._relocated(kept)
             chunk_logs = sorted({chunk.chunk_log for chunk in chunks})
         positions = [one.position for one in (*doomed, *attached) if one.intact]
         return Beside(
             rewritten=rewritten,
             chunks=chunks,
-            removed=sorted(gone),
+            removed=sorted(removed),
             only_chunk_logs=chunk_logs,
             stripped=await self._journal.bookmarks.digests(self._session, positions),
         )
 
-    async def _all_states(self) -> list[Bookmark]:
-        """Every bookmark of the session that has a manifest, newest first: they all share chunk_logs."""
+    async def _bookmarks_with_manifest(self) -> list[Bookmark]:
+        """Every bookmark of the session that has a manifest, newest first: they all share chunk logs."""
         journal, found = self._journal, []
         for name in await journal.store.bookmark_names(journal.workspace, self._session, ""):
-            found += [one for one in await self._own(name) if one.manifest is not None]
+            found += [one for one in await self._bookmarks(name) if one.manifest is not None]
         return sorted(found, key=lambda one: one.position, reverse=True)
 
-    async def _manifest(self, bookmark: Bookmark) -> tuple[Manifest, Owner] | None:
-        """The manifest of a bookmark that has one that can be read."""
+    async def _open(self, bookmark: Bookmark) -> tuple[Manifest, Owner] | None:
+        """The manifest of a bookmark and its owner; None if it cannot be read."""
         owner = await self._journal.bookmarks.owner_of(bookmark.owner)
         if bookmark.manifest is None or owner is None or not bookmark.intact:
             return None
@@ -117,80 +114,84 @@ class Dropping:
         except ValueError:
             return None
 
-    async def _moved(self, kept: list[State]) -> tuple[list[Bookmark], list[Chunk]]:
-        """What stays, made of new chunk_logs, one for each owner. What is damaged stays as it is: it cannot be helped."""
+    async def _relocated(self, kept: list[OpenedBookmark]) -> tuple[list[Bookmark], list[Chunk]]:
+        """What stays, in new chunk logs, one for each owner. What is damaged stays as it is."""
         rewritten: list[Bookmark] = []
         chunks: list[Chunk] = []
-        by_owner: dict[bytes | None, list[State]] = {}
-        for state in kept:
-            by_owner.setdefault(state[0].owner, []).append(state)
+        by_owner: dict[bytes | None, list[OpenedBookmark]] = {}
+        for one in kept:
+            by_owner.setdefault(one[0].owner, []).append(one)
         for group in by_owner.values():
             owner = group[0][2]
-            needed = in_order(span for _, manifest, _ in group for span in manifest.spans())
+            needed = in_first_use_order(one for _, manifest, _ in group for one in manifest.ranges())
             bodies = await self._chunks.bodies(self._session, needed, owner)
             places = [(chunk_log, index) for chunk_log, first, last in needed for index in range(first, last)]
             chunk_log = int.from_bytes(self._journal.ids.random(6), "big")
             ordered = [bodies.get(place, _LOST) for place in places]
-            for start in range(0, len(ordered), _PART_ITEMS):
-                chunk = ordered[start : start + _PART_ITEMS]
-                chunks.append(self._chunks.chunk(self._session, chunk_log, start, chunk, owner))
-            move = mover(needed, chunk_log)
+            for start in range(0, len(ordered), _CHUNK_BODIES):
+                some = ordered[start : start + _CHUNK_BODIES]
+                chunks.append(self._chunks.seal_chunk(self._session, chunk_log, start, some, owner))
+            relocate = relocation(needed, chunk_log)
             for bookmark, manifest, _ in group:
-                moved = manifest.moved(move, chunk_log, len(ordered))
-                sealed = self._chunks.seal_manifest(self._session, bookmark.name, bookmark.id, moved, owner)
+                packed = manifest.relocated(relocate, chunk_log, len(ordered))
+                sealed = self._chunks.seal_manifest(self._session, bookmark.name, bookmark.id, packed, owner)
                 rewritten.append(bookmark._replace(manifest=sealed))
         return rewritten, chunks
 
 
-def union(spans: Iterable[Span]) -> list[Span]:
-    """The same items in as few spans as there can be, in order."""
-    found: list[Span] = []
-    for span in sorted(spans):
-        if found and found[-1].chunk_log == span.chunk_log and span.first <= found[-1].last:
-            found[-1] = Span(span.chunk_log, found[-1].first, max(found[-1].last, span.last))
-        elif span.first < span.last:
-            found.append(span)
+def _all_ranges(opened: Iterable[OpenedBookmark]) -> list[BodyRange]:
+    return [one for _, manifest, _ in opened for one in (*manifest.ranges(), *manifest.page_ranges)]
+
+
+def merge_ranges(ranges: Iterable[BodyRange]) -> list[BodyRange]:
+    """The same bodies in as few ranges as possible, in order."""
+    found: list[BodyRange] = []
+    for one in sorted(ranges):
+        if found and found[-1].chunk_log == one.chunk_log and one.first <= found[-1].last:
+            found[-1] = BodyRange(one.chunk_log, found[-1].first, max(found[-1].last, one.last))
+        elif one.first < one.last:
+            found.append(one)
     return found
 
 
-def in_order(spans: Iterable[Span]) -> list[Span]:
-    """The same items in the order in which they are first named, each once: lists come in one piece."""
-    placed: dict[int, list[Span]] = {}
-    found: list[Span] = []
-    for span in spans:
-        there = placed.setdefault(span.chunk_log, [])
-        at = max(bisect_right(there, Span(span.chunk_log, span.first, 2**62)) - 1, 0)
-        first = span.first
+def in_first_use_order(ranges: Iterable[BodyRange]) -> list[BodyRange]:
+    """The same bodies in the order of their first use, each once: lists become contiguous."""
+    placed: dict[int, list[BodyRange]] = {}
+    found: list[BodyRange] = []
+    for one in ranges:
+        there = placed.setdefault(one.chunk_log, [])
+        at = max(bisect_right(there, BodyRange(one.chunk_log, one.first, 2**62)) - 1, 0)
+        first = one.first
         pieces = []
-        while first < span.last:
+        while first < one.last:
             while at < len(there) and there[at].last <= first:
                 at += 1
-            stop = min(span.last, there[at].first) if at < len(there) else span.last
+            stop = min(one.last, there[at].first) if at < len(there) else one.last
             if first < stop:
-                pieces.append(Span(span.chunk_log, first, stop))
-            first = there[at].last if at < len(there) else span.last
+                pieces.append(BodyRange(one.chunk_log, first, stop))
+            first = there[at].last if at < len(there) else one.last
         for piece in pieces:
             insort(there, piece)
         found += pieces
     return found
 
 
-def mover(needed: list[Span], chunk_log: int) -> Callable[[Span], list[Span]]:
-    """Where a span lies once all that is needed follows on each other in a new chunk_log."""
-    passed, places = 0, []
-    for span in needed:
-        places.append((span, passed))
-        passed += span.last - span.first
-    places.sort()
+def relocation(needed: list[BodyRange], chunk_log: int) -> Callable[[BodyRange], list[BodyRange]]:
+    """A function that says where a range is stored once all that is needed is in a new chunk log, in that order."""
+    passed, starts = 0, []
+    for one in needed:
+        starts.append((one, passed))
+        passed += one.last - one.first
+    starts.sort()
 
-    def move(span: Span) -> list[Span]:
-        at = bisect_right(places, (Span(span.chunk_log, span.first, 2**62), 0)) - 1
-        first, moved = span.first, []
-        while first < span.last:
-            piece, start = places[at]
-            stop = min(span.last, piece.last)
-            moved.append(Span(chunk_log, start + first - piece.first, start + stop - piece.first))
+    def relocate(one: BodyRange) -> list[BodyRange]:
+        at = bisect_right(starts, (BodyRange(one.chunk_log, one.first, 2**62), 0)) - 1
+        first, moved = one.first, []
+        while first < one.last:
+            piece, start = starts[at]
+            stop = min(one.last, piece.last)
+            moved.append(BodyRange(chunk_log, start + first - piece.first, start + stop - piece.first))
             first, at = stop, at + 1
         return moved
 
-    return move
+    return relocate

@@ -12,24 +12,24 @@ from ..journal.codec import Codec
 from ..journal.events import check_name, micros, moment
 from ..journal.journal import Journal
 from ..ports import RunQuery
-from .checkpoints import ANYTHING, Checkpoints, Saved
-from .manifest import Fields, Items, Leaf
+from .checkpoints import ANYTHING, Checkpoints, StoredCheckpoint
+from .manifest import BytesField, Fields, ListField
 
 STATE = "state"
 _DEEPEST = 8
-"""Levels of mappings that are looked into; below, a value is stored as one."""
+"""Levels of mappings that become fields; a value below is stored whole."""
 _WIDE = 32
-"""Names from which the simple values of a mapping are stored as a list of pairs: what changes costs a pair."""
+"""A mapping with more names stores its simple values as a list of pairs: a change costs one pair."""
 _PAIRS = "\0"
 _LONG = 1_000
-"""Bytes from which a list is stored item by item."""
+"""Bytes above which a list in a mapping counts as large."""
 KINDS = ("manual", "subtask", "irreversible", "periodic")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A session's state as of an event. `kind` says why it was made; `skipped` names newer ones that could not be read.
-    In a list of checkpoints `values` and the rest are not read: ask `session.state(id=…)`."""
+    """A session's state as of an event. `kind` says why it was made; `skipped` are newer ones that could not be read.
+    A list of checkpoints does not read `values` and the rest: call `session.state(id=…)`."""
 
     session: str
     id: str
@@ -51,28 +51,28 @@ class Checkpoint:
         return moment(self.time)
 
 
-class Shapes:
-    """Turns values into fields whose unchanged chunks are shared, and back."""
+class StateCodec:
+    """Turns values into fields, which share what did not change, and back."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
 
-    def settled(self, value: Any) -> Any:
-        """A value as it will be read again: redacted, checked, and out of reach for whoever changes it meanwhile."""
+    def normalized(self, value: Any) -> Any:
+        """A value as it will be read again: redacted, checked, and copied, so that later changes do not reach it."""
         return self._codec.decode_whole(self._encode(value))
 
-    def fields(self, value: Any, depth: int = 0) -> Any:
-        """The fields of a settled value: mappings by their names, lists by their items, everything else as it is."""
+    def field_of(self, value: Any, depth: int = 0) -> Any:
+        """The field of a normalized value: a mapping by its names, a list by its items, anything else as bytes."""
         if type(value) is dict and value and depth < _DEEPEST and all(map(_is_name, value)):
             large = {name: inner for name, inner in value.items() if self._is_large(inner)}
             if len(value) <= _WIDE or len(large) > _WIDE:
-                return {name: self.fields(inner, depth + 1) for name, inner in value.items()}
+                return {name: self.field_of(inner, depth + 1) for name, inner in value.items()}
             pairs = [[name] if name in large else [name, inner] for name, inner in value.items()]
-            inside = {name: self.fields(inner, depth + 1) for name, inner in large.items()}
-            return {_PAIRS: Items(pairs, self._encode, self._freeze), **inside}
+            inside = {name: self.field_of(inner, depth + 1) for name, inner in large.items()}
+            return {_PAIRS: ListField(pairs, self._encode, self._snapshot), **inside}
         if type(value) is list and value:
-            return Items(value, self._encode, self._freeze)
-        return Leaf(self._encode(value))
+            return ListField(value, self._encode, self._snapshot)
+        return BytesField(self._encode(value))
 
     def _is_large(self, value: Any) -> bool:
         """Whether a value is, or holds, a mapping of many names or a long list, which may get longer."""
@@ -80,13 +80,13 @@ class Shapes:
             return len(value) > _WIDE or any(map(self._is_large, value.values()))
         return type(value) is list and (len(value) > _WIDE or len(self._encode(value)) > _LONG)
 
-    def value(self, fields: Any) -> Any:
-        """The value of what was read."""
+    def value_of(self, fields: Any) -> Any:
+        """The value of a field that was read."""
         if isinstance(fields, dict):
             if _PAIRS in fields:
-                pairs = self.value(fields[_PAIRS])
-                return {pair[0]: pair[1] if len(pair) == 2 else self.value(fields[pair[0]]) for pair in pairs}
-            return {name: self.value(inner) for name, inner in fields.items()}
+                pairs = self.value_of(fields[_PAIRS])
+                return {pair[0]: pair[1] if len(pair) == 2 else self.value_of(fields[pair[0]]) for pair in pairs}
+            return {name: self.value_of(inner) for name, inner in fields.items()}
         if isinstance(fields, list):
             return [self._codec.decode_whole(body) for body in fields]
         return self._codec.decode_whole(fields)
@@ -94,7 +94,7 @@ class Shapes:
     def _encode(self, value: Any) -> bytes:
         return self._codec.encode(value, _no_reference).payload
 
-    def _freeze(self, values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
+    def _snapshot(self, values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         return [self._encode(value) for value in values]
 
 
@@ -106,16 +106,16 @@ def _is_name(name: Any) -> bool:
 
 
 def _no_reference(body: bytes) -> bytes:
-    raise InvalidInput(f"a value of {len(body)} bytes is too large", hint="store it apart and keep a reference")
+    raise InvalidInput(f"a value of {len(body)} bytes is too large", hint="store it elsewhere and keep a reference")
 
 
-class States:
+class StateCheckpoints:
     """The checkpoints of agents' states in one workspace."""
 
     def __init__(self, journal: Journal, checkpoints: Checkpoints) -> None:
         self._journal = journal
         self._checkpoints = checkpoints
-        self._shapes = Shapes(journal.codec)
+        self._codec = StateCodec(journal.codec)
 
     async def save(
         self,
@@ -143,8 +143,8 @@ class States:
         if not isinstance(pin, bool):
             raise InvalidInput(f"{pin!r} cannot be `pin`", hint="say True or False")
         given = {"values": values, "next": next, "pending": pending, "config": config, "writes": writes}
-        known = self._shapes.settled({name: value for name, value in given.items() if value is not None})
-        fields = {name: self._shapes.fields(value) for name, value in known.items()}
+        known = self._codec.normalized({name: value for name, value in given.items() if value is not None})
+        fields = {name: self._codec.field_of(value) for name, value in known.items()}
         saved = await self._checkpoints.save(
             session,
             STATE,
@@ -169,11 +169,11 @@ class States:
         if id is not None:
             check_name("checkpoint", id)
         saved = await self._checkpoints.load(session, STATE, id=id, at=position, until=until)
-        return None if saved is None else self._opened(saved)
+        return None if saved is None else self._checkpoint(saved)
 
-    def _opened(self, saved: Saved) -> Checkpoint:
+    def _checkpoint(self, saved: StoredCheckpoint) -> Checkpoint:
         fields: Fields = saved.fields or {}
-        opened = {name: self._shapes.value(inner) for name, inner in fields.items()}
+        opened = {name: self._codec.value_of(inner) for name, inner in fields.items()}
         known = {name: opened.get(name) for name in ("values", "next", "pending", "config", "writes")}
         return _info(saved, **known)
 
@@ -195,17 +195,17 @@ class States:
             )
 
     async def expire(self, session: str, *, keep_last: int, older_than: float | None) -> int:
-        """Remove old checkpoints of a session: all but the newest ones, the pinned ones, those younger than so many
-        seconds, and those that a fork goes on from. A session with an unfinished run loses none."""
+        """Remove old checkpoints of a session. The newest ones stay, and so do pinned ones, those younger than
+        `older_than` seconds, and those that a fork continues from. A session with an unfinished run keeps all."""
         if not isinstance(keep_last, int) or isinstance(keep_last, bool) or keep_last < 1:
             raise InvalidInput(f"{keep_last!r} cannot be `keep_last`", hint="give a whole number from 1")
         if older_than is not None and (not isinstance(older_than, (int, float)) or not 0 <= older_than < 1e10):
             raise InvalidInput(f"{older_than!r} cannot be `older_than`", hint="give seconds from 0")
 
-        async def doomed() -> Sequence[str]:
+        async def expired() -> Sequence[str]:
             return await self._expired(session, keep_last, int((older_than or 0) * 1e6))
 
-        return await self._checkpoints.drop(session, STATE, doomed, reason="expired")
+        return await self._checkpoints.drop(session, STATE, expired, reason="expired")
 
     async def _expired(self, session: str, keep_last: int, age: int) -> Sequence[str]:
         if await self._is_unfinished(session):
@@ -213,27 +213,27 @@ class States:
         try:
             newest = await self._checkpoints.load(session, STATE)
         except CheckpointDamaged:
-            return []  # nothing can be read: nothing goes
+            return []  # nothing can be read: remove nothing
         shared = await self._fork_points(session)
-        limit, doomed, seen = self._journal.clock.now() - age, [], 0
+        limit, expired, seen = self._journal.clock.now() - age, [], 0
         async for saved in self._checkpoints.list(session, STATE):
             if saved.session != session:
                 break
             if newest is not None and saved.position > newest.position:
-                continue  # it cannot be read: those that stay are counted from the newest that can
+                continue  # it cannot be read: count from the newest that can
             seen += 1
             needed = {point for point in shared if point >= saved.position}
-            shared -= needed  # the newest at or before a fork's beginning is what the fork goes on from
+            shared -= needed  # a fork continues from the newest at or before its start
             if seen > keep_last and not saved.pinned and saved.time <= limit and not needed:
-                doomed.append(saved.id)
-        return doomed
+                expired.append(saved.id)
+        return expired
 
     async def _is_unfinished(self, session: str) -> bool:
         query = RunQuery(status=("open",), session=session, limit=1)
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
     async def _fork_points(self, session: str) -> set[int]:
-        """Up to where other sessions share this one's events, forks of forks included."""
+        """The last positions of this session that other sessions share, forks of forks included."""
         found: set[int] = set()
         async for row in self._journal.sessions():
             if row.parent is not None:
@@ -242,7 +242,7 @@ class States:
         return found
 
 
-def _info(saved: Saved, **fields: Any) -> Checkpoint:
+def _info(saved: StoredCheckpoint, **fields: Any) -> Checkpoint:
     return Checkpoint(
         saved.session,
         saved.id,

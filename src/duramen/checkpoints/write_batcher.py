@@ -1,8 +1,8 @@
-"""The way of states into one session: one after the other, and those that wait together are stored together.
+"""Batches the writes of states to one session: one batch after the other, and what waits together is stored together.
 
-Whoever has the turn takes along what else is waiting, in one append and one sync. What is attached to a checkpoint, as
-the writes of a graph are, is followed by the next checkpoint within a moment: it waits for that one to take it along,
-so that the checkpoint need not wait for it. Where nothing follows, it soon stops waiting.
+The writer that holds the session's lock takes what else is queued, in one append and one sync. An attachment, such as
+the writes of a graph, is usually followed by the next checkpoint within a moment. It waits for that one to store both,
+so that the checkpoint need not wait for it. Where no checkpoint follows, attachments soon stop waiting.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .manifest import Fields
 
 _MOST = 32
 """States in one append."""
-_PATIENCE, _LONGEST = 0.002, 0.02
-"""Seconds for which something attached waits for the next checkpoint: three times of what it took the last time, but no
-less and no more than this."""
-_LOOK = 0.0002
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.002, 0.02
+"""Seconds for which an attachment waits for the next checkpoint: three times what it took the last time, within these
+bounds."""
+_POLL = 0.0002
 
 
-class Order(NamedTuple):
-    """A state to store: under which name it has predecessors (None: under none), and all that goes with it. Who
-    remembers nothing looks for predecessors under the names in `like`."""
+class StateWrite(NamedTuple):
+    """A state to write. `name` is where its previous version is found (None: it has none). A writer with an empty cache
+    looks for previous versions under the names in `like`."""
 
     session: str
     name: str | None
@@ -43,12 +43,12 @@ class Order(NamedTuple):
     actor: str | None = None
     also: tuple[Bookmark, ...] = ()
     """Further bookmarks of the same event."""
-    patient: bool = False
-    """Whether it may wait a moment for another one to take it along."""
+    can_wait: bool = False
+    """Whether it may wait a moment for another write that stores both."""
 
 
-class Stored(NamedTuple):
-    """Where and when a state was stored, its digest, and its note as reading will give it back."""
+class WriteResult(NamedTuple):
+    """Where and when a state was stored, its digest, and its note as reading will return it."""
 
     position: int
     time: int
@@ -56,122 +56,124 @@ class Stored(NamedTuple):
     note: dict[str, Any]
 
 
-class Ahead(NamedTuple):
-    """An order's event, encoded before its turn came: for whom, and for which digest of the state."""
+class EncodedEvent(NamedTuple):
+    """The event of a write, encoded while it waited: for which owner, and for which digest of the state."""
 
     owner: Owner
     digest: bytes
     event: Prepared
 
 
-class Passenger:
-    """An order on its way, and what came of it."""
+class QueuedWrite:
+    """A write in the queue, and its result."""
 
-    __slots__ = ("_settled", "ahead", "driven", "error", "order", "stored", "taken")
+    __slots__ = ("_finished", "driven", "encoded", "error", "result", "taken", "write")
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
-        self.ahead: Ahead | None = None
+    def __init__(self, write: StateWrite) -> None:
+        self.write = write
+        self.encoded: EncodedEvent | None = None
         self.driven = is_driven()
         self.taken = False
-        self.stored: Stored | None = None
+        """Whether it is part of a batch."""
+        self.result: WriteResult | None = None
         self.error: BaseException | None = None
-        self._settled = threading.Lock()
-        self._settled.acquire()
+        self._finished = threading.Lock()
+        self._finished.acquire()
 
     @property
-    def arrived(self) -> bool:
-        """Whether it has an outcome."""
-        return self.stored is not None or self.error is not None
+    def done(self) -> bool:
+        """Whether it has a result or an error."""
+        return self.result is not None or self.error is not None
 
-    def outcome(self) -> Stored:
-        """Where it is stored, or raise why it is not."""
+    def get(self) -> WriteResult:
+        """Return its result, or raise its error."""
         if self.error is not None:
             raise self.error
-        assert self.stored is not None
-        return self.stored
+        assert self.result is not None
+        return self.result
 
-    def settle(self, outcome: Stored | BaseException) -> None:
-        """Give it its outcome. Whoever took it does that, once."""
+    def finish(self, outcome: WriteResult | BaseException) -> None:
+        """Set its result or error. The writer that took it calls this once."""
         if isinstance(outcome, BaseException):
             self.error = outcome
         else:
-            self.stored = outcome
-        self._settled.release()
+            self.result = outcome
+        self._finished.release()
 
-    async def wait(self, longest: float) -> None:
-        """Until it has an outcome, or for so long."""
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is done, at most this long."""
         if self.driven:
-            if self._settled.acquire(timeout=longest):
-                self._settled.release()
+            if self._finished.acquire(timeout=seconds):
+                self._finished.release()
             return
-        until = time.monotonic() + longest
-        while not self.arrived and time.monotonic() < until:
-            await asyncio.sleep(_LOOK)
+        until = time.monotonic() + seconds
+        while not self.done and time.monotonic() < until:
+            await asyncio.sleep(_POLL)
 
-    def goes_with(self, leader: Passenger) -> bool:
-        """Whether one append can hold both. Plain code that runs on an event loop's thread would never get there with a
-        coroutine of that loop: it goes with plain code only."""
-        mine, other = self.order, leader.order
+    def can_join(self, leader: QueuedWrite) -> bool:
+        """Whether one append can hold both. A blocking call on an event loop's thread would deadlock with a coroutine
+        of that loop: it joins blocking calls only."""
+        mine, other = self.write, leader.write
         return (self.driven <= leader.driven) and (mine.subject, mine.fence) == (other.subject, other.fence)
 
 
-class Lane:
-    """The states of one session that are on their way, for all threads and coroutines of a handle."""
+class WriteBatcher:
+    """The queued writes of one session, of all threads and coroutines of a handle."""
 
     def __init__(self) -> None:
-        self.turn = Lock()
-        self._lock = threading.Lock()
-        self._waiting: list[Passenger] = []
+        self.lock = Lock()
+        """Held by the writer that stores a batch."""
+        self._guard = threading.Lock()
+        self._queue: list[QueuedWrite] = []
         self._attaching = 0
         self._attached_at = 0.0
-        self._patience = _PATIENCE
+        self._wait = _SHORTEST_WAIT
         self._followed = True
-        """Whether what is attached is likely to be followed by a checkpoint at once."""
+        """Whether the last attachments were followed by a checkpoint at once."""
 
-    def enter(self, order: Order) -> Passenger:
-        """A new one, which waits."""
-        passenger = Passenger(order)
-        with self._lock:
-            self._waiting.append(passenger)
-            if order.patient:
+    def add(self, write: StateWrite) -> QueuedWrite:
+        """Queue a write."""
+        queued = QueuedWrite(write)
+        with self._guard:
+            self._queue.append(queued)
+            if write.can_wait:
                 self._attaching += 1
                 self._attached_at = time.monotonic()
             elif self._attaching:
                 self._followed = True
-                self._patience = min(max(_PATIENCE, 3 * (time.monotonic() - self._attached_at)), _LONGEST)
-        return passenger
+                self._wait = min(max(_SHORTEST_WAIT, 3 * (time.monotonic() - self._attached_at)), _LONGEST_WAIT)
+        return queued
 
-    async def linger(self, passenger: Passenger) -> None:
-        """Let a patient one wait for somebody who takes it along."""
+    async def wait_to_be_taken(self, queued: QueuedWrite) -> None:
+        """Give another writer the time to take this write along, if that is likely."""
         if not self._followed:
             return
-        await passenger.wait(self._patience)
-        if not passenger.taken:
+        await queued.wait(self._wait)
+        if not queued.taken:
             self._followed = False
 
-    def take(self, passenger: Passenger) -> list[Passenger]:
-        """It and all who can go with it, in order of arrival; nobody if it was taken. One of them at most says what it
-        must follow: that is looked at before anything of the append is there."""
-        with self._lock:
-            if passenger.taken:
+    def take_batch(self, leader: QueuedWrite) -> list[QueuedWrite]:
+        """A write and all that can join it, in order of arrival; empty if another writer took it. At most one of them
+        has an `after`: the store checks that before anything of the append is there."""
+        with self._guard:
+            if leader.taken:
                 return []
-            bound = passenger.order.after is not None
-            taken: list[Passenger] = []
-            for one in self._waiting:
-                if one is not passenger:
-                    if len(taken) >= _MOST or not one.goes_with(passenger) or (bound and one.order.after is not None):
+            bound = leader.write.after is not None
+            batch: list[QueuedWrite] = []
+            for one in self._queue:
+                if one is not leader:
+                    if len(batch) >= _MOST or not one.can_join(leader) or (bound and one.write.after is not None):
                         continue
-                    bound = bound or one.order.after is not None
+                    bound = bound or one.write.after is not None
                 one.taken = True
-                taken.append(one)
-            self._waiting = [one for one in self._waiting if not one.taken]
-            return taken
+                batch.append(one)
+            self._queue = [one for one in self._queue if not one.taken]
+            return batch
 
-    def leave(self, passenger: Passenger) -> None:
-        """It is there, or gave up."""
-        with self._lock:
-            if not passenger.taken:
-                self._waiting.remove(passenger)
-            if passenger.order.patient:
+    def remove(self, queued: QueuedWrite) -> None:
+        """Forget a write that is done, or whose caller gave up."""
+        with self._guard:
+            if not queued.taken:
+                self._queue.remove(queued)
+            if queued.write.can_wait:
                 self._attaching -= 1

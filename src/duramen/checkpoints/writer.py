@@ -1,7 +1,7 @@
-"""Storing states: what is new in them goes to the end of the session's chunk_log, with an event and a bookmark.
+"""Stores states: what is new in them goes to the end of the session's chunk log, with an event and a bookmark.
 
-What the last states were made of is remembered, so that the next one need not read it. Whoever remembers wrongly,
-because another process wrote since, finds that the chunk_log ends elsewhere and looks again.
+How the last states are stored is cached, so that the next one need not read it. If another process wrote since, the
+store finds that the chunk log ends elsewhere; the writer then reads again and retries.
 """
 
 from __future__ import annotations
@@ -23,251 +23,252 @@ from ..ports import Beside, Bookmark, Chunk, ChunkLogMoved, SubjectGone
 from ..ports import Stored as StoredBatch
 from ..runtime import is_driven
 from .chunks import Chunks
-from .delta import Woven, digest_of, weave_all
-from .manifest import Kept, Manifest, bodies_of
-from .write_batcher import Ahead, Lane, Order, Passenger, Stored
+from .delta import Delta, DeltaBase, digest_fields, encode_deltas
+from .manifest import AssembledState, Manifest, body_ranges
+from .write_batcher import EncodedEvent, QueuedWrite, StateWrite, WriteBatcher, WriteResult
 
-_REMEMBERED = 200
-_LANES = 1000
+_CACHED_BASES = 200
+_CACHED_BATCHERS = 1000
 
 
-class Weaver:
+class StateWriter:
     """Stores states for all threads and coroutines of a handle."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._chunks = Chunks(journal)
-        self._kept: OrderedDict[tuple[str, bytes | None], Kept] = OrderedDict()
-        self._forgotten = 0
+        self._bases: OrderedDict[tuple[str, bytes | None], DeltaBase] = OrderedDict()
+        self._generation = 0
         """How often `forget` was called."""
-        self._lanes: OrderedDict[str, Lane] = OrderedDict()
+        self._batchers: OrderedDict[str, WriteBatcher] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def store(self, order: Order) -> Stored:
-        """Store a state; durable on return. Those of one session come one after the other, as each is woven on what the
-        one before it left; those that wait for the same turn are stored together."""
-        lane = self._lane(order.session)
-        passenger = lane.enter(order)
+    async def store(self, write: StateWrite) -> WriteResult:
+        """Store a state; durable on return. The states of a session are stored one after the other, as each is encoded
+        against the one before it; those that wait for the same lock are stored together."""
+        batcher = self._batcher(write.session)
+        queued = batcher.add(write)
         try:
-            if order.patient:
-                await self._encode_ahead(passenger)
-                await lane.linger(passenger)
-            while not passenger.arrived:
-                mine = await lane.turn.acquire()
+            if write.can_wait:
+                await self._encode_early(queued)
+                await batcher.wait_to_be_taken(queued)
+            while not queued.done:
+                locked = await batcher.lock.acquire()
                 try:
-                    taken = lane.take(passenger)
-                    if taken:
-                        await self._carry(taken)
+                    batch = batcher.take_batch(queued)
+                    if batch:
+                        await self._store_batch(batch)
                 finally:
-                    if mine:
-                        lane.turn.release()
-                if not taken:  # somebody else has it in hand
-                    await passenger.wait(1.0)
+                    if locked:
+                        batcher.lock.release()
+                if not batch:  # another writer stores it
+                    await queued.wait(1.0)
         finally:
-            lane.leave(passenger)
-        return passenger.outcome()
+            batcher.remove(queued)
+        return queued.get()
 
-    async def _encode_ahead(self, passenger: Passenger) -> None:
-        """Use the time of waiting: whoever takes it along need not encode its event."""
-        order = passenger.order
-        with suppress(DuramenError):  # what is wrong with it is said when it is stored
-            owner = await self._journal.owner(order.subject)
-            digest = digest_of(order.fields, owner.salt)
+    async def _encode_early(self, queued: QueuedWrite) -> None:
+        """Encode the event while the write waits: the writer that takes it need not do it."""
+        write = queued.write
+        with suppress(DuramenError):  # raised again when it is stored
+            owner = await self._journal.owner(write.subject)
+            digest = digest_fields(write.fields, owner.salt)
             if digest is not None:
-                passenger.ahead = Ahead(owner, digest, self._encoded(order, digest, owner))
+                queued.encoded = EncodedEvent(owner, digest, self._prepare(write, digest, owner))
 
-    def _lane(self, session: str) -> Lane:
+    def _batcher(self, session: str) -> WriteBatcher:
         with self._lock:
-            lane = self._lanes.get(session)
-            if lane is None:
-                lane = self._lanes[session] = Lane()
-                if len(self._lanes) > _LANES:
-                    self._lanes.popitem(last=False)  # who is in it stays there, and may have to weave once more
+            batcher = self._batchers.get(session)
+            if batcher is None:
+                batcher = self._batchers[session] = WriteBatcher()
+                if len(self._batchers) > _CACHED_BATCHERS:
+                    self._batchers.popitem(last=False)  # its queued writes go on, and may have to retry once
             else:
-                self._lanes.move_to_end(session)
-            return lane
+                self._batchers.move_to_end(session)
+            return batcher
 
-    async def _carry(self, taken: list[Passenger]) -> None:
-        """Give each of them its outcome."""
-        if len(taken) == 1 or is_driven():
-            await self._settle(taken)
-        else:  # who is cancelled must not take the others down
-            await asyncio.shield(asyncio.ensure_future(self._settle(taken)))
+    async def _store_batch(self, batch: list[QueuedWrite]) -> None:
+        """Finish every write of a batch."""
+        if len(batch) == 1 or is_driven():
+            await self._finish_all(batch)
+        else:  # one that is cancelled must not cancel the others
+            await asyncio.shield(asyncio.ensure_future(self._finish_all(batch)))
 
-    async def _settle(self, taken: list[Passenger]) -> None:
+    async def _finish_all(self, batch: list[QueuedWrite]) -> None:
         try:
-            if len(taken) == 1 or not await self._settled_together(taken):
-                for one in taken:
-                    await self._settled_together([one])
+            if len(batch) == 1 or not await self._finished_together(batch):
+                for one in batch:
+                    await self._finished_together([one])
         finally:
-            for one in taken:
-                if not one.arrived:
-                    one.settle(_interrupted())
+            for one in batch:
+                if not one.done:
+                    one.finish(_interrupted())
 
-    async def _settled_together(self, taken: list[Passenger]) -> bool:
-        """Whether they have their outcomes: many of them have none as long as one can be refused."""
-        outcomes: Sequence[Stored | Exception]
+    async def _finished_together(self, batch: list[QueuedWrite]) -> bool:
+        """Store a batch in one append. False, with nothing stored, if one of several writes was refused."""
+        outcomes: Sequence[WriteResult | Exception]
         try:
-            outcomes = await self._store(taken)
-        except Exception as error:  # noqa: BLE001 - raised where the passenger waits
-            if len(taken) > 1 and not isinstance(error, StoreError):
-                return False  # nothing is stored: after a refusal, or before it came to that
-            outcomes = [error] * len(taken)
-        for one, outcome in zip(taken, outcomes, strict=True):
-            one.settle(outcome)
+            outcomes = await self._append(batch)
+        except Exception as error:  # noqa: BLE001 - raised where the caller waits
+            if len(batch) > 1 and not isinstance(error, StoreError):
+                return False
+            outcomes = [error] * len(batch)
+        for one, outcome in zip(batch, outcomes, strict=True):
+            one.finish(outcome)
         return True
 
-    async def _store(self, taken: list[Passenger]) -> list[Stored]:
-        orders = [one.order for one in taken]
-        session, fence = orders[0].session, orders[0].fence
+    async def _append(self, batch: list[QueuedWrite]) -> list[WriteResult]:
+        writes = [one.write for one in batch]
+        session, fence = writes[0].session, writes[0].fence
         stale: tuple[int, int] | None = None
         while True:
-            owner = await self._journal.owner(orders[0].subject)
-            kept, since = await self._take(orders, owner, stale)
-            woven = weave_all([(order.name, order.fields) for order in orders], kept, owner.salt)
-            prepared = [self._prepared(*one, owner) for one in zip(taken, woven, strict=True)]
-            beside = self._beside(orders, woven, owner)
-            _learn(kept, orders, woven)  # now: after the sync the same takes three times as long
-            reach("checkpoint.woven")
+            owner = await self._journal.owner(writes[0].subject)
+            base, generation = await self._take_base(writes, owner, stale)
+            deltas = encode_deltas([(write.name, write.fields) for write in writes], base, owner.salt)
+            prepared = [self._prepared(*one, owner) for one in zip(batch, deltas, strict=True)]
+            beside = self._beside(writes, deltas, owner)
+            _update_base(base, writes, deltas)  # now: after the sync the same takes three times as long
+            reach("checkpoint.encoded")
             try:
                 done = await self._journal.append_prepared(session, prepared, owner, fence=fence, beside=beside)
             except ChunkLogMoved:
-                stale = (woven[0].chunk_log, woven[0].start)
+                stale = (deltas[0].chunk_log, deltas[0].start)
             except SubjectGone:
                 self._journal.forget_owners()
             else:
-                self._give_back(session, owner, kept, since)
-                return _stored(done, woven, prepared)
+                self._return_base(session, owner, base, generation)
+                return _results(done, deltas, prepared)
 
-    def _prepared(self, passenger: Passenger, woven: Woven, owner: Owner) -> Prepared:
-        ahead = passenger.ahead
-        if ahead is not None and ahead.digest == woven.digest and ahead.owner == owner:
-            return ahead.event
-        return self._encoded(passenger.order, woven.digest, owner)
+    def _prepared(self, queued: QueuedWrite, delta: Delta, owner: Owner) -> Prepared:
+        encoded = queued.encoded
+        if encoded is not None and encoded.digest == delta.digest and encoded.owner == owner:
+            return encoded.event
+        return self._prepare(queued.write, delta.digest, owner)
 
-    def _encoded(self, order: Order, digest: bytes, owner: Owner) -> Prepared:
-        noted = {"note": order.note, "digest": digest}
-        return self._journal.prepare(Draft(order.kind, noted, order.actor), owner, whole=True)
+    def _prepare(self, write: StateWrite, digest: bytes, owner: Owner) -> Prepared:
+        data = {"note": write.note, "digest": digest}
+        return self._journal.prepare(Draft(write.kind, data, write.actor), owner, whole=True)
 
-    def _beside(self, orders: list[Order], woven: list[Woven], owner: Owner) -> Beside:
-        """What lies beside the events: first the bookmark of each state, then what else some of them want."""
-        bookmarks = [self._bookmark(order, *one, owner) for order, one in zip(orders, enumerate(woven), strict=True)]
-        for number, order in enumerate(orders):
-            bookmarks += [one._replace(position=number, owner=owner.ref) for one in order.also]
-        after = next((order.after for order in orders if order.after is not None), None)
-        chunk_log, chunks = (woven[0].chunk_log, woven[0].start), self._new_chunks(orders[0].session, woven[0], owner)
-        return Beside(bookmarks, chunk_log=chunk_log, chunks=chunks, after=after)
+    def _beside(self, writes: list[StateWrite], deltas: list[Delta], owner: Owner) -> Beside:
+        """What is written with the events: first the bookmark of each state, then the further ones."""
+        bookmarks = [self._bookmark(write, *one, owner) for write, one in zip(writes, enumerate(deltas), strict=True)]
+        for number, write in enumerate(writes):
+            bookmarks += [one._replace(position=number, owner=owner.ref) for one in write.also]
+        after = next((write.after for write in writes if write.after is not None), None)
+        first = deltas[0]
+        chunks = self._new_chunks(writes[0].session, first, owner)
+        return Beside(bookmarks, chunk_log=(first.chunk_log, first.start), chunks=chunks, after=after)
 
-    def _bookmark(self, order: Order, number: int, woven: Woven, owner: Owner) -> Bookmark:
-        name, id, _, _, expires, pinned, _, _, _ = order.bookmark
-        sealed = self._chunks.seal_manifest(order.session, name, id, woven.manifest, owner)
+    def _bookmark(self, write: StateWrite, number: int, delta: Delta, owner: Owner) -> Bookmark:
+        name, id, _, _, expires, pinned, _, _, _ = write.bookmark
+        sealed = self._chunks.seal_manifest(write.session, name, id, delta.manifest, owner)
         return Bookmark(name, id, number, 0, expires, pinned, owner.ref, sealed)
 
-    def _new_chunks(self, session: str, woven: Woven, owner: Owner) -> tuple[Chunk, ...]:
-        if not woven.bodies:
+    def _new_chunks(self, session: str, delta: Delta, owner: Owner) -> tuple[Chunk, ...]:
+        if not delta.bodies:
             return ()
-        return (self._chunks.chunk(session, woven.chunk_log, woven.start, woven.bodies, owner),)
+        return (self._chunks.seal_chunk(session, delta.chunk_log, delta.start, delta.bodies, owner),)
 
-    # -- what is remembered
+    # -- the cache of delta bases
 
-    async def _take(self, orders: list[Order], owner: Owner, stale: tuple[int, int] | None) -> tuple[Kept, int]:
-        """What the session's states are made of, as far as this owner may share it; a fresh chunk_log if nothing is, or if
-        the one that was found, and its end, is the one that was tried in vain. And how often was forgotten by then.
+    async def _take_base(
+        self, writes: list[StateWrite], owner: Owner, stale: tuple[int, int] | None
+    ) -> tuple[DeltaBase, int]:
+        """The base of a session and owner, and the generation of the cache. An empty one with a new chunk log if there
+        is none, or if its chunk log and end are those that the store refused (`stale`).
 
-        It is the caller's alone until it is given back, which is done once all that was learnt is stored: whoever
-        waited in vain for a turn, and weaves meanwhile, looks at the store."""
+        It is the caller's alone until it is returned, after all that was added to it is stored. A writer that did not
+        get the lock in time finds none in the cache and reads the store."""
         with self._lock:
-            since, known = self._forgotten, self._kept.pop((orders[0].session, owner.ref), None)
-        if known is None:
-            known = await self._newest(orders, owner)
-        if (known.chunk_log, known.tip) == stale:
-            known = self._fresh()
-        return known, since
+            generation, base = self._generation, self._bases.pop((writes[0].session, owner.ref), None)
+        if base is None:
+            base = await self._read_base(writes, owner)
+        if (base.chunk_log, base.end) == stale:
+            base = self._new_base()
+        return base, generation
 
-    def _give_back(self, session: str, owner: Owner, kept: Kept, since: int) -> None:
-        """Remember it for the next one, unless it should have been forgotten meanwhile."""
+    def _return_base(self, session: str, owner: Owner, base: DeltaBase, generation: int) -> None:
+        """Cache a base for the next write, unless the cache was emptied since it was taken."""
         with self._lock:
-            if self._forgotten == since:
-                self._kept[session, owner.ref] = kept
-                while len(self._kept) > _REMEMBERED:
-                    self._kept.popitem(last=False)
+            if self._generation == generation:
+                self._bases[session, owner.ref] = base
+                while len(self._bases) > _CACHED_BASES:
+                    self._bases.popitem(last=False)
 
-    def _fresh(self) -> Kept:
-        return Kept(int.from_bytes(self._journal.ids.random(6), "big"), 0)
+    def _new_base(self) -> DeltaBase:
+        return DeltaBase(int.from_bytes(self._journal.ids.random(6), "big"), 0)
 
-    async def _newest(self, orders: list[Order], owner: Owner) -> Kept:
-        session = orders[0].session
-        for name in dict.fromkeys(name for order in orders for name in order.like):
+    async def _read_base(self, writes: list[StateWrite], owner: Owner) -> DeltaBase:
+        session = writes[0].session
+        for name in dict.fromkeys(name for write in writes for name in write.like):
             newest = await self._journal.bookmarks.newest(session, name)
             if newest is None or newest.session != session or newest.bookmark.owner != owner.ref:
                 continue
             try:
                 manifest = await self._chunks.open_manifest(session, newest.bookmark, owner)
-                _, _, fields = await self.assembled(session, manifest, owner)
+                state = await self.assemble(session, manifest, owner)
             except ValueError:
                 continue  # damaged: nothing is built on it
-            return await self.known(session, name, manifest, fields)
-        return self._fresh()
+            return await self._base_of(session, name, manifest, state.stored)
+        return self._new_base()
 
-    async def known(self, session: str, name: str, manifest: Manifest, fields: dict[str, Any]) -> Kept:
-        """What is to be remembered of a state that was read."""
-        # Others may have gone on with the chunk_log under another name, or a drop may have cut it since it was read: then
-        # nothing is built on what is gone.
+    async def _base_of(self, session: str, name: str, manifest: Manifest, stored: dict[str, Any]) -> DeltaBase:
+        # Since it was read, another writer may have appended to the chunk log under another name, or a removal may have
+        # cut it: nothing is built on what is removed.
         end = await self._journal.store.chunk_log_end(self._journal.workspace, session, manifest.chunk_log)
-        if any(span.chunk_log != manifest.chunk_log or span.last > end for span in (*manifest.spans(), *manifest.own)):
-            return self._fresh()
-        kept = Kept(manifest.chunk_log, end)
-        kept.learn(name, fields, bodies_of(fields))
-        return kept
+        if any(
+            one.chunk_log != manifest.chunk_log or one.last > end for one in (*manifest.ranges(), *manifest.page_ranges)
+        ):
+            return self._new_base()
+        base = DeltaBase(manifest.chunk_log, end)
+        base.add(name, stored, body_ranges(stored))
+        return base
 
-    def remembers(self, session: str, owner: Owner) -> bool:
-        """Whether it knows what the session's states are made of."""
-        return (session, owner.ref) in self._kept
-
-    def remember(self, session: str, owner: Owner, kept: Kept) -> None:
-        """Remember what was read, unless a neighbour was first."""
+    async def cache_base(
+        self, session: str, name: str, owner: Owner, manifest: Manifest, stored: dict[str, Any]
+    ) -> None:
+        """Cache how a state that was just read is stored, if nothing is cached: the next save need not read it."""
+        if (session, owner.ref) in self._bases:
+            return
+        base = await self._base_of(session, name, manifest, stored)
         with self._lock:
-            self._kept.setdefault((session, owner.ref), kept)
-            while len(self._kept) > _REMEMBERED:
-                self._kept.popitem(last=False)
+            self._bases.setdefault((session, owner.ref), base)
+            while len(self._bases) > _CACHED_BASES:
+                self._bases.popitem(last=False)
 
     def forget(self, session: str | None) -> None:
-        """Look at the store the next time; for all sessions, if none is named."""
+        """Drop what is cached of a session (None: of all sessions)."""
         with self._lock:
-            self._forgotten += 1
-            for place in [place for place in self._kept if session is None or place[0] == session]:
-                del self._kept[place]
+            self._generation += 1
+            for key in [key for key in self._bases if session is None or key[0] == session]:
+                del self._bases[key]
 
     # -- reading
 
-    async def assembled(
-        self, session: str, manifest: Manifest, owner: Owner
-    ) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
-        """A state, its digest and what it is made of. ValueError if something is missing or does not open."""
+    async def assemble(self, session: str, manifest: Manifest, owner: Owner) -> AssembledState:
+        """The state of a manifest. Raises ValueError if a body is missing or does not open."""
         try:
-            bodies = await self._chunks.bodies(session, manifest.spans(), owner)
-            return manifest.assemble(
-                lambda span: [bodies[span[0], index] for index in range(span[1], span[2])], owner.salt
-            )
+            bodies = await self._chunks.bodies(session, manifest.ranges(), owner)
+            return manifest.assemble(lambda one: [bodies[one[0], index] for index in range(one[1], one[2])], owner.salt)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"a chunk of it is missing or broken ({error})") from error
 
 
-def _learn(kept: Kept, orders: list[Order], woven: list[Woven]) -> None:
-    kept.tip = woven[0].start + len(woven[0].bodies)
-    for order, one in zip(orders, woven, strict=True):
-        kept.learn(order.name, one.fields, one.fresh.items() if one is woven[-1] else ())
+def _update_base(base: DeltaBase, writes: list[StateWrite], deltas: list[Delta]) -> None:
+    base.end = deltas[0].start + len(deltas[0].bodies)
+    for write, delta in zip(writes, deltas, strict=True):
+        base.add(write.name, delta.stored, delta.new_bodies.items() if delta is deltas[-1] else ())
 
 
-def _stored(done: StoredBatch, woven: list[Woven], prepared: list[Prepared]) -> list[Stored]:
+def _results(done: StoredBatch, deltas: list[Delta], prepared: list[Prepared]) -> list[WriteResult]:
     return [
-        Stored(record.position, record.time, one.digest, event.data["note"])
-        for record, one, event in zip(done.records, woven, prepared, strict=True)
+        WriteResult(record.position, record.time, delta.digest, event.data["note"])
+        for record, delta, event in zip(done.records, deltas, prepared, strict=True)
     ]
 
 
 def _interrupted() -> StoreError:
     return StoreError(
-        "whoever stored this state along with its own was interrupted",
-        hint="whether it is stored is open: look at the newest, or store it again under the same id",
+        "the write that stored this state along with its own was interrupted",
+        hint="it may or may not be stored: load the newest, or save it again under the same id",
     )

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.checkpoints import Checkpoints
-from ..checkpoints.state import States
+from ..checkpoints.state import StateCheckpoints
 from ..errors import InvalidInput
 from ..journal.journal import Journal
 from .episode_policy import EpisodePolicy
@@ -27,7 +27,7 @@ class Services:
         self._journal = journal
         self.window = window
         self.checkpoints = Checkpoints(journal)
-        self.states = States(journal, self.checkpoints)
+        self.states = StateCheckpoints(journal, self.checkpoints)
         self._episodes = episodes
         self._builder: ContextBuilder | None = None
         self._making = threading.Lock()

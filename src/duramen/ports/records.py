@@ -104,7 +104,7 @@ class Limits(NamedTuple):
 
 
 class Bookmark(NamedTuple):
-    """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, an item on a shelf.
+    """A place in a session that is found by name: a checkpoint, a summary, the writes of a graph, a key-value item.
 
     Its event lies at `position`. Under one name of a session an id stands for one place: the last that was set. `manifest`
     says how its state is put together from chunks; `owner` is the subject whose erasure removes it. One that is read

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict, Unpack
 
-from ...checkpoints.state import States
+from ...checkpoints.state import StateCheckpoints
 from ...errors import InvalidInput
 from ...execution.engine.engine import Engine
 from ...execution.engine.run_control import Verdict
@@ -74,7 +74,7 @@ class WorkOptions(TypedDict, total=False):
 class AsyncRuns:
     """The part of a handle that executes tasks."""
 
-    def __init__(self, journal: Journal, runtime: Runtime, states: States) -> None:
+    def __init__(self, journal: Journal, runtime: Runtime, states: StateCheckpoints) -> None:
         self._journal = journal
         self._looping = runtime.looping
         self._engine = Engine(journal, runtime, states)

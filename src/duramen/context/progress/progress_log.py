@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from filelock import lock_descriptor
 
-from ...checkpoints.checkpoints import ANYTHING, Checkpoints, Saved
-from ...checkpoints.state import Shapes
+from ...checkpoints.checkpoints import ANYTHING, Checkpoints, StoredCheckpoint
+from ...checkpoints.state import StateCodec
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ...journal.journal import Journal
 from ...ports import Bookmark, BookmarkQuery
@@ -52,11 +52,11 @@ class ProgressLog:
     def __init__(self, journal: Journal, checkpoints: Checkpoints) -> None:
         self._journal = journal
         self._checkpoints = checkpoints
-        self._shapes = Shapes(journal.codec)
+        self._codec = StateCodec(journal.codec)
 
     def clean(self, text: str) -> str:
         """A text as it will be stored, without credentials: what is compared must be what is kept."""
-        settled: str = self._shapes.settled(text)
+        settled: str = self._codec.normalized(text)
         return settled
 
     async def read(self, session: str, *, at: int | None = None) -> Progress:
@@ -78,8 +78,8 @@ class ProgressLog:
             return Progress(), None
         return await self.read(events[0].data["session"], at=events[0].data["position"]), None
 
-    def _record(self, saved: Saved) -> Progress:
-        values = {name: self._shapes.value(inner) for name, inner in (saved.fields or {}).items()}
+    def _record(self, saved: StoredCheckpoint) -> Progress:
+        values = {name: self._codec.value_of(inner) for name, inner in (saved.fields or {}).items()}
         return Progress(**{**values, "completed": tuple(values["completed"])})
 
     async def change(self, session: str, change: Callable[[Progress], Progress], *, actor: str = "agent") -> Progress:
@@ -108,12 +108,12 @@ class ProgressLog:
             return after
 
     def _settled(self, progress: Progress) -> Progress:
-        values = self._shapes.settled({**asdict(progress), "completed": list(progress.completed)})
+        values = self._codec.normalized({**asdict(progress), "completed": list(progress.completed)})
         return Progress(**{**values, "completed": tuple(values["completed"])})
 
     def _form(self, progress: Progress) -> dict[str, Any]:
         values = {**asdict(progress), "completed": list(progress.completed)}
-        return {name: self._shapes.fields(value) for name, value in values.items()}
+        return {name: self._codec.field_of(value) for name, value in values.items()}
 
     # -- the file
 
@@ -197,7 +197,7 @@ class ProgressLog:
         await self.change(session, merged, actor="human")
         return [*parsed.notes, *refused]
 
-    async def _base(self, session: str, path: str) -> Saved | None:
+    async def _base(self, session: str, path: str) -> StoredCheckpoint | None:
         """What the file held when it was last written, by this session or one that it goes on from."""
         for origin in await self.chain(session):
             try:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-from ...checkpoints.state import States
+from ...checkpoints.state import StateCheckpoints
 from ...crash_points import reach
 from ...errors import InvalidInput, RunCancelled, RunError, RunFailed, RunParked, StepFailed, UnknownRun
 from ...journal.events import Draft, Event, check_name
@@ -29,7 +29,7 @@ from .run_info import created
 class Engine:
     """Executes the runs of one workspace, for one handle."""
 
-    def __init__(self, journal: Journal, runtime: Runtime, states: States) -> None:
+    def __init__(self, journal: Journal, runtime: Runtime, states: StateCheckpoints) -> None:
         self.journal = journal
         self.states = states
         self.lease_seconds = 30.0

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any, NamedTuple
 
-from ...checkpoints.manifest import Fields, Items, Leaf
-from ...checkpoints.persistent_list import Growing
-from .serializer import Values
-from .snapshot import Dump, freeze, spoken_for
+from ...checkpoints.manifest import BytesField, Fields, ListField
+from ...checkpoints.persistent_list import PersistentList
+from .serializer import ValueSerializer
+from .snapshot import Dump, restore, take_snapshots
 
 Path = tuple[str, ...]
 _NUMBERS = frozenset([int, float, bool, type(None)])
@@ -27,33 +27,33 @@ _REMEMBERED = 100
 """Of so many namespaces the last lists are held in memory."""
 
 
-class Seen(NamedTuple):
-    """The items of a list when they were last saved or loaded, and their stand-ins."""
+class SavedList(NamedTuple):
+    """The items of a list when they were last saved or loaded, and their snapshots."""
 
     items: Sequence[Any]
-    stand_ins: Growing[Any]
+    snapshots: PersistentList[Any]
 
-    def heads(self, items: Sequence[Any]) -> bool:
+    def begins(self, items: Sequence[Any]) -> bool:
         """Whether a list begins with these very objects."""
         return 0 < len(self.items) <= len(items) and all(map(is_, items, self.items))
 
 
-Lists = dict[Path, Seen]
+Lists = dict[Path, SavedList]
 
 
-class Remembered(NamedTuple):
+class SavedCheckpoint(NamedTuple):
     """The lists of the checkpoint that was last saved or loaded under a name."""
 
     id: str
     lists: Lists
 
 
-class Memory:
+class SavedLists:
     """What was last saved. Forgetting costs time, never truth. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._names: OrderedDict[tuple[str, str], Remembered] = OrderedDict()
+        self._names: OrderedDict[tuple[str, str], SavedCheckpoint] = OrderedDict()
 
     def lists(self, session: str, name: str) -> Lists:
         """The lists as they were last saved."""
@@ -63,7 +63,7 @@ class Memory:
     def saved(self, session: str, name: str, id: str, lists: Lists) -> None:
         """Remember what a checkpoint was made of."""
         with self._lock:
-            self._names[session, name] = Remembered(id, lists)
+            self._names[session, name] = SavedCheckpoint(id, lists)
             self._names.move_to_end((session, name))
             while len(self._names) > _REMEMBERED:
                 self._names.popitem(last=False)
@@ -82,16 +82,16 @@ class Memory:
                 return
             for path, items in lists.items():
                 seen = remembered.lists.get(path)
-                if seen is not None and len(seen.stand_ins) == len(items):
+                if seen is not None and len(seen.snapshots) == len(items):
                     remembered.lists[path] = seen._replace(items=items.copy())
 
 
-class Shaping:
+class FieldEncoder:
     """One walk over values. `untouched` says that nobody could have changed an object in place since the lists that
     were `before`. Collects the lists that it meets, once they are saved."""
 
-    def __init__(self, values: Values, before: Lists | None = None, *, untouched: bool = False) -> None:
-        self._dump = values.dump
+    def __init__(self, serializer: ValueSerializer, before: Lists | None = None, *, untouched: bool = False) -> None:
+        self._dump = serializer.dump
         self._before = before or {}
         self._untouched = untouched
         self.lists: Lists = {}
@@ -100,72 +100,74 @@ class Shaping:
         """Names and the fields of its values."""
         return {name: self._form(value, (*path, name)) for name, value in values.items()}
 
-    def _form(self, value: Any, path: Path) -> Leaf | Items | Fields:
+    def _form(self, value: Any, path: Path) -> BytesField | ListField | Fields:
         kind = type(value)
         if kind is list and _holds_objects(value):
             return self._items(value, path)
         if kind is dict and len(path) < _DEEPEST and _is_worth_fields(value):
             return self.fields(value, path)
-        return Leaf(self._dump(value))
+        return BytesField(self._dump(value))
 
-    def _items(self, items: list[Any], path: Path) -> Items:
+    def _items(self, items: list[Any], path: Path) -> ListField:
         seen = self._before.get(path) if self._untouched else None
-        encoding = _Encoding(self._dump)
-        return Items(items.copy(), encoding, _Freezing(self._dump, seen, self.lists, path, encoding))
+        item_encoder = _ItemEncoder(self._dump)
+        return ListField(items.copy(), item_encoder, _ListSnapshot(self._dump, seen, self.lists, path, item_encoder))
 
 
-class _Encoding:
+class _ItemEncoder:
     """Gives the bytes of items: of what stands for them, where that is known. A node may go on, and change a message,
     while it is saved. All of one serializer's are equal."""
 
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
-        self._stand_ins: dict[int, Any] = {}
+        self._snapshots: dict[int, Any] = {}
 
-    def note(self, items: Sequence[Any], stand_ins: Sequence[Any]) -> None:
+    def note(self, items: Sequence[Any], snapshots: Sequence[Any]) -> None:
         """What stands for items that are to be encoded. They must be kept as long as this is used."""
-        self._stand_ins = dict(zip(map(id, items), stand_ins, strict=True))
+        self._snapshots = dict(zip(map(id, items), snapshots, strict=True))
 
     def __call__(self, item: Any) -> bytes:
-        stand_in = self._stand_ins.get(id(item), item)
-        if stand_in is item:
+        snapshot = self._snapshots.get(id(item), item)
+        if snapshot is item:
             return self._dump(item)
-        return stand_in if type(stand_in) is bytes else self._dump(spoken_for(stand_in, item))
+        return snapshot if type(snapshot) is bytes else self._dump(restore(snapshot, item))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Encoding) and other._dump == self._dump
+        return isinstance(other, _ItemEncoder) and other._dump == self._dump
 
     def __hash__(self) -> int:
         return hash(self._dump)
 
 
-class _Freezing:
-    """Gives the stand-ins of a list, and notes them. All of one serializer's are equal: so are their stand-ins."""
+class _ListSnapshot:
+    """Gives the snapshots of a list, and notes them. All of one serializer's are equal: so are their snapshots."""
 
-    def __init__(self, dump: Dump, seen: Seen | None, lists: Lists, path: Path, encoding: _Encoding) -> None:
+    def __init__(
+        self, dump: Dump, seen: SavedList | None, lists: Lists, path: Path, item_encoder: _ItemEncoder
+    ) -> None:
         self._dump = dump
         self._seen = seen
         self._lists = lists
         self._path = path
-        self._encoding = encoding
+        self._item_encoder = item_encoder
 
     def __call__(self, items: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         seen = self._seen
-        if seen is not None and seen.heads(items):
+        if seen is not None and seen.begins(items):
             fresh = items[len(seen.items) :]
-            more = freeze(fresh, [], self._dump)
+            more = take_snapshots(fresh, [], self._dump)
             # Of one kind, or the longer list would say of itself that all are messages.
-            alike = type(more) is type(seen.stand_ins) or not fresh
-            found = seen.stand_ins.and_more(more) if alike else Growing([*seen.stand_ins, *more])
+            alike = type(more) is type(seen.snapshots) or not fresh
+            found = seen.snapshots.extended(more) if alike else PersistentList([*seen.snapshots, *more])
         else:
-            found = freeze(items, known, self._dump)
-        count = len(known) if isinstance(known, Growing) and known.heads(found) else 0
-        self._encoding.note(items[count:], found[count:])
-        self._lists[self._path] = Seen(items, found)
+            found = take_snapshots(items, known, self._dump)
+        count = len(known) if isinstance(known, PersistentList) and known.is_prefix_of(found) else 0
+        self._item_encoder.note(items[count:], found[count:])
+        self._lists[self._path] = SavedList(items, found)
         return found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Freezing) and other._dump == self._dump
+        return isinstance(other, _ListSnapshot) and other._dump == self._dump
 
     def __hash__(self) -> int:
         return hash(self._dump)
@@ -189,11 +191,11 @@ def _is_worth_fields(value: dict[Any, Any]) -> bool:
     )
 
 
-class Reading:
+class FieldDecoder:
     """One walk over stored fields, back to values. Collects the lists that it makes."""
 
-    def __init__(self, values: Values) -> None:
-        self._load = values.load
+    def __init__(self, serializer: ValueSerializer) -> None:
+        self._load = serializer.load
         self.lists: dict[Path, list[Any]] = {}
 
     def values(self, fields: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
@@ -210,30 +212,30 @@ class Reading:
 
 
 _FEW = 8
-"""Items of a list that are serialized at once. In a longer one most are probably known, and those need not be."""
+"""ListField of a list that are serialized at once. In a longer one most are probably known, and those need not be."""
 
 
-def serialized(fields: Fields) -> Fields:
+def serialize_short_lists(fields: Fields) -> Fields:
     """Fields whose short lists are serialized already."""
     return {name: _serialized(value) for name, value in fields.items()}
 
 
-def _serialized(value: Leaf | Items | Fields) -> Leaf | Items | Fields:
-    if isinstance(value, Items) and len(value.values) <= _FEW:
-        return Items([value.encode(item) for item in value.values], bytes, _themselves)
-    return serialized(value) if isinstance(value, dict) else value
+def _serialized(value: BytesField | ListField | Fields) -> BytesField | ListField | Fields:
+    if isinstance(value, ListField) and len(value.values) <= _FEW:
+        return ListField([value.encode(item) for item in value.values], bytes, _unchanged)
+    return serialize_short_lists(value) if isinstance(value, dict) else value
 
 
-def stored(fields: Mapping[str, Any]) -> Fields:
+def fields_from_stored(fields: Mapping[str, Any]) -> Fields:
     """Fields as they were read, to be saved elsewhere."""
     return {name: _stored(field) for name, field in fields.items()}
 
 
-def _stored(field: Any) -> Leaf | Items | Fields:
+def _stored(field: Any) -> BytesField | ListField | Fields:
     if isinstance(field, bytes):
-        return Leaf(field)
-    return stored(field) if isinstance(field, dict) else Items(field, bytes, _themselves)
+        return BytesField(field)
+    return fields_from_stored(field) if isinstance(field, dict) else ListField(field, bytes, _unchanged)
 
 
-def _themselves(bodies: Sequence[Any], _: Sequence[Any]) -> Sequence[Any]:
+def _unchanged(bodies: Sequence[Any], _: Sequence[Any]) -> Sequence[Any]:
     return list(bodies)

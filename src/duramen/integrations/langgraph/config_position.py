@@ -19,7 +19,7 @@ for, or nothing if the newest was. LangGraph keeps what begins with two undersco
 _REPLAYING = "__pregel_replay_state"
 
 
-class Place(NamedTuple):
+class ConfigPosition(NamedTuple):
     """A checkpoint's place; `id` is None where none is named."""
 
     thread: str
@@ -37,7 +37,7 @@ class Place(NamedTuple):
         return {"configurable": place if asked is None else {**place, _ASKED: asked}}
 
 
-def place_of(config: RunnableConfig) -> Place:
+def parse_config(config: RunnableConfig) -> ConfigPosition:
     """Where a configuration leads. Raises `InvalidInput` if it names no thread."""
     configurable = config.get("configurable") or {}
     thread = configurable.get("thread_id")
@@ -47,7 +47,7 @@ def place_of(config: RunnableConfig) -> Place:
             hint='invoke the graph with config={"configurable": {"thread_id": "…"}}',
         )
     id = configurable.get("checkpoint_id")
-    return Place(thread_id(thread), str(configurable.get("checkpoint_ns") or ""), None if not id else str(id))
+    return ConfigPosition(thread_id(thread), str(configurable.get("checkpoint_ns") or ""), None if not id else str(id))
 
 
 def thread_id(thread: object) -> str:
@@ -55,7 +55,7 @@ def thread_id(thread: object) -> str:
     return check_name("thread_id", str(thread))
 
 
-def followed(config: RunnableConfig, metadata: Mapping[str, Any]) -> Any:
+def expected_newest(config: RunnableConfig, metadata: Mapping[str, Any]) -> Any:
     """What must be the newest checkpoint for a new one to follow it; `ANYTHING` where LangGraph means to branch off.
 
     A run goes on from what it loaded. It loaded the newest unless it asked for another by its id, which is how a

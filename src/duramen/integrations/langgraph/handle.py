@@ -15,7 +15,7 @@ from ...runtime import drive
 T = TypeVar("T")
 
 
-class Reach:
+class HandleAdapter:
     """A handle's journal, and how an event loop gets at it without being blocked."""
 
     def __init__(self, handle: Duramen | AsyncDuramen) -> None:
@@ -30,7 +30,7 @@ class Reach:
         """Do it on the event loop, or on a thread if the handle blocks."""
         return await work if self._looping else await asyncio.to_thread(drive, work)
 
-    async def each(self, stream: AsyncGenerator[T, None]) -> AsyncIterator[T]:
+    async def iterate(self, stream: AsyncGenerator[T, None]) -> AsyncIterator[T]:
         """The same for each item of a stream."""
         try:
             while True:

@@ -7,24 +7,24 @@ from typing import Any
 
 from langgraph.checkpoint.base import WRITES_IDX_MAP, PendingWrite
 
-from ...checkpoints.checkpoints import Attached
+from ...checkpoints.checkpoints import Attachment
 from ...checkpoints.manifest import Fields
-from .channels import Reading, Shaping, serialized
-from .serializer import Values, pack_id, unpack_id
+from .channels import FieldDecoder, FieldEncoder, serialize_short_lists
+from .serializer import ValueSerializer, pack_id, unpack_id
 
 
 def pack_writes(
-    writes: Sequence[tuple[str, Any]], task: str, path: str, values: Values
+    writes: Sequence[tuple[str, Any]], task: str, path: str, serializer: ValueSerializer
 ) -> tuple[dict[str, Any], Fields]:
     """The writes of one call: what is noted about them, and the fields of their values."""
     data: dict[str, Any] = {"task": pack_id(task), "channels": [channel for channel, _ in writes]}
     if path:
         data["path"] = path
-    fields = Shaping(values).fields({str(number): value for number, (_, value) in enumerate(writes)})
-    return data, serialized(fields)
+    fields = FieldEncoder(serializer).fields({str(number): value for number, (_, value) in enumerate(writes)})
+    return data, serialize_short_lists(fields)
 
 
-def pending(calls: Iterable[Attached], values: Values) -> list[PendingWrite]:
+def unpack_writes(calls: Iterable[Attachment], serializer: ValueSerializer) -> list[PendingWrite]:
     """What the calls amount to, in the order in which LangGraph applies them.
 
     A write has its place in its task: the first one at a place stays, as a task that runs again gives the same ones;
@@ -33,7 +33,7 @@ def pending(calls: Iterable[Attached], values: Values) -> list[PendingWrite]:
     rows: dict[tuple[str, int], tuple[str, str, Any]] = {}
     for call in calls:
         task, path = unpack_id(call.data["task"]), call.data.get("path", "")
-        written = Reading(values).values(call.fields or {})
+        written = FieldDecoder(serializer).values(call.fields or {})
         for number, channel in enumerate(call.data["channels"]):
             place = WRITES_IDX_MAP.get(channel, number)
             if place < 0 or (task, place) not in rows:

@@ -9,7 +9,7 @@ from typing import Any
 
 from langgraph.store.base import MatchCondition
 
-from ...checkpoints.kv_items import Item, Space
+from ...checkpoints.kv_items import KvItem, Namespace
 from ...errors import InvalidInput
 
 _WORD = re.compile(r"\w+")
@@ -48,7 +48,7 @@ def _holds(value: Any, name: str, bound: Any) -> bool:
     return alike and all(isinstance(one, str | int | float) for one in (value, bound)) and order(value, bound)
 
 
-def ranked(items: Sequence[Item], query: str | None) -> list[tuple[Item, float | None]]:
+def ranked(items: Sequence[KvItem], query: str | None) -> list[tuple[KvItem, float | None]]:
     """Items by how many of the query's words are in their texts, the most recent first among equals; with the share of
     words as the score. Without a query, the most recent first."""
     recent = sorted(items, key=lambda item: item.updated, reverse=True)
@@ -75,19 +75,21 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def chosen_spaces(
-    spaces: Sequence[Space], conditions: Sequence[MatchCondition] | None, max_depth: int | None
-) -> list[Space]:
+def filter_namespaces(
+    namespaces: Sequence[Namespace], conditions: Sequence[MatchCondition] | None, max_depth: int | None
+) -> list[Namespace]:
     """The namespaces that meet all conditions, cut at a depth, sorted."""
-    found = [space for space in spaces if all(_meets(space, condition) for condition in conditions or ())]
-    return sorted({space[:max_depth] for space in found})
+    found = [
+        namespace for namespace in namespaces if all(_meets(namespace, condition) for condition in conditions or ())
+    ]
+    return sorted({namespace[:max_depth] for namespace in found})
 
 
-def _meets(space: Space, condition: MatchCondition) -> bool:
+def _meets(namespace: Namespace, condition: MatchCondition) -> bool:
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
         raise InvalidInput(f"{condition.match_type!r} is no way to match", hint='use "prefix" or "suffix"')
-    if len(path) > len(space):
+    if len(path) > len(namespace):
         return False
-    part = space[: len(path)] if condition.match_type == "prefix" else space[len(space) - len(path) :]
+    part = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
     return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))

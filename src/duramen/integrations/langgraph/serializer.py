@@ -23,8 +23,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
 
-class Values:
-    """Values to bytes and back, by a serializer of LangGraph's."""
+class ValueSerializer:
+    """ValueSerializer to bytes and back, by a serializer of LangGraph's."""
 
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
@@ -105,7 +105,7 @@ def _unpack_time(packed: int | str) -> str:
 
 
 def pack_note(
-    checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None, values: Values
+    checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None, serializer: ValueSerializer
 ) -> dict[str, Any]:
     """What is noted with a checkpoint. Metadata stay readable, for people and for the search for credentials."""
     versions = checkpoint.get("channel_versions") or {}
@@ -119,19 +119,21 @@ def pack_note(
     book: list[Any] = [checkpoint["v"], _pack_time(checkpoint["ts"]), versions, seen, updated_places]
     more = {key: value for key, value in checkpoint.items() if key not in _KNOWN}
     if more or "updated_channels" not in checkpoint:
-        book += [values.dump(more), "updated_channels" in checkpoint]
-    note: dict[str, Any] = {"book": _pack(book), "metadata": _plain(metadata, values)}
+        book += [serializer.dump(more), "updated_channels" in checkpoint]
+    note: dict[str, Any] = {"book": _pack(book), "metadata": _plain(metadata, serializer)}
     if parent is not None:
         note["parent"] = pack_id(parent)
     return note
 
 
-def unpack_note(note: Mapping[str, Any], id: str, channel_values: dict[str, Any], values: Values) -> Checkpoint:
+def unpack_note(
+    note: Mapping[str, Any], id: str, channel_values: dict[str, Any], serializer: ValueSerializer
+) -> Checkpoint:
     """The checkpoint again, with the values of its channels."""
     v, ts, versions, seen, updated, *rest = _unpack(note["book"])
     channels = list(versions)
     named = {node: _paired(flat, channels) for node, flat in seen.items()}
-    more, has_updated = (values.load(rest[0]), rest[1]) if rest else ({}, True)
+    more, has_updated = (serializer.load(rest[0]), rest[1]) if rest else ({}, True)
     checkpoint = {
         "v": v,
         "ts": _unpack_time(ts),
@@ -146,10 +148,10 @@ def unpack_note(note: Mapping[str, Any], id: str, channel_values: dict[str, Any]
     return checkpoint  # type: ignore[return-value]
 
 
-def unpack_metadata(note: Mapping[str, Any], values: Values) -> Any:
+def unpack_metadata(note: Mapping[str, Any], serializer: ValueSerializer) -> Any:
     """The metadata again."""
     metadata = note["metadata"]
-    return values.load(metadata) if isinstance(metadata, bytes) else metadata
+    return serializer.load(metadata) if isinstance(metadata, bytes) else metadata
 
 
 def _paired(flat: list[Any], channels: list[str]) -> dict[str, Any]:
@@ -160,9 +162,9 @@ def _name(place: Any, channels: list[str]) -> str:
     return channels[place] if isinstance(place, int) else place
 
 
-def _plain(metadata: CheckpointMetadata, values: Values) -> Any:
+def _plain(metadata: CheckpointMetadata, serializer: ValueSerializer) -> Any:
     """Metadata as they are if the journal can store them, else as the serializer has them."""
-    return dict(metadata) if is_plain(metadata) else values.dump(metadata)
+    return dict(metadata) if is_plain(metadata) else serializer.dump(metadata)
 
 
 def is_plain(value: Any) -> bool:

@@ -1,11 +1,11 @@
 """Noticing which items of a list changed since it was last saved, without serializing them again.
 
-Each item has a stand-in that no change in place can reach: a message's fields, copied. What an item is made of now is
-compared with the stand-in that was there, at the speed of `==` on dicts; only what is new is copied. A change that `==`
+Each item has a snapshot that no change in place can reach: a message's fields, copied. What an item is made of now is
+compared with the snapshot that was there, at the speed of `==` on dicts; only what is new is copied. A change that `==`
 does not see, such as 1 to True, is not seen here.
 
 A conversation of a thousand messages is compared at each checkpoint, and most of that time goes into fetching it from
-memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one stand-in. Messages
+memory: they are gone over once, nothing is copied but what is new, and whatever is empty has one snapshot. MessageSnapshots
 that are saved again and again are watched, which takes a third of that: see `change_detection`.
 """
 
@@ -18,34 +18,34 @@ from typing import Any, Self
 
 from pydantic import BaseModel
 
-from ...checkpoints.persistent_list import Growing
+from ...checkpoints.persistent_list import PersistentList
 from .change_detection import ATOMS, CAN_WATCH, Watch, look_at
 
 Dump = Callable[[Any], bytes]
 _NO_DICT: dict[Any, Any] = {}
 _NO_LIST: list[Any] = []
 _live_message = attrgetter("__class__", "__dict__", "__pydantic_extra__")
-"""All that can change about a message. Its stand-in is the same, copied."""
+"""All that can change about a message. Its snapshot is the same, copied."""
 
 
-class Messages(Growing[Any]):
-    """The stand-ins of messages, where each item is one."""
+class MessageSnapshots(PersistentList[Any]):
+    """The snapshots of messages, where each item is one."""
 
     __slots__ = ("_compared", "_watch")
 
-    def __init__(self, stand_ins: Iterable[Any]) -> None:
-        super().__init__(stand_ins)
+    def __init__(self, snapshots: Iterable[Any]) -> None:
+        super().__init__(snapshots)
         self._watch: Watch | None = None
         self._compared: Any = None
         """The first of the messages that were last compared."""
 
-    def and_more(self, more: Sequence[Any]) -> Self:
+    def extended(self, more: Sequence[Any]) -> Self:
         """These and some more, which nobody watches yet."""
-        longer = super().and_more(more)
+        longer = super().extended(more)
         longer._watch = longer._compared = None
         return longer
 
-    def stand_for(self, items: Sequence[Any]) -> bool:
+    def match(self, items: Sequence[Any]) -> bool:
         """Whether a list begins with what these stand for."""
         if not 0 < len(self) <= len(items):
             return False
@@ -77,36 +77,36 @@ class Messages(Growing[Any]):
         self._watch = watch if watch.add(items, looks, self) else None
         return True
 
-    def followed_by(self, items: Sequence[Any], dump: Dump) -> Messages:
-        """These and the stand-ins of further messages, which are watched along if these are."""
+    def followed_by(self, items: Sequence[Any], dump: Dump) -> MessageSnapshots:
+        """These and the snapshots of further messages, which are watched along if these are."""
         watch, self._watch = self._watch, None  # it goes along
         looks = [look_at(item) for item in items]
-        stand_ins = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
-        longer = self.and_more(stand_ins)
+        snapshots = [_copied(look.said, item, dump) for look, item in zip(looks, items, strict=True)]
+        longer = self.extended(snapshots)
         longer._compared = self._compared
-        if watch is not None and all(type(one) is tuple for one in stand_ins) and watch.add(items, looks, stand_ins):
+        if watch is not None and all(type(one) is tuple for one in snapshots) and watch.add(items, looks, snapshots):
             longer._watch = watch
         return longer
 
 
-def freeze(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> Growing[Any]:
-    """The stand-ins of items. Where the one in `known` still holds, it is that very object."""
-    if isinstance(known, Messages) and known.stand_for(items):
+def take_snapshots(items: Sequence[Any], known: Sequence[Any], dump: Dump) -> PersistentList[Any]:
+    """The snapshots of items. Where the one in `known` still holds, it is that very object."""
+    if isinstance(known, MessageSnapshots) and known.match(items):
         fresh = items[len(known) :]
         if not fresh:
             return known
         if _are_messages(fresh):
             return known.followed_by(fresh, dump)
     if _are_messages(items):
-        return Messages(_frozen(list(map(_live_message, items)), items, known, dump))
-    return Growing(_frozen([_live(item, dump) for item in items], items, known, dump))
+        return MessageSnapshots(_snapshots_of(list(map(_live_message, items)), items, known, dump))
+    return PersistentList(_snapshots_of([_live(item, dump) for item in items], items, known, dump))
 
 
-def spoken_for(stand_in: Any, item: Any) -> Any:
-    """What is to be serialized of an item: what its stand-in says, whatever became of the item since that was made."""
-    if type(stand_in) is not tuple:
-        return stand_in
-    kind, fields, undeclared = stand_in
+def restore(snapshot: Any, item: Any) -> Any:
+    """What is to be serialized of an item: what its snapshot says, whatever became of the item since that was made."""
+    if type(snapshot) is not tuple:
+        return snapshot
+    kind, fields, undeclared = snapshot
     message = object.__new__(kind)
     of_pydantic = {"fields_set__": item.__pydantic_fields_set__, "extra__": undeclared, "private__": None}
     for name, value in of_pydantic.items():
@@ -119,8 +119,8 @@ def _are_messages(items: Sequence[Any]) -> bool:
     return all(map(_is_transparent, set(map(type, items))))
 
 
-def _frozen(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: Dump) -> list[Any]:
-    """Stand-ins from all that can change about the items."""
+def _snapshots_of(live: list[Any], items: Sequence[Any], known: Sequence[Any], dump: Dump) -> list[Any]:
+    """snapshots from all that can change about the items."""
     count = len(known)
     if count and _equal(live[:count], list(known)):
         return [*known, *(_copied(*one, dump) for one in zip(live[count:], items[count:], strict=True))]

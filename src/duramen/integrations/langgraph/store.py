@@ -22,17 +22,17 @@ from langgraph.store.base import Item as StoreItem
 
 from ...api._async.duramen import AsyncDuramen
 from ...api._sync.duramen import Duramen
-from ...checkpoints.kv_items import Item, Shelf
+from ...checkpoints.kv_items import KvItem, KvItems
 from ...errors import InvalidInput
 from ...runtime import drive
-from .handle import Reach
-from .search import chosen_spaces, matches, ranked
+from .handle import HandleAdapter
+from .search import filter_namespaces, matches, ranked
 
 _MINUTE = 60_000_000
 
 
 class DuramenStore(BaseStore):
-    """Items under namespaces and keys that outlive threads.
+    """ListField under namespaces and keys that outlive threads.
 
     Filters, namespaces and validation are LangGraph's. `search(query=…)` ranks by words until `duramen.memory` brings
     vectors: its score is the share of the query's words that an item holds. `ttl` takes LangGraph's `TTLConfig`: items
@@ -47,8 +47,8 @@ class DuramenStore(BaseStore):
             raise InvalidInput(
                 "DuramenStore has no vector index", hint="leave index out; search(query=…) ranks by words"
             )
-        self._reach = Reach(dm)
-        self._shelf = Shelf(self._reach.journal)
+        self._handle = HandleAdapter(dm)
+        self._items = KvItems(self._handle.journal)
         self.ttl_config = ttl
         self._next_sweep = 0
 
@@ -58,15 +58,15 @@ class DuramenStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """As `batch`."""
-        return await self._reach.run(self._do(list(ops)))
+        return await self._handle.run(self._do(list(ops)))
 
     def sweep_ttl(self) -> int:
         """Remove items whose time has passed. Returns how many."""
-        return drive(self._shelf.sweep())
+        return drive(self._items.sweep())
 
     async def asweep_ttl(self) -> int:
         """As `sweep_ttl`."""
-        return await self._reach.run(self._shelf.sweep())
+        return await self._handle.run(self._items.sweep())
 
     async def _do(self, ops: list[Op]) -> list[Result]:
         for op in ops:
@@ -78,46 +78,46 @@ class DuramenStore(BaseStore):
 
     async def _read(self, op: Op) -> Result:
         if isinstance(op, GetOp):
-            item = await self._shelf.get(op.namespace, op.key, touch=op.refresh_ttl)
+            item = await self._items.get(op.namespace, op.key, touch=op.refresh_ttl)
             return None if item is None else StoreItem(**_facts(item))
         if isinstance(op, SearchOp):
             return await self._search(op)
         if isinstance(op, ListNamespacesOp):
-            spaces = chosen_spaces(await self._shelf.spaces(), op.match_conditions, op.max_depth)
-            return spaces[op.offset : op.offset + op.limit]
+            namespaces = filter_namespaces(await self._items.namespaces(), op.match_conditions, op.max_depth)
+            return namespaces[op.offset : op.offset + op.limit]
         if not isinstance(op, PutOp):
             raise InvalidInput(f"{type(op).__name__} is no operation of a store", hint="use the store's own methods")
         return None
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:
-        found = [item for item in await self._shelf.find(op.namespace_prefix) if matches(item.value, op.filter or {})]
+        found = [item for item in await self._items.find(op.namespace_prefix) if matches(item.value, op.filter or {})]
         page = ranked(found, op.query)[op.offset : op.offset + op.limit]
         for item, _ in page:
             if op.refresh_ttl and item.ttl is not None:
-                await self._shelf.get(item.space, item.key, touch=True)
+                await self._items.get(item.namespace, item.key, touch=True)
         return [SearchItem(**_facts(item), score=score) for item, score in page]
 
     async def _write(self, op: PutOp) -> None:
         if op.value is None:
-            await self._shelf.remove(op.namespace, op.key)
+            await self._items.remove(op.namespace, op.key)
             return
         ttl = None if op.ttl is None else round(op.ttl * _MINUTE)
-        await self._shelf.put(op.namespace, op.key, dict(op.value), ttl_us=ttl)
+        await self._items.put(op.namespace, op.key, dict(op.value), ttl_us=ttl)
         await self._sweep_if_due()
 
     async def _sweep_if_due(self) -> None:
         interval = (self.ttl_config or {}).get("sweep_interval_minutes")
-        now = self._reach.journal.clock.now()
+        now = self._handle.journal.clock.now()
         if interval is None or now < self._next_sweep:
             return
         if self._next_sweep:
-            await self._shelf.sweep()
+            await self._items.sweep()
         self._next_sweep = now + round(interval * _MINUTE)
 
 
-def _facts(item: Item) -> dict[str, Any]:
+def _facts(item: KvItem) -> dict[str, Any]:
     return {
-        "namespace": item.space,
+        "namespace": item.namespace,
         "key": item.key,
         "value": item.value,
         "created_at": _moment(item.created),

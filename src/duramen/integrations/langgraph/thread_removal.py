@@ -5,32 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from ...checkpoints.checkpoints import Checkpoints, Saved
+from ...checkpoints.checkpoints import Checkpoints, StoredCheckpoint
 from ...errors import InvalidInput
-from .channels import Memory, stored
-from .config_position import Place, thread_id
-from .serializer import Values, short_id, unpack_id, unpack_metadata
+from .channels import SavedLists, fields_from_stored
+from .config_position import ConfigPosition, thread_id
+from .serializer import ValueSerializer, short_id, unpack_id, unpack_metadata
 from .threads import CHECKPOINT, WRITES, Threads
 
 _COUNTERS = "counters_since_delta_snapshot"
 """LangGraph's metadata about channels that are not stored whole: their values lie in the writes since a snapshot."""
 
 
-class Tidying:
+class ThreadRemoval:
     """Beside `Threads`: the same threads."""
 
-    def __init__(self, threads: Threads, checkpoints: Checkpoints, memory: Memory, values: Values) -> None:
+    def __init__(
+        self, threads: Threads, checkpoints: Checkpoints, saved_lists: SavedLists, serializer: ValueSerializer
+    ) -> None:
         self._threads = threads
         self._checkpoints = checkpoints
-        self._memory = memory
-        self._values = values
+        self._saved_lists = saved_lists
+        self._serializer = serializer
 
     async def delete(self, thread: str, reason: str = "delete_thread") -> None:
         """Remove all checkpoints and writes of a thread."""
         session = thread_id(thread)
-        self._memory.forget(session)
+        self._saved_lists.forget(session)
         places = await self._threads.namespaces(session)
-        for place in {Place(session, "", None), *places}:  # writes may lie where no checkpoint ever came
+        for place in {ConfigPosition(session, "", None), *places}:  # writes may lie where no checkpoint ever came
             await self._checkpoints.drop(place.thread, place.name, None, reason=reason)
 
     async def delete_runs(self, runs: Iterable[str]) -> None:
@@ -48,10 +50,10 @@ class Tidying:
         target = thread_id(target)
         for place in await self._threads.namespaces(thread_id(source)):
             for saved in reversed(await self._all(place)):
-                fields = stored((await self._checkpoints.fill(saved)).fields or {})
+                fields = fields_from_stored((await self._checkpoints.load_fields(saved)).fields or {})
                 await self._checkpoints.save(target, place.name, fields, saved.note, id=saved.id, type=CHECKPOINT)
-                for call in await self._checkpoints.attached(place.thread, place.name, saved.id):
-                    fields = stored(call.fields or {})
+                for call in await self._checkpoints.attachments(place.thread, place.name, saved.id):
+                    fields = fields_from_stored(call.fields or {})
                     await self._checkpoints.attach(target, place.name, saved.id, call.data, type=WRITES, fields=fields)
 
     async def prune(self, threads: Iterable[str], strategy: str) -> None:
@@ -67,7 +69,7 @@ class Tidying:
                 needed = await self._needed(every)
                 await self._drop(place, [one.id for one in every if one.id not in needed], "prune")
 
-    async def _needed(self, every: list[Saved]) -> set[str]:
+    async def _needed(self, every: list[StoredCheckpoint]) -> set[str]:
         """The newest, and the ones before it whose writes make up channels that it does not hold whole."""
         known = {one.id: one for one in every}
         needed: set[str] = set()
@@ -76,19 +78,19 @@ class Tidying:
         while current is not None:
             needed.add(current.id)
             if missing:
-                missing -= set((await self._checkpoints.fill(current)).fields or ())
+                missing -= set((await self._checkpoints.load_fields(current)).fields or ())
             parent = current.note.get("parent")
             current = known.get(short_id(unpack_id(parent))) if missing and parent is not None else None
         return needed
 
-    async def _all(self, place: Place) -> list[Saved]:
+    async def _all(self, place: ConfigPosition) -> list[StoredCheckpoint]:
         return [saved async for saved in self._checkpoints.list(place.thread, place.name)]
 
-    def _metadata(self, saved: Saved) -> dict[str, Any]:
-        metadata: dict[str, Any] = unpack_metadata(saved.note, self._values)
+    def _metadata(self, saved: StoredCheckpoint) -> dict[str, Any]:
+        metadata: dict[str, Any] = unpack_metadata(saved.note, self._serializer)
         return metadata
 
-    async def _drop(self, place: Place, ids: Collection[str], reason: str) -> None:
+    async def _drop(self, place: ConfigPosition, ids: Collection[str], reason: str) -> None:
         if ids:
-            self._memory.forget(place.thread)
+            self._saved_lists.forget(place.thread)
             await self._checkpoints.drop(place.thread, place.name, ids, reason=reason)

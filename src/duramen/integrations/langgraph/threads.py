@@ -15,14 +15,14 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from ...checkpoints.checkpoints import ANYTHING, Checkpoints, Saved
+from ...checkpoints.checkpoints import ANYTHING, Checkpoints, StoredCheckpoint
 from ...checkpoints.manifest import Fields
 from ...errors import CheckpointConflict, CheckpointDamaged, InvalidInput
 from ...journal.journal import Journal
-from .channels import Memory, Reading, Shaping
-from .config_position import GRAPH, Place, followed, place_of
-from .pending_writes import pack_writes, pending
-from .serializer import Values, long_id, pack_note, short_id, unpack_id, unpack_metadata, unpack_note
+from .channels import FieldDecoder, FieldEncoder, SavedLists
+from .config_position import GRAPH, ConfigPosition, expected_newest, parse_config
+from .pending_writes import pack_writes, unpack_writes
+from .serializer import ValueSerializer, long_id, pack_note, short_id, unpack_id, unpack_metadata, unpack_note
 
 CHECKPOINT = "graph.checkpoint"
 WRITES = "graph.writes"
@@ -33,30 +33,36 @@ class Threads:
     """The threads of one workspace, with values as one serializer has them."""
 
     def __init__(
-        self, journal: Journal, checkpoints: Checkpoints, memory: Memory, values: Values, *, refuse: bool
+        self,
+        journal: Journal,
+        checkpoints: Checkpoints,
+        saved_lists: SavedLists,
+        serializer: ValueSerializer,
+        *,
+        refuse: bool,
     ) -> None:
         self._journal = journal
         self._checkpoints = checkpoints
-        self._memory = memory
-        self._values = values
+        self._saved_lists = saved_lists
+        self._serializer = serializer
         self._refuse = refuse
 
     # -- writing
 
     async def put(self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> RunnableConfig:
         """Save a checkpoint after the one that the configuration names. Raises `CheckpointConflict`."""
-        place = place_of(config)
+        place = parse_config(config)
         id = short_id(checkpoint["id"])
         untouched = metadata.get("source") == "input"  # no node has run since the values were loaded
-        shaping = Shaping(self._values, self._memory.lists(place.thread, place.name), untouched=untouched)
-        fields = shaping.fields(checkpoint["channel_values"])
-        note = pack_note(checkpoint, get_checkpoint_metadata(config, metadata), place.id, self._values)
-        after = followed(config, metadata) if self._refuse else ANYTHING
+        encoder = FieldEncoder(self._serializer, self._saved_lists.lists(place.thread, place.name), untouched=untouched)
+        fields = encoder.fields(checkpoint["channel_values"])
+        note = pack_note(checkpoint, get_checkpoint_metadata(config, metadata), place.id, self._serializer)
+        after = expected_newest(config, metadata) if self._refuse else ANYTHING
         await self._save(place, fields, note, id, after)
-        self._memory.saved(place.thread, place.name, id, shaping.lists)
+        self._saved_lists.saved(place.thread, place.name, id, encoder.lists)
         return place._replace(id=checkpoint["id"]).config()
 
-    async def _save(self, place: Place, fields: Fields, note: dict[str, Any], id: str, after: Any) -> None:
+    async def _save(self, place: ConfigPosition, fields: Fields, note: dict[str, Any], id: str, after: Any) -> None:
         thread, name = place.thread, place.name
         if isinstance(after, str):
             after = short_id(after)
@@ -68,18 +74,20 @@ class Threads:
 
     async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
         """Keep a task's writes beside a checkpoint."""
-        place = place_of(config)
+        place = parse_config(config)
         if place.id is None:
             raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
-        data, fields = pack_writes(writes, task, path, self._values)
+        data, fields = pack_writes(writes, task, path, self._serializer)
         beside = short_id(place.id)
-        await self._checkpoints.attach(place.thread, place.name, beside, data, type=WRITES, fields=fields, patient=True)
+        await self._checkpoints.attach(
+            place.thread, place.name, beside, data, type=WRITES, fields=fields, can_wait=True
+        )
 
-    # -- reading
+    # -- decoder
 
     async def get(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that the configuration names, or the newest."""
-        place = place_of(config)
+        place = parse_config(config)
         asked = None if place.id is None else short_id(place.id)
         saved = await self._checkpoints.load(place.thread, place.name, id=asked)
         if saved is None:
@@ -111,16 +119,18 @@ class Threads:
                 given += 1
                 yield await self._tuple(place, filled)
 
-    async def _filled(self, saved: Saved) -> Saved | None:
+    async def _filled(self, saved: StoredCheckpoint) -> StoredCheckpoint | None:
         """A checkpoint with its values; None if they are damaged, or gone meanwhile."""
         try:
-            filled = await self._checkpoints.fill(saved)
+            filled = await self._checkpoints.load_fields(saved)
         except CheckpointDamaged as damage:
             _log.warning("a damaged checkpoint was left out: %s", damage)
             return None
         return None if filled.fields is None else filled
 
-    async def _found(self, config: RunnableConfig | None) -> AsyncGenerator[tuple[Place, Saved], None]:
+    async def _found(
+        self, config: RunnableConfig | None
+    ) -> AsyncGenerator[tuple[ConfigPosition, StoredCheckpoint], None]:
         """The checkpoints under a configuration, newest first, without their values."""
         places = await self._places(config)
         if len(places) == 1:
@@ -131,10 +141,10 @@ class Threads:
         for place, saved in sorted(every, key=lambda one: long_id(one[1].id), reverse=True):
             yield place, saved
 
-    async def _places(self, config: RunnableConfig | None) -> list[Place]:
+    async def _places(self, config: RunnableConfig | None) -> list[ConfigPosition]:
         if config is None:
             return [place async for thread in self.all() for place in await self.namespaces(thread)]
-        place = place_of(config)
+        place = parse_config(config)
         if (config.get("configurable") or {}).get("checkpoint_ns") is None:
             return await self.namespaces(place.thread)
         return [place]
@@ -144,36 +154,36 @@ class Threads:
         async for row in self._journal.sessions():
             yield row.session
 
-    async def namespaces(self, thread: str) -> list[Place]:
+    async def namespaces(self, thread: str) -> list[ConfigPosition]:
         """The namespaces of a thread."""
         names = await self._checkpoints.names(thread, GRAPH)
-        return [Place(thread, name.removeprefix(GRAPH), None) for name in names]
+        return [ConfigPosition(thread, name.removeprefix(GRAPH), None) for name in names]
 
-    def _matches(self, saved: Saved, filter: Mapping[str, Any] | None) -> bool:
+    def _matches(self, saved: StoredCheckpoint, filter: Mapping[str, Any] | None) -> bool:
         if not filter:
             return True
-        metadata = unpack_metadata(saved.note, self._values)
+        metadata = unpack_metadata(saved.note, self._serializer)
         return all(metadata.get(key) == wanted for key, wanted in filter.items())
 
-    async def _tuple(self, place: Place, saved: Saved, asked: str | None = None) -> CheckpointTuple:
-        reading = Reading(self._values)
-        channel_values = reading.values(saved.fields or {})
+    async def _tuple(self, place: ConfigPosition, saved: StoredCheckpoint, asked: str | None = None) -> CheckpointTuple:
+        decoder = FieldDecoder(self._serializer)
+        channel_values = decoder.values(saved.fields or {})
         if asked is not None:
-            self._memory.loaded(place.thread, place.name, saved.id, reading.lists)
+            self._saved_lists.loaded(place.thread, place.name, saved.id, decoder.lists)
         parent, id = saved.note.get("parent"), long_id(saved.id)
         return CheckpointTuple(
             place._replace(id=id).config(asked if self._refuse else None),
-            unpack_note(saved.note, id, channel_values, self._values),
-            unpack_metadata(saved.note, self._values),
+            unpack_note(saved.note, id, channel_values, self._serializer),
+            unpack_metadata(saved.note, self._serializer),
             None if parent is None else place._replace(id=unpack_id(parent)).config(),
             await self._pending(place, saved),
         )
 
-    async def _pending(self, place: Place, saved: Saved) -> list[PendingWrite]:
+    async def _pending(self, place: ConfigPosition, saved: StoredCheckpoint) -> list[PendingWrite]:
         """The writes beside a checkpoint. If they are damaged, none: their tasks will run again."""
         try:
-            beside = await self._checkpoints.attached(place.thread, place.name, saved.id)
+            beside = await self._checkpoints.attachments(place.thread, place.name, saved.id)
         except CheckpointDamaged as damage:
             _log.warning("damaged writes were left out: %s", damage)
             return []
-        return pending(beside, self._values)
+        return unpack_writes(beside, self._serializer)

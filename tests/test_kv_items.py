@@ -1,4 +1,4 @@
-"""Shelves: values under a namespace and a key, whoever puts, touches, removes and sweeps at the same time."""
+"""Key-value items: values under a namespace and a key, with puts, touches, removals and sweeps at the same time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from programs.faroff import Open
 import duramen
 from duramen import crash_points as crashpoints
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.kv_items import Item, Shelf
+from duramen.checkpoints.kv_items import KvItem, KvItems
 from duramen.errors import DuramenError, InvalidInput
 from duramen.runtime import drive
 from duramen.testing.clock import FakeClock
@@ -26,19 +26,19 @@ SECOND = 1_000_000
 OnceAt = Callable[[str, Callable[[], Any]], None]
 
 
-def shelf_of(dm: duramen.Duramen) -> Shelf:
-    return Shelf(dm._core._journal)
+def items_of(dm: duramen.Duramen) -> KvItems:
+    return KvItems(dm._core._journal)
 
 
 @pytest.fixture
-def shelf(open_one: Open) -> Shelf:
-    return shelf_of(open_one())
+def items(open_one: Open) -> KvItems:
+    return items_of(open_one())
 
 
 @pytest.fixture
-def other(open_one: Open, shelf: Shelf) -> Shelf:
+def other(open_one: Open, items: KvItems) -> KvItems:
     """The same shelves as another process sees them."""
-    return shelf_of(open_one())
+    return items_of(open_one())
 
 
 @pytest.fixture
@@ -57,113 +57,119 @@ def once_at() -> Iterator[OnceAt]:
     crashpoints.listen(None)
 
 
-def put(shelf: Shelf, space: str, key: str, value: Any, **options: Any) -> Item:
-    return drive(shelf.put(tuple(space.split("/")), key, {"v": value}, **options))
+def put(items: KvItems, space: str, key: str, value: Any, **options: Any) -> KvItem:
+    return drive(items.put(tuple(space.split("/")), key, {"v": value}, **options))
 
 
-def get(shelf: Shelf, space: str, key: str, **options: Any) -> Any:
-    found = drive(shelf.get(tuple(space.split("/")), key, **options))
+def get(items: KvItems, space: str, key: str, **options: Any) -> Any:
+    found = drive(items.get(tuple(space.split("/")), key, **options))
     return None if found is None else found.value["v"]
 
 
-def find(shelf: Shelf, *prefix: str) -> list[tuple[str, str, Any]]:
-    return [("/".join(item.space), item.key, item.value["v"]) for item in drive(shelf.find(prefix))]
+def find(items: KvItems, *prefix: str) -> list[tuple[str, str, Any]]:
+    return [("/".join(item.namespace), item.key, item.value["v"]) for item in drive(items.find(prefix))]
 
 
-def remove(shelf: Shelf, space: str, key: str) -> bool:
-    return drive(shelf.remove(tuple(space.split("/")), key))
+def remove(items: KvItems, space: str, key: str) -> bool:
+    return drive(items.remove(tuple(space.split("/")), key))
 
 
 # -- putting, getting, finding
 
 
 @pytest.mark.promise("I2")
-def test_a_value_is_there_until_it_is_replaced_or_removed(shelf: Shelf, other: Shelf, clock: FakeClock) -> None:
-    assert get(shelf, "users/ada", "k") is None
-    first = put(shelf, "users/ada", "k", 1)
-    assert first == Item(("users", "ada"), "k", {"v": 1}, clock.now(), clock.now(), None, None)
+def test_a_value_is_there_until_it_is_replaced_or_removed(items: KvItems, other: KvItems, clock: FakeClock) -> None:
+    assert get(items, "users/ada", "k") is None
+    first = put(items, "users/ada", "k", 1)
+    assert first == KvItem(("users", "ada"), "k", {"v": 1}, clock.now(), clock.now(), None, None)
     began = clock.now()
     clock.advance(5)
     second = put(other, "users/ada", "k", 2)
     assert (second.created, second.updated) == (began, began + 5 * SECOND)
-    for reader in (shelf, other):
+    for reader in (items, other):
         assert drive(reader.get(("users", "ada"), "k")) == second
         assert drive(reader.find(("users",))) == [second]
-    assert get(shelf, "users", "k") is None
-    assert get(shelf, "users/ada/x", "k") is None
+    assert get(items, "users", "k") is None
+    assert get(items, "users/ada/x", "k") is None
     assert remove(other, "users/ada", "k")
-    assert not remove(shelf, "users/ada", "k")
-    assert get(shelf, "users/ada", "k") is None
+    assert not remove(items, "users/ada", "k")
+    assert get(items, "users/ada", "k") is None
     clock.advance(1)
-    assert put(shelf, "users/ada", "k", 3).created == clock.now()
+    assert put(items, "users/ada", "k", 3).created == clock.now()
 
 
 @pytest.mark.promise("I2")
-def test_values_are_found_by_how_their_namespace_begins(shelf: Shelf) -> None:
+def test_values_are_found_by_how_their_namespace_begins(items: KvItems) -> None:
     for number, space in enumerate(["a", "a/b", "a/bc", "a/b/c", "b", "ab", 'a/b"]', "a/%", "ä/b"]):
-        put(shelf, space, f"k{number}", number)
-        put(shelf, space, "j", number)
-    assert [key for _, key, _ in find(shelf, "a", "b")] == ["j", "k1", "j", "k3"]
-    assert {space for space, _, _ in find(shelf, "a")} == {"a", "a/b", "a/bc", "a/b/c", 'a/b"]', "a/%"}
-    assert [space for space, _, _ in find(shelf, "a", "%")] == ["a/%"] * 2
-    assert find(shelf, "nobody") == find(shelf, "a", "x") == []
-    assert len(find(shelf)) == 18
-    assert find(shelf) == sorted(find(shelf), key=lambda found: (found[0].split("/"), found[1]))
-    spaces = drive(shelf.spaces())
+        put(items, space, f"k{number}", number)
+        put(items, space, "j", number)
+    assert [key for _, key, _ in find(items, "a", "b")] == ["j", "k1", "j", "k3"]
+    assert {space for space, _, _ in find(items, "a")} == {"a", "a/b", "a/bc", "a/b/c", 'a/b"]', "a/%"}
+    assert [space for space, _, _ in find(items, "a", "%")] == ["a/%"] * 2
+    assert find(items, "nobody") == find(items, "a", "x") == []
+    assert len(find(items)) == 18
+    assert find(items) == sorted(find(items), key=lambda found: (found[0].split("/"), found[1]))
+    spaces = drive(items.namespaces())
     assert spaces == sorted(spaces)
     assert len(spaces) == 9
-    remove(shelf, "b", "k4")
-    assert ("b",) in drive(shelf.spaces())
-    remove(shelf, "b", "j")
-    assert ("b",) not in drive(shelf.spaces())
+    remove(items, "b", "k4")
+    assert ("b",) in drive(items.namespaces())
+    remove(items, "b", "j")
+    assert ("b",) not in drive(items.namespaces())
 
 
 labels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 roots = labels.filter(lambda label: "\0" not in label)
-entries = st.dictionaries(st.tuples(roots, labels), st.dictionaries(labels, st.integers(), max_size=3), max_size=6)
+entries = st.dictionaries(st.tuples(roots, roots), st.dictionaries(labels, st.integers(), max_size=3), max_size=6)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries, st.data())
 def test_odd_labels_and_keys_come_back_as_they_were(wanted: dict[tuple[str, str], dict[str, int]], data: Any) -> None:
     with duramen.open("memory:") as dm:
-        shelf = shelf_of(dm)
+        items = items_of(dm)
         stored: dict[tuple[tuple[str, ...], str], dict[str, int]] = {}
         for (root, label), value in wanted.items():
             key = data.draw(roots)
             space: tuple[str, ...] = (root, label) if data.draw(st.booleans()) else (root,)
             stored[space, key] = value
-            drive(shelf.put(space, key, value))
+            drive(items.put(space, key, value))
         for place, value in stored.items():
-            found = drive(shelf.get(*place))
+            found = drive(items.get(*place))
             assert found is not None
-            assert ((found.space, found.key), found.value) == (place, value)
-        assert [(item.space, item.key) for item in drive(shelf.find(()))] == sorted(stored)
-        assert drive(shelf.spaces()) == sorted({space for space, _ in stored})
+            assert ((found.namespace, found.key), found.value) == (place, value)
+        assert [(item.namespace, item.key) for item in drive(items.find(()))] == sorted(stored)
+        assert drive(items.namespaces()) == sorted({space for space, _ in stored})
 
 
-def test_keys_and_labels_that_look_like_credentials_stay(shelf: Shelf) -> None:
+def test_keys_and_labels_that_look_like_credentials_stay(items: KvItems) -> None:
     key, label = "sk-" + "a1b2c3d4" * 5, "https://user:pass@host/x"
-    drive(shelf.put(("token", label), key, {"password": "hunter22", "n": 1}))
-    (found,) = drive(shelf.find(("token",)))
-    assert (found.space, found.key, found.value) == (("token", label), key, {"password": "[redacted]", "n": 1})
-    assert drive(shelf.get(("token", label), key)) == found
+    drive(items.put(("token", label), key, {"password": "hunter22", "n": 1}))
+    (found,) = drive(items.find(("token",)))
+    assert (found.namespace, found.key, found.value) == (("token", label), key, {"password": "[redacted]", "n": 1})
+    assert drive(items.get(("token", label), key)) == found
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"space": ()}, {"space": ("",)}, {"space": ("a", "")}, {"space": ("a\0b",)}, {"space": ("x" * 600,)}),
-        *({"space": ("a", "\ud800")}, {"space": ("a", 7)}, {"key": ""}, {"key": "a\0"}, {"key": "y" * 513}),
+        *(
+            {"namespace": ()},
+            {"namespace": ("",)},
+            {"namespace": ("a", "")},
+            {"namespace": ("a\0b",)},
+            {"namespace": ("x" * 600,)},
+        ),
+        *({"namespace": ("a", "\ud800")}, {"namespace": ("a", 7)}, {"key": ""}, {"key": "a\0"}, {"key": "y" * 513}),
         *({"key": 7}, {"key": "\ud800"}, {"value": [1]}, {"value": "text"}, {"value": None}, {"ttl_us": 0}),
         *({"ttl_us": -1}, {"ttl_us": 2**63}, {"ttl_us": "1"}, {"value": {"x": object()}}),
     ],
 )
 def test_what_cannot_be_put_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with duramen.open("memory:") as dm:
-        put_given: Any = {"space": ("a",), "key": "k", "value": {}, **wrong}
+        put_given: Any = {"namespace": ("a",), "key": "k", "value": {}, **wrong}
         with pytest.raises(InvalidInput):
-            drive(shelf_of(dm).put(**put_given))
+            drive(items_of(dm).put(**put_given))
         assert list(dm.sessions()) == []
 
 
@@ -171,56 +177,56 @@ def test_what_cannot_be_put_is_refused_by_name(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.promise("I2")
-def test_a_value_lives_as_long_as_it_was_given(shelf: Shelf, other: Shelf, clock: FakeClock) -> None:
-    put(shelf, "a", "short", 1, ttl_us=10 * SECOND)
-    put(shelf, "a", "long", 2)
+def test_a_value_lives_as_long_as_it_was_given(items: KvItems, other: KvItems, clock: FakeClock) -> None:
+    put(items, "a", "short", 1, ttl_us=10 * SECOND)
+    put(items, "a", "long", 2)
     clock.advance(9.999999)
     assert [key for _, key, _ in find(other, "a")] == ["long", "short"]
     assert drive(other.sweep()) == 0
     clock.advance(0.000001)
-    for reader in (shelf, other):
+    for reader in (items, other):
         assert get(reader, "a", "short") is None
         assert [key for _, key, _ in find(reader, "a")] == ["long"]
-    put(shelf, "b", "only", 3, ttl_us=1)
+    put(items, "b", "only", 3, ttl_us=1)
     clock.advance(1)
-    assert drive(other.spaces()) == [("a",)]
+    assert drive(other.namespaces()) == [("a",)]
     assert drive(other.sweep()) == 2
-    assert drive(shelf.sweep()) == 0
-    assert get(shelf, "a", "long") == 2
-    assert put(shelf, "a", "short", 4, ttl_us=SECOND).created == clock.now(), "it is another one"
+    assert drive(items.sweep()) == 0
+    assert get(items, "a", "long") == 2
+    assert put(items, "a", "short", 4, ttl_us=SECOND).created == clock.now(), "it is another one"
 
 
 @pytest.mark.promise("I2")
-def test_a_touch_gives_a_value_its_time_again(open_one: Open, shelf: Shelf, clock: FakeClock) -> None:
-    put(shelf, "a", "k", 1, ttl_us=100 * SECOND)
-    head = open_one().session("shelf:a").head
+def test_a_touch_gives_a_value_its_time_again(open_one: Open, items: KvItems, clock: FakeClock) -> None:
+    put(items, "a", "k", 1, ttl_us=100 * SECOND)
+    head = open_one().session("kv:a").head
     clock.advance(4)
-    touched = drive(shelf.get(("a",), "k", touch=True))
-    assert touched == drive(shelf.get(("a",), "k")), "too early to be worth a write"
+    touched = drive(items.get(("a",), "k", touch=True))
+    assert touched == drive(items.get(("a",), "k")), "too early to be worth a write"
     assert head().position == 1
     for _ in range(10):
         clock.advance(60)
-        touched = drive(shelf.get(("a",), "k", touch=True))
+        touched = drive(items.get(("a",), "k", touch=True))
         assert touched is not None
         assert touched.expires == clock.now() + 100 * SECOND
-        assert drive(shelf.get(("a",), "k")) == touched
+        assert drive(items.get(("a",), "k")) == touched
     assert head().position == 11
-    put(shelf, "a", "stays", 1)
-    drive(shelf.get(("a",), "stays", touch=True))
+    put(items, "a", "stays", 1)
+    drive(items.get(("a",), "stays", touch=True))
     assert head().position == 12
     clock.advance(101)
-    assert drive(shelf.get(("a",), "k", touch=True)) is None
+    assert drive(items.get(("a",), "k", touch=True)) is None
 
 
-def test_more_than_a_page_is_swept_whatever_else_has_expired(shelf: Shelf, open_one: Open, clock: FakeClock) -> None:
-    count = 510 if shelf._journal.store.name == "inmemory" else 10  # the others would take their time
+def test_more_than_a_page_is_swept_whatever_else_has_expired(items: KvItems, open_one: Open, clock: FakeClock) -> None:
+    count = 510 if items._journal.store.name == "inmemory" else 10  # the others would take their time
     for number in range(count):
-        drive(Checkpoints(shelf._journal).save("s", "main", {}, {}, expires=clock.now() + number))
-        put(shelf, f"a{number % 3}", f"k{number}", number, ttl_us=SECOND)
-    put(shelf, "a0", "stays", 1)
+        drive(Checkpoints(items._journal).save("s", "main", {}, {}, expires=clock.now() + number))
+        put(items, f"a{number % 3}", f"k{number}", number, ttl_us=SECOND)
+    put(items, "a0", "stays", 1)
     clock.advance(2)
-    assert drive(shelf.sweep()) == count
-    assert find(shelf) == [("a0", "stays", 1)]
+    assert drive(items.sweep()) == count
+    assert find(items) == [("a0", "stays", 1)]
     assert open_one().verify().ok
 
 
@@ -230,14 +236,14 @@ def test_more_than_a_page_is_swept_whatever_else_has_expired(shelf: Shelf, open_
 def test_what_was_replaced_removed_or_swept_leaves_no_byte(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path, clock=clock) as dm:
-        shelf = shelf_of(dm)
+        items = items_of(dm)
         for size in (1, 5000):
             for key in ("replaced", "removed", "swept"):
-                put(shelf, "a", key, "planted " * size, ttl_us=SECOND if key == "swept" else None)
-            put(shelf, "a", "replaced", "other")
-            remove(shelf, "a", "removed")
+                put(items, "a", key, "planted " * size, ttl_us=SECOND if key == "swept" else None)
+            put(items, "a", "replaced", "other")
+            remove(items, "a", "removed")
             clock.advance(2)
-            assert drive(shelf.sweep()) == 1
+            assert drive(items.sweep()) == 1
         assert dm.verify().ok
     assert [file.name for file in tmp_path.iterdir() if b"planted" in file.read_bytes()] == []
 
@@ -249,44 +255,44 @@ def test_an_erased_person_is_on_no_shelf(tmp_path: Path, sealed: bool) -> None:
     key: Any = {"key": bytes(range(32))} if sealed else {}
     clock = FakeClock()
     with duramen.open(path, clock=clock, **key) as dm:
-        shelf = shelf_of(dm)
+        items = items_of(dm)
         for number in range(3):
-            put(shelf, "notes", f"about ada {number}", "ada lives here", subject="ada-lovelace", ttl_us=100 * SECOND)
-        put(shelf, "notes", "about bob", "bob lives there", subject="bob")
+            put(items, "notes", f"about ada {number}", "ada lives here", subject="ada-lovelace", ttl_us=100 * SECOND)
+        put(items, "notes", "about bob", "bob lives there", subject="bob")
         clock.advance(50)
-        assert drive(shelf.get(("notes",), "about ada 1", touch=True)) is not None
-        remove(shelf, "notes", "about ada 2")
+        assert drive(items.get(("notes",), "about ada 1", touch=True)) is not None
+        remove(items, "notes", "about ada 2")
         report = dm.erase("ada-lovelace")
         assert (report.payloads, report.checkpoints) == (2, 2)
-        assert find(shelf) == [("notes", "about bob", "bob lives there")]
+        assert find(items) == [("notes", "about bob", "bob lives there")]
         for planted in (b"ada lives", b"about ada", b"lovelace"):
             assert [file.name for file in tmp_path.iterdir() if planted in file.read_bytes()] == []
-        put(shelf, "notes", "about ada 0", "ada is back", subject="ada-lovelace")
-        assert get(shelf, "notes", "about ada 0") == "ada is back"
+        put(items, "notes", "about ada 0", "ada is back", subject="ada-lovelace")
+        assert get(items, "notes", "about ada 0") == "ada is back"
         assert dm.verify().ok
 
 
 # -- at the same time
 
 
-def test_a_put_during_a_sweep_stays(shelf: Shelf, other: Shelf, clock: FakeClock, once_at: OnceAt) -> None:
-    put(shelf, "a", "k", 1, ttl_us=SECOND)
-    put(shelf, "a", "dead", 1, ttl_us=SECOND)
+def test_a_put_during_a_sweep_stays(items: KvItems, other: KvItems, clock: FakeClock, once_at: OnceAt) -> None:
+    put(items, "a", "k", 1, ttl_us=SECOND)
+    put(items, "a", "dead", 1, ttl_us=SECOND)
     clock.advance(2)
     once_at("append.encoded", lambda: put(other, "a", "k", 2))
-    drive(shelf.sweep())
-    assert find(shelf, "a") == find(other, "a") == [("a", "k", 2)]
+    drive(items.sweep())
+    assert find(items, "a") == find(other, "a") == [("a", "k", 2)]
 
 
 @pytest.mark.parametrize("ttl", [None, SECOND])
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun"])
 def test_a_put_during_a_touch_stays(
-    shelf: Shelf, other: Shelf, clock: FakeClock, once_at: OnceAt, point: str, ttl: int | None
+    items: KvItems, other: KvItems, clock: FakeClock, once_at: OnceAt, point: str, ttl: int | None
 ) -> None:
-    put(shelf, "a", "k", 1, ttl_us=SECOND)
+    put(items, "a", "k", 1, ttl_us=SECOND)
     clock.advance(0.5)
     once_at(point, lambda: put(other, "a", "k", 2, ttl_us=ttl) if point == "append.encoded" else None)
-    drive(shelf.get(("a",), "k", touch=True))
+    drive(items.get(("a",), "k", touch=True))
     assert get(other, "a", "k") == (2 if point == "append.encoded" else 1)
     clock.advance(0.6)
     assert get(other, "a", "k") is not None
@@ -296,32 +302,32 @@ def test_a_put_during_a_touch_stays(
 
 @pytest.mark.parametrize("what", ["put", "remove", "touch"])
 def test_what_was_replaced_meanwhile_leaves_its_payload_to_nobody(
-    shelf: Shelf, other: Shelf, open_one: Open, clock: FakeClock, once_at: OnceAt, what: str
+    items: KvItems, other: KvItems, open_one: Open, clock: FakeClock, once_at: OnceAt, what: str
 ) -> None:
-    put(shelf, "a", "k", "first", ttl_us=SECOND)
+    put(items, "a", "k", "first", ttl_us=SECOND)
     clock.advance(0.5)
     once_at("append.encoded", lambda: put(other, "a", "k", "second"))
     if what == "put":
-        put(shelf, "a", "k", "third")
+        put(items, "a", "k", "third")
     elif what == "remove":
-        assert remove(shelf, "a", "k")
+        assert remove(items, "a", "k")
     else:
-        drive(shelf.get(("a",), "k", touch=True))
+        drive(items.get(("a",), "k", touch=True))
     left = {"put": ["third"], "remove": [], "touch": ["second"]}[what]
-    events = [event for event in open_one().session("shelf:a").events() if event.type == "shelf.put"]
+    events = [event for event in open_one().session("kv:a").events() if event.type == "kv.put"]
     assert [event.data["value"]["v"] for event in events if not event.erased] == left
     assert [value for _, _, value in find(other, "a")] == left
 
 
 @pytest.mark.parametrize("how", ["get", "touch", "find", "find among others"])
 def test_who_reads_while_it_is_replaced_gets_one_of_both(
-    shelf: Shelf, other: Shelf, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, how: str
+    items: KvItems, other: KvItems, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    put(shelf, "a", "k", 1, ttl_us=SECOND)
+    put(items, "a", "k", 1, ttl_us=SECOND)
     if how == "find among others":
-        put(shelf, "a", "l", 3)
+        put(items, "a", "l", 3)
     clock.advance(0.5)
-    store = shelf._journal.store
+    store = items._journal.store
     pick = store.pick
 
     async def replaced_meanwhile(*place: Any) -> Any:
@@ -331,17 +337,17 @@ def test_who_reads_while_it_is_replaced_gets_one_of_both(
 
     monkeypatch.setattr(store, "pick", replaced_meanwhile)
     if how.startswith("find"):
-        assert [value for _, key, value in find(shelf, "a") if key == "k"] == [2]
+        assert [value for _, key, value in find(items, "a") if key == "k"] == [2]
     else:
-        assert get(shelf, "a", "k", touch=how == "touch") == 2
+        assert get(items, "a", "k", touch=how == "touch") == 2
     clock.advance(100)
     assert get(other, "a", "k") == 2, "it was put to stay"
 
 
 @pytest.mark.promise("J5")
-def test_puts_of_two_handles_lose_nothing(shelf: Shelf, other: Shelf, open_one: Open) -> None:
+def test_puts_of_two_handles_lose_nothing(items: KvItems, other: KvItems, open_one: Open) -> None:
     def work(number: int) -> None:
-        one = (shelf, other)[number % 2]
+        one = (items, other)[number % 2]
         for turn in range(6):
             put(one, "a", f"of {number} {turn}", turn)
             put(one, "a", "common", [number, turn])
@@ -351,9 +357,9 @@ def test_puts_of_two_handles_lose_nothing(shelf: Shelf, other: Shelf, open_one: 
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    keys = [key for _, key, _ in find(shelf, "a")]
+    keys = [key for _, key, _ in find(items, "a")]
     assert keys == sorted(["common", *(f"of {n} {turn}" for n in range(4) for turn in (1, 3, 5))])
-    events = [event for event in open_one().session("shelf:a").events() if event.type == "shelf.put"]
+    events = [event for event in open_one().session("kv:a").events() if event.type == "kv.put"]
     assert sum(not event.erased for event in events) == len(keys), "what was replaced lost its payload"
     assert open_one().verify().ok
 
@@ -363,8 +369,8 @@ def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
     path, wanted = tmp_path / "agent.db", list[tuple[str, str, Any]]()
     for number in range(3):
         with duramen.open(path) as dm:
-            assert find(shelf_of(dm)) == wanted
-            put(shelf_of(dm), "a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]})
+            assert find(items_of(dm)) == wanted
+            put(items_of(dm), "a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]})
             wanted.append(("a", f"k{number}", {"n": [number, "ü", None, 1.5, b"bytes"]}))
 
 
@@ -385,17 +391,17 @@ def test_a_shelf_is_as_it_was_after_a_restart(tmp_path: Path) -> None:
 def test_a_damaged_value_is_said_to_be_and_can_be_put_again(tmp_path: Path, sql: str) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as dm:
-        shelf = shelf_of(dm)
+        items = items_of(dm)
         for key in ("j", "k", "l"):
-            put(shelf, "a", key, key)
+            put(items, "a", key, key)
         with closing(apsw.Connection(str(path))) as db:
             db.execute(sql)
         with pytest.raises(DuramenError):
-            get(shelf, "a", "k")
+            get(items, "a", "k")
         assert not dm.verify().ok
-        assert drive(shelf.sweep()) == 0
-        assert [get(shelf, "a", key) for key in ("j", "l")] == ["j", "l"]
-        put(shelf, "a", "k", "again")
-        assert find(shelf, "a") == [("a", "j", "j"), ("a", "k", "again"), ("a", "l", "l")]
-        assert remove(shelf, "a", "k")
-        assert [get(shelf, "a", key) for key in ("j", "k", "l")] == ["j", None, "l"]
+        assert drive(items.sweep()) == 0
+        assert [get(items, "a", key) for key in ("j", "l")] == ["j", "l"]
+        put(items, "a", "k", "again")
+        assert find(items, "a") == [("a", "j", "j"), ("a", "k", "again"), ("a", "l", "l")]
+        assert remove(items, "a", "k")
+        assert [get(items, "a", key) for key in ("j", "k", "l")] == ["j", None, "l"]

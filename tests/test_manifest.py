@@ -1,4 +1,4 @@
-"""States woven from what earlier ones stored: they read back as they were, and only what is new is written."""
+"""States encoded as deltas of earlier ones: they read back as they were, and only what is new is written."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs.weavers import SALT, STRAND, Writer, by_bytes, encode, items
+from programs.delta_writer import CHUNK_LOG, SALT, Writer, by_bytes, encode, encode_delta, items
 
-from duramen.checkpoints.delta import shared_runs, weave
-from duramen.checkpoints.manifest import Items, Kept, Leaf, Manifest
-from duramen.checkpoints.persistent_list import Growing
+from duramen.checkpoints.delta import DeltaBase, diff_lists
+from duramen.checkpoints.manifest import BytesField, ListField, Manifest
+from duramen.checkpoints.persistent_list import PersistentList
 from duramen.errors import InvalidInput
 
 # -- any edits
@@ -73,13 +73,13 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
         lists[name] = edited(lists.get(name, []), edit)[:60]
         state = {
             "list": items(lists[name]),
-            "of all": {"inner": items(lists.get("main", [])), "none": {}, "leaf": Leaf(body)},
-            "": Leaf(body * 3),
+            "of all": {"inner": items(lists.get("main", [])), "none": {}, "leaf": BytesField(body)},
+            "": BytesField(body * 3),
             "lone": items(lists[name][:1]),
         }
         writer.save(name, state)
         # The digest is the state's: it does not tell from what it was put together.
-        assert weave(None, state, Kept(1, 0), SALT).digest == writer.manifests[-1][1]
+        assert encode_delta(None, state, DeltaBase(1, 0), SALT).digest == writer.manifests[-1][1]
         if then == "reopen":
             writer.reopen(name)
         elif then == "move":
@@ -87,15 +87,15 @@ def test_every_state_is_read_back_as_it_was(plan: list[tuple[str, Any, bytes, st
         elif then == "fresh":
             fresh = max(writer.chunk_logs) + 1
             writer.chunk_logs[fresh] = []
-            writer.kept = Kept(fresh, 0)
+            writer.base = DeltaBase(fresh, 0)
     for stored in writer.manifests:
         writer.check(*stored)
 
 
 @given(st.lists(st.integers(0, 6), max_size=30), st.lists(st.integers(0, 6), max_size=30))
-def test_shared_runs_cover_the_list_exactly(old: list[int], new: list[int]) -> None:
+def test_hunks_cover_the_list_exactly(old: list[int], new: list[int]) -> None:
     seen = upto = 0
-    for origin, first, last in shared_runs(Growing(old), Growing(new)):
+    for origin, first, last in diff_lists(PersistentList(old), PersistentList(new)):
         assert first == seen < last
         seen = last
         if origin is not None:
@@ -154,7 +154,7 @@ def test_a_list_that_is_edited_for_ever_costs_its_edits() -> None:
         counts.append(writer.save("main", {"talk": items(list(talk))}))
     assert sum(counts) < 1200, "an edit, and at times a page that says where the pieces lie"
     assert max(map(len, (manifest for manifest, _, _ in writer.manifests))) < 2000
-    assert Manifest(writer.manifests[-1][0]).pages(), "most of its pieces are on pages"
+    assert Manifest(writer.manifests[-1][0]).unread_pages(), "most of its pieces are on pages"
     del writer.manifests[:-50]
     for moved in (False, True):
         if moved:
@@ -170,13 +170,13 @@ def test_a_list_that_is_edited_for_ever_costs_its_edits() -> None:
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 66, 1000, 100_000])
 def test_a_value_that_did_not_change_costs_a_reference(size: int) -> None:
     writer, body = Writer(), bytes(range(256)) * (size // 256) + bytes(size % 256)
-    first = writer.save("main", {"big": Leaf(body), "small": Leaf(b"0")})
+    first = writer.save("main", {"big": BytesField(body), "small": BytesField(b"0")})
     assert first == (1 if size > 64 else 0)
-    assert writer.save("main", {"big": Leaf(body), "small": Leaf(b"1")}) == 0
-    assert writer.save("other", {"deep": {"elsewhere": Leaf(body)}}) == 0
-    assert writer.save("main", {"big": Leaf(body + b"!")}) == (1 if size >= 64 else 0)
+    assert writer.save("main", {"big": BytesField(body), "small": BytesField(b"1")}) == 0
+    assert writer.save("other", {"deep": {"elsewhere": BytesField(body)}}) == 0
+    assert writer.save("main", {"big": BytesField(body + b"!")}) == (1 if size >= 64 else 0)
     assert writer.written[1] < 100 + min(size, 64)
-    assert writer.save("main", {str(n): Leaf(body + b"?") for n in range(3)}) == (1 if size >= 64 else 0)
+    assert writer.save("main", {str(n): BytesField(body + b"?") for n in range(3)}) == (1 if size >= 64 else 0)
 
 
 @pytest.mark.promise("C4")
@@ -193,13 +193,13 @@ def test_names_and_fields_share_lists_that_begin_alike() -> None:
 @pytest.mark.promise("C4")
 def test_another_process_shares_what_it_reads() -> None:
     writer, talk = Writer(), [f"{number} " + "x" * 100 for number in range(50)]
-    writer.save("main", {"talk": items(talk), "config": Leaf(b"c" * 500)})
+    writer.save("main", {"talk": items(talk), "config": BytesField(b"c" * 500)})
     for _ in range(5):
         writer.reopen("main")
         talk = [*talk, f"{len(talk)} " + "y" * 100]
-        assert writer.save("main", {"talk": items(talk), "config": Leaf(b"c" * 500)}) == 1
+        assert writer.save("main", {"talk": items(talk), "config": BytesField(b"c" * 500)}) == 1
     writer.reopen("main")
-    assert writer.save("main", {"talk": items(talk[7:]), "config": Leaf(b"c" * 500)}) == 0
+    assert writer.save("main", {"talk": items(talk[7:]), "config": BytesField(b"c" * 500)}) == 0
 
 
 def test_what_did_not_change_is_not_encoded_again() -> None:
@@ -213,11 +213,11 @@ def test_what_did_not_change_is_not_encoded_again() -> None:
     for name in ["main"] * 20 + ["another"] * 2:
         talk = [*talk, f"{len(talk)}"]
         calls.clear()
-        woven = weave(name, {"talk": Items(talk, counted, by_bytes)}, writer.kept, SALT)
+        delta = encode_delta(name, {"talk": ListField(talk, counted, by_bytes)}, writer.base, SALT)
         assert len(calls) <= (2 if len(talk) > 501 else 1000)
-        writer.chunk_logs[STRAND] += woven.bodies
-        writer.kept.tip += len(woven.bodies)
-        writer.kept.learn(name, woven.fields, woven.fresh.items())
+        writer.chunk_logs[CHUNK_LOG] += delta.bodies
+        writer.base.end += len(delta.bodies)
+        writer.base.add(name, delta.stored, delta.new_bodies.items())
 
 
 def test_the_stand_ins_of_the_list_as_it_was_are_handed_to_freeze() -> None:
@@ -229,7 +229,7 @@ def test_the_stand_ins_of_the_list_as_it_was_are_handed_to_freeze() -> None:
 
     writer = Writer()
     for count in (1, 2, 3):
-        writer.save("main", {"talk": Items(["a", "b", "c"][:count], encode, freeze)})
+        writer.save("main", {"talk": ListField(["a", "b", "c"][:count], encode, freeze)})
     assert handed == [[], [encode("a")], [encode("a"), encode("b")]]
 
 
@@ -263,16 +263,16 @@ def test_stand_ins_that_are_not_even_like_themselves_come_to_an_end() -> None:
     nan = float("nan")
     one = Unlike()
     for old, new in (([one, 1, one], [one, one, 2]), ([one], [one]), ([nan, 1.0, 2.0], [nan, 1.0, 3.0])):
-        runs = shared_runs(Growing(old), Growing(new))
-        assert [first for _, first, _ in runs] == [0, *(last for _, _, last in runs[:-1])]
-        assert runs[-1][2] == len(new)
+        hunks = diff_lists(PersistentList(old), PersistentList(new))
+        assert [first for _, first, _ in hunks] == [0, *(last for _, _, last in hunks[:-1])]
+        assert hunks[-1][2] == len(new)
 
     def as_they_are(values: Sequence[Any], known: Sequence[Any]) -> Sequence[Any]:
         return list(values)
 
     writer = Writer()
     for numbers in ([nan, 1.0, 2.0], [nan, 1.0, 3.0], [3.0, nan], [nan, nan]):
-        writer.save("main", {"x": Items(numbers, encode, as_they_are)})
+        writer.save("main", {"x": ListField(numbers, encode, as_they_are)})
 
 
 @pytest.mark.promise("C3")
@@ -284,24 +284,24 @@ def test_a_list_is_never_taken_for_another_that_was_frozen_otherwise() -> None:
         return list(values)
 
     writer = Writer()
-    writer.save("main", {"said": Items(["head", "word"], encode, as_they_are)})
-    writer.save("loud", {"said": Items(["head", "word"], shout, as_they_are)})
-    writer.save("main", {"said": Items(["head", "word"], shout, as_they_are)})
+    writer.save("main", {"said": ListField(["head", "word"], encode, as_they_are)})
+    writer.save("loud", {"said": ListField(["head", "word"], shout, as_they_are)})
+    writer.save("main", {"said": ListField(["head", "word"], shout, as_they_are)})
 
 
 def test_the_salt_is_in_every_digest() -> None:
-    state = {"x": items(["a", "b" * 100]), "y": Leaf(b"c"), "z": {}}
-    digests = {weave(None, state, Kept(1, 0), salt).digest for salt in (b"", b"one", b"two")}
+    state = {"x": items(["a", "b" * 100]), "y": BytesField(b"c"), "z": {}}
+    digests = {encode_delta(None, state, DeltaBase(1, 0), salt).digest for salt in (b"", b"one", b"two")}
     assert len(digests) == 3
 
 
 def test_states_that_differ_have_other_digests() -> None:
     states: list[dict[str, Any]] = [
-        *({}, {"a": {}}, {"a": items([])}, {"a": Leaf(b"")}, {"a": items([""])}, {"a": items(["", ""])}),
+        *({}, {"a": {}}, {"a": items([])}, {"a": BytesField(b"")}, {"a": items([""])}, {"a": items(["", ""])}),
         *({"a": items([]), "b": items([])}, {"b": items([]), "a": items([])}, {"a": {"b": items([])}}),
-        *({"a": Leaf(encode(""))}, {"ab": Leaf(b"c")}, {"a": Leaf(b"bc")}),
+        *({"a": BytesField(encode(""))}, {"ab": BytesField(b"c")}, {"a": BytesField(b"bc")}),
     ]
-    digests = {weave(None, state, Kept(1, 0), b"").digest for state in states}
+    digests = {encode_delta(None, state, DeltaBase(1, 0), b"").digest for state in states}
     assert len(digests) == len(states)
 
 
@@ -311,7 +311,7 @@ def test_states_that_differ_have_other_digests() -> None:
 def test_a_state_of_other_things_is_refused() -> None:
     for wrong in (b"raw", "text", ["list"], None, 7, object()):
         with pytest.raises(InvalidInput):
-            weave("main", {"field": {"inner": wrong}}, Kept(1, 0), b"")
+            encode_delta("main", {"field": {"inner": wrong}}, DeltaBase(1, 0), b"")
 
 
 @given(st.binary(max_size=40))
@@ -325,7 +325,7 @@ def test_memory_does_not_grow_with_the_names_and_lists_of_a_session() -> None:
     writer = Writer()
     for number in range(300):
         writer.save(f"name {number}", {"x": items([f"{number} {at}" for at in range(50)])})
-    kept = writer.kept
-    assert len(kept.names) < 100
-    assert len(kept.heads) < 100
-    assert len(kept.bodies) <= 5000
+    base = writer.base
+    assert len(base.by_name) < 100
+    assert len(base.by_first_item) < 100
+    assert len(base.bodies) <= 5000

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs.checkpoint_writers import as_they_are, checkpoints_of, fields_of, plain, texts
 from programs.faroff import Open
-from programs.savers import as_they_are, checkpoints_of, fields_of, plain, texts
 
 import duramen
 from duramen import crash_points as crashpoints
 from duramen.checkpoints.checkpoints import Checkpoints
-from duramen.checkpoints.manifest import Items, Leaf
+from duramen.checkpoints.manifest import BytesField, ListField
 from duramen.errors import CheckpointConflict, StoreError
 from duramen.journal.encoder import Prepared
 from duramen.journal.events import Draft
@@ -47,7 +47,7 @@ class Held:
 
     def _listen(self, point: str) -> None:
         self.appends += point == "append.encoded"
-        if point == "checkpoint.woven" and self._first:
+        if point == "checkpoint.encoded" and self._first:
             self._first = False
             assert self._go.wait(30)
         elif not self._first and self._then is not None:
@@ -63,8 +63,8 @@ class Held:
         return future
 
     def _waiting(self) -> int:
-        lane = self._cp._weaver._lanes.get("s")
-        return 0 if lane is None else len(lane._waiting) + self._cp._weaver._lanes["s"].turn._lock.locked()
+        batcher = self._cp._writer._batchers.get("s")
+        return 0 if batcher is None else len(batcher._queue) + batcher.lock._lock.locked()
 
     def go(self) -> None:
         self._go.set()
@@ -113,7 +113,7 @@ def expect(dm: duramen.Duramen, numbers: list[int], attached: list[int]) -> None
         found = drive(cp.load("s", "main", id=f"c{number}"))
         assert found is not None
         assert found.fields == plain(fields_of(number))
-    beside = drive(cp.attached("s", "main", "c0"))
+    beside = drive(cp.attachments("s", "main", "c0"))
     assert [one.data["n"] for one in beside] == attached
     assert [one.fields for one in beside] == [{"w": [f"write {number} ".encode() * 30]} for number in attached]
     assert dm.verify().ok
@@ -153,7 +153,7 @@ def test_what_cannot_be_encoded_keeps_nobody_else_out(open_one: Open) -> None:
         raise TypeError("cannot be encoded")
 
     cp = checkpoints_of(open_one())
-    wrong = {"w": Items([object()], refuse, lambda values, _: list(values))}
+    wrong = {"w": ListField([object()], refuse, lambda values, _: list(values))}
     with held(cp) as hold:
         good = [hold.behind(work) for work in (saving(cp, 0), attaching(cp, 1))]
         bad = hold.behind(attaching(cp, 2, wrong))
@@ -165,7 +165,7 @@ def test_what_cannot_be_encoded_keeps_nobody_else_out(open_one: Open) -> None:
 
 
 @pytest.mark.promise("C8")
-@pytest.mark.parametrize("point", ["checkpoint.woven", "append.encoded"])
+@pytest.mark.parametrize("point", ["checkpoint.encoded", "append.encoded"])
 def test_somebody_elsewhere_comes_first_and_all_are_woven_again(open_one: Open, point: str) -> None:
     cp, other = checkpoints_of(open_one()), checkpoints_of(open_one())
     intruded = []
@@ -191,7 +191,7 @@ def test_an_interrupt_of_the_one_who_stores_is_told_to_those_with_him(open_one: 
     cp = checkpoints_of(dm)
 
     def interrupt(point: str) -> None:
-        if point == "checkpoint.woven":
+        if point == "checkpoint.encoded":
             crashpoints.listen(None)
             raise KeyboardInterrupt
 
@@ -207,14 +207,14 @@ def test_threads_that_save_and_attach_at_once_lose_nothing(open_one: Open) -> No
     cp = checkpoints_of(open_one())
     saving(cp, 0)()
     works = [saving(cp, number) for number in range(1, 25)]
-    works += [attaching(cp, number, patient=number % 2 == 0) for number in range(24)]
+    works += [attaching(cp, number, can_wait=number % 2 == 0) for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
         for future in [
             pool.submit(work) for work in works[::5] + works[1::5] + works[2::5] + works[3::5] + works[4::5]
         ]:
             future.result()
     dm = open_one()
-    found = [one.data["n"] for one in drive(checkpoints_of(dm).attached("s", "main", "c0"))]
+    found = [one.data["n"] for one in drive(checkpoints_of(dm).attachments("s", "main", "c0"))]
     assert sorted(found) == list(range(24))
     expect(dm, list(range(25)), found)
 
@@ -222,12 +222,12 @@ def test_threads_that_save_and_attach_at_once_lose_nothing(open_one: Open) -> No
 def test_what_is_patient_goes_with_the_next_checkpoint(open_one: Open) -> None:
     cp = checkpoints_of(open_one())
     saving(cp, 0)()
-    cp._weaver._lane("s")._patience = 30.0
+    cp._writer._batcher("s")._wait = 30.0
     points: list[str] = []
     crashpoints.listen(points.append)
     with ThreadPoolExecutor(1) as pool:
-        attached = pool.submit(attaching(cp, 1, patient=True))
-        while not cp._weaver._lane("s")._waiting:
+        attached = pool.submit(attaching(cp, 1, can_wait=True))
+        while not cp._writer._batcher("s")._queue:
             time.sleep(0.001)
         saving(cp, 1)()
         attached.result()
@@ -241,7 +241,7 @@ def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pyte
     dm = open_one()
     cp, journal = checkpoints_of(dm), dm._core._journal
     saving(cp, 0)()
-    cp._weaver._lane("s")._patience = 30.0
+    cp._writer._batcher("s")._wait = 30.0
     encoded: list[tuple[str, int]] = []
 
     def prepare(draft: Draft, *given: Any, **named: Any) -> Prepared:
@@ -249,16 +249,19 @@ def test_who_waits_encodes_its_event_meanwhile(open_one: Open, monkeypatch: pyte
         return Journal.prepare(journal, draft, *given, **named)
 
     monkeypatch.setattr(journal, "prepare", prepare)
-    fields = {"w": Items([b"write 1 " * 30], bytes, as_they_are), "deep": {"small": Leaf(b"1"), "none": Leaf(b"")}}
+    fields = {
+        "w": ListField([b"write 1 " * 30], bytes, as_they_are),
+        "deep": {"small": BytesField(b"1"), "none": BytesField(b"")},
+    }
     with ThreadPoolExecutor(1) as pool:
         waits = pool.submit(threading.get_ident).result()
-        attached = pool.submit(attaching(cp, 1, fields, patient=True))
-        while not any(one.ahead for one in list(cp._weaver._lane("s")._waiting)):
+        attached = pool.submit(attaching(cp, 1, fields, can_wait=True))
+        while not any(one.encoded for one in list(cp._writer._batcher("s")._queue)):
             time.sleep(0.001)
         saving(cp, 1)()
         attached.result()
     assert encoded == [("writes", waits), ("checkpoint", threading.get_ident())]
-    (found,) = drive(checkpoints_of(open_one()).attached("s", "main", "c0"))
+    (found,) = drive(checkpoints_of(open_one()).attachments("s", "main", "c0"))
     assert found.fields == {"w": [b"write 1 " * 30], "deep": {"small": b"1", "none": b""}}
     assert dm.verify().ok
 
@@ -285,7 +288,7 @@ def test_after_an_interrupt_nothing_is_built_on_what_was_not_stored(open_one: Op
     assert drive(other.load("s", "main")) is not None
 
     def interrupt(point: str) -> None:
-        if point == "checkpoint.woven":
+        if point == "checkpoint.encoded":
             raise KeyboardInterrupt
 
     crashpoints.listen(interrupt)
@@ -304,9 +307,9 @@ def test_what_is_forgotten_while_a_state_is_stored_stays_forgotten(open_one: Ope
         done = hold.behind(saving(cp, 1))
         cp.forget()
     done.result()
-    assert not cp._weaver._kept
+    assert not cp._writer._bases
     saving(cp, 2)()
-    assert cp._weaver._kept
+    assert cp._writer._bases
     expect(open_one(), [0, 1, 2], [])
 
 
@@ -314,8 +317,8 @@ def test_nothing_follows_and_patience_ends(open_one: Open) -> None:
     cp = checkpoints_of(open_one())
     saving(cp, 0)()
     for number in range(3):
-        attaching(cp, number, patient=True)()
-        assert not cp._weaver._lane("s")._followed  # not waited for in vain a second time
+        attaching(cp, number, can_wait=True)()
+        assert not cp._writer._batcher("s")._followed  # not waited for in vain a second time
     expect(open_one(), [0], [0, 1, 2])
 
 
@@ -324,24 +327,24 @@ def test_a_coroutine_that_is_cancelled_takes_nobody_with_it(address: str) -> Non
     async def go() -> None:
         async with await duramen.aopen(address) as dm:
             cp = Checkpoints(dm._journal)
-            lane = cp._weaver._lane("s")
-            assert await lane.turn.acquire()
+            batcher = cp._writer._batcher("s")
+            assert await batcher.lock.acquire()
             save = cp.save("s", "main", fields_of(0), {"n": 0}, id="c0")
             fields = {"w": texts(["write 1 " * 30])}
             tasks = [asyncio.create_task(save)]
             await asyncio.sleep(0.01)
             tasks.append(asyncio.create_task(cp.attach("s", "main", "c0", {"n": 1}, type="writes", fields=fields)))
             await asyncio.sleep(0.01)
-            assert len(lane._waiting) == 2
-            lane.turn.release()
-            while lane._waiting:
+            assert len(batcher._queue) == 2
+            batcher.lock.release()
+            while batcher._queue:
                 await asyncio.sleep(0)
             leader = next(task for task in tasks if task.get_coro().cr_await is not None)  # type: ignore[union-attr]
             leader.cancel()
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             assert sum(isinstance(one, asyncio.CancelledError) for one in outcomes) == 1
             for _ in range(1000):
-                if await cp.load("s", "main") and await cp.attached("s", "main", "c0"):
+                if await cp.load("s", "main") and await cp.attachments("s", "main", "c0"):
                     break
                 await asyncio.sleep(0.001)
 

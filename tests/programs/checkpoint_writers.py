@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 import duramen
-from duramen.checkpoints.checkpoints import Checkpoints, Saved
-from duramen.checkpoints.manifest import Items, Leaf
+from duramen.checkpoints.checkpoints import Checkpoints, StoredCheckpoint
+from duramen.checkpoints.manifest import BytesField, ListField
 from duramen.errors import CheckpointConflict
 from duramen.runtime import drive
 
@@ -22,13 +22,13 @@ encode = msgspec.msgpack.encode
 
 
 def as_they_are(values: Sequence[Any], known: list[Any]) -> list[Any]:
-    """Stand-ins of texts, which nothing can change."""
+    """Snapshots of texts, which nothing can change."""
     return list(values)
 
 
-def texts(values: Sequence[str]) -> Items:
+def texts(values: Sequence[str]) -> ListField:
     """A list of texts as a part of a state."""
-    return Items(values, str.encode, as_they_are)
+    return ListField(values, str.encode, as_they_are)
 
 
 def fields_of(number: int, writer: str = "") -> dict[str, Any]:
@@ -36,8 +36,8 @@ def fields_of(number: int, writer: str = "") -> dict[str, Any]:
     talk = [f"{writer} says {turn} " + "word " * 30 for turn in range(max(0, number - 15), number + 1)]
     if number % 4 == 3:
         talk[len(talk) // 2] = f"{writer} edited at {number} " + "again " * 20
-    config = Leaf(f"{writer} config {number // 5} ".encode() * 30)
-    return {"talk": texts(talk), "deep": {"count": Leaf(b"%d" % number), "config": config, "empty": texts([])}}
+    config = BytesField(f"{writer} config {number // 5} ".encode() * 30)
+    return {"talk": texts(talk), "deep": {"count": BytesField(b"%d" % number), "config": config, "empty": texts([])}}
 
 
 def plain(fields: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(part: Any) -> Any:
-    if isinstance(part, Leaf):
+    if isinstance(part, BytesField):
         return part.body
-    return [part.encode(value) for value in part.values] if isinstance(part, Items) else plain(part)
+    return [part.encode(value) for value in part.values] if isinstance(part, ListField) else plain(part)
 
 
 def checkpoints_of(dm: duramen.Duramen) -> Checkpoints:
@@ -56,10 +56,10 @@ def checkpoints_of(dm: duramen.Duramen) -> Checkpoints:
     return Checkpoints(dm._core._journal)
 
 
-def listed(checkpoints: Checkpoints, session: str, name: str, **options: Any) -> list[Saved]:
+def listed(checkpoints: Checkpoints, session: str, name: str, **options: Any) -> list[StoredCheckpoint]:
     """All that `list` gives."""
 
-    async def all_of() -> list[Saved]:
+    async def all_of() -> list[StoredCheckpoint]:
         return [saved async for saved in checkpoints.list(session, name, **options)]
 
     return drive(all_of())

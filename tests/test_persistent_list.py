@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duramen.checkpoints.persistent_list import Growing, growing
+from duramen.checkpoints.persistent_list import PersistentList, as_persistent_list
 
 PLACES = st.integers(-12, 12)
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=4)), max_size=12)
@@ -18,10 +18,10 @@ STEPS = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_s
 def test_every_version_stays_what_it_was(
     first: list[int], steps: list[tuple[int, list[int]]], some: slice, place: int, item: int
 ) -> None:
-    versions, model = [Growing(first)], [list(first)]
+    versions, model = [PersistentList(first)], [list(first)]
     for number, more in steps:
         number %= len(versions)
-        versions.append(versions[number].and_more(more))
+        versions.append(versions[number].extended(more))
         model.append(model[number] + more)
     for version, wanted in zip(versions, model, strict=True):
         assert list(version) == wanted
@@ -37,22 +37,22 @@ def test_every_version_stays_what_it_was(
             with pytest.raises(IndexError):
                 version[place]
         for other, longer in zip(versions, model, strict=True):
-            assert version.heads(other) == (longer[: len(wanted)] == wanted)
-            assert version.heads(longer) == (longer[: len(wanted)] == wanted)
+            assert version.is_prefix_of(other) == (longer[: len(wanted)] == wanted)
+            assert version.is_prefix_of(longer) == (longer[: len(wanted)] == wanted)
             assert (version == other) == (wanted == longer)
 
 
 def test_what_lies_behind_the_end_of_a_version_is_not_found() -> None:
-    short = Growing([1])
-    short.and_more([2])
+    short = PersistentList([1])
+    short.extended([2])
     with pytest.raises(ValueError):
         short.index(2)
-    assert growing(short) is short
+    assert as_persistent_list(short) is short
 
 
 def test_threads_that_go_on_from_the_same_list_do_not_mix() -> None:
     for _ in range(50):
-        begun = Growing(range(10))
+        begun = PersistentList(range(10))
         with ThreadPoolExecutor(8) as pool:
-            grown = list(pool.map(begun.and_more, [[number] * 5 for number in range(8)]))
+            grown = list(pool.map(begun.extended, [[number] * 5 for number in range(8)]))
         assert [list(one) for one in grown] == [[*range(10), *[number] * 5] for number in range(8)]
