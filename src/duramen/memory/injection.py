@@ -1,5 +1,5 @@
-"""Remembered text is data. What looks like instructions to a model is found here, so that it can be flagged or kept
-away; and what is shown is delimited, so that no text can pretend to stand outside."""
+"""Remembered text is data. This module finds text that looks like instructions to a model, so that it can be flagged or
+left out, and delimits what is shown, so that no text can escape its element."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ _PATTERNS = tuple((name, re.compile(pattern, re.IGNORECASE | re.MULTILINE | re.D
 
 
 def suspicions(text: str) -> tuple[str, ...]:
-    """Why a text looks like instructions to a model; nothing for one that does not."""
+    """Why a text looks like instructions to a model; empty if it does not."""
     return tuple(name for name, pattern in _PATTERNS if pattern.search(text))
 
 
 def attribute(value: str) -> str:
-    """A value between quotes."""
+    """A value as it stands between the quotes of an attribute."""
     return escape(" ".join(value.split()), quote=True)
 
 
 def reference(source: str) -> str:
-    """The source of a memory as a model is shown it: blanks that would not come back as they are, and what would be
-    taken for them, are told by their numbers."""
+    """The source of a memory as a model sees it: characters that it might not repeat exactly are percent-encoded."""
     return _FRAGILE.sub(lambda found: quote(found[0], safe=""), source)
 
 

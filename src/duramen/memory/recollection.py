@@ -1,4 +1,4 @@
-"""One text over all tiers: what is under way, what happened lately, what is known and how things are done."""
+"""One text for a prompt: current work, recent events, knowledge and procedures, within a token budget."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SHARES = {
     "procedures": 0.15,
     "pending": 0.1,
 }
-"""What each section may take of the budget at first; what one leaves goes to the others, in this order. Standing
-procedures are taken before all else."""
+"""The share of the budget that each section may take at first; what it leaves goes to the others, in `_ORDER`. Standing
+procedures come first."""
 _PENDING = "## Proposed, not yet saved: a person has to accept it"
 _ORDER = ("standing", "profile", "working", "knowledge", "procedures", "pending", "recent")
 _LONGEST_NOTE = 200
 _NOTE_SHARE = 0.2
-"""What of the budget may go on telling why something is missing, and not only what."""
+"""The share of the budget for why something is missing, not only what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ def explained(hit: Hit) -> str:
 
 
 def undecided(proposal: Proposal) -> str:
-    """A proposal as the model sees it: nothing that it may rely on."""
+    """A pending proposal as the model sees it: marked as not saved."""
     said = f'kind="{attribute(proposal.kind)}" ref="{attribute(proposal.id)}"'
     about = f"{proposal.key}: " if proposal.kind == "profile" else ""
     return f'<memory {said} saved="no">\n{enclosed(about + proposal.content)}\n</memory>'
 
 
 def _all_text(memory: Memory) -> str:
-    """Everything of a memory that a model is shown and somebody chose."""
+    """All text of a memory that the model sees and a user may have written."""
     return "\n".join((memory.speaker or "", memory.kind, memory.title or "", memory.content))
 
 
@@ -111,10 +111,9 @@ def recollect(
     pending: Sequence[Proposal] = (),
     explain: bool = False,
 ) -> Recollection:
-    """Put a recollection together within a budget of tokens. `policy` says what happens to text that looks like
-    instructions: "keep", "flag" or "quarantine". What is `standing` is in it whether it was found or not, and
-    so are the profile and what was proposed and not decided yet, as far as there is room. With `explain` the text says
-    what each score is made of."""
+    """Build a recollection within a budget of tokens. `policy` says what happens to text that looks like instructions:
+    "keep", "flag" or "quarantine". `standing` procedures are included whether they were found or not, and so are the
+    profile and pending proposals, as far as there is room. With `explain` the text shows the parts of each score."""
     found = {hit.memory.source: hit for hit in recalled.hits}
     first = [found.get(memory.source, Hit(memory, 0.0, 0.0)) for memory in standing]
     stand = {memory.source for memory in standing}
@@ -162,7 +161,7 @@ def recollect(
 
 
 def _fits(hit: Hit) -> bool:
-    """Whether anything speaks for a hit but that there was nothing better."""
+    """Whether a hit matches at all, or was only the best of nothing."""
     return hit.likeness > 0 or any(hit.parts.get(part, 0) > 0 for part in ("time", "speaker", "neighbours", "answer"))
 
 
@@ -170,8 +169,8 @@ Blocks = dict[str, list[str]]
 
 
 def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> tuple[dict[str, list[int]], str]:
-    """Which blocks of each section fit: into its share, then into what the others leave; and the text of them. One that
-    is too large does not keep out those after it."""
+    """Which blocks of each section fit into its share, then into what the others leave; and their text. A block that is
+    too large does not exclude those after it."""
     costs = {name: [counter.count(block) + 1 for block in found] for name, found in blocks.items()}
     left = budget - counter.count(_text({name: [] for name in blocks}, note, LEFT_OUT))
     chosen: dict[str, list[int]] = {name: [] for name in blocks}
@@ -194,7 +193,7 @@ def _fitting(blocks: Blocks, counter: TokenCounter, budget: int, note: str) -> t
 
 
 def _note(missing: Sequence[str]) -> str:
-    """What the search had to do without, in a line. It may be somebody else's words."""
+    """What the search had to do without, in one line. It may contain foreign text."""
     said = "; ".join(" ".join(line.split()) for line in missing)
     return f"(Searched without {enclosed(said[:_LONGEST_NOTE])})" if said else ""
 

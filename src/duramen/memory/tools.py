@@ -1,4 +1,4 @@
-"""Memory as tools for a model: what it may call, and what it gets back."""
+"""Memory as tools for a model: their schemas, and the check of a call's arguments."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def memory_tools(form: str) -> list[dict[str, Any]]:
             }
             for name, tool in _TOOLS.items()
         ]
-    raise InvalidInput(f"{form!r} is no form of a tool", hint='say "anthropic" or "openai"')
+    raise InvalidInput(f"unknown tool form {form!r}", hint='use "anthropic" or "openai"')
 
 
 def arguments_of(name: str, given: object) -> dict[str, Any]:
     """The arguments of a call, checked against the tool's schema as far as it matters."""
     tool = _TOOLS.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidInput(f"there is no tool {name!r}", hint=f"known are: {', '.join(_TOOLS)}")
+        raise InvalidInput(f"there is no tool {name!r}", hint=f"valid tools: {', '.join(_TOOLS)}")
     schema = tool["input_schema"]
     if not isinstance(given, dict):
         raise InvalidInput(f"the arguments of {name} are no object", hint="give them as a JSON object")

@@ -1,1 +1,5 @@
-"""The catalog: which memories exist, their texts and their history. Start in catalog.py."""
+"""The catalog: memories as events in the journal and as rows in the store.
+
+Start in `catalog.py`: remember, list, confirm, revise, retire, forget. `memory_event.py` checks what is to be remembered
+and derives the row from the event, `records.py` has the classes that users see, `texts.py` reads texts from events.
+"""

@@ -1,4 +1,4 @@
-"""The catalog of a workspace: what is remembered, what was, and how to be rid of it."""
+"""The catalog of a workspace: remember, read, revise and forget memories."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .records import ForgetReport, Memory, memory_of
 from .texts import MemoryTexts
 
 HOME = "@memory"
-"""The session of what is remembered outside any other."""
+"""The session of memories that belong to no other session."""
 _PAGE = 500
 _EXTRA_DETAILS = ("title", "metadata", "relations")
-"""What an event may say of a memory that was said without before."""
+"""Details that a later event may add to a memory."""
 
 
 class Catalog:
-    """Remembers, lists and forgets."""
+    """Stores, reads and removes memories."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, forget_decisions: Callable[[str], Awaitable[int]]) -> None:
         self._journal = journal
@@ -53,7 +53,7 @@ class Catalog:
         cause: int | str | None = None,
         key: str | None = None,
     ) -> Memory:
-        """Store a memory at the end of a session; durable, and found by words, on return."""
+        """Store a memory at the end of a session. On return it is durable and can be found by its words."""
         draft = Draft(ADDED, memory_data(content, kind, details, self._journal.clock.now()), actor, cause)
         (memory,) = await self._add(session, [draft], subject, key)
         return memory
@@ -69,7 +69,7 @@ class Catalog:
         actor: str | None = None,
         cause: int | str | None = None,
     ) -> list[Memory]:
-        """Store several memories in one append: all of them, or none."""
+        """Store several memories in one append: all or none."""
         every = memory_data_list(contents, kind, details, self._journal.clock.now())
         return await self._add(session, [Draft(ADDED, data, actor, cause) for data in every], subject) if every else []
 
@@ -89,18 +89,18 @@ class Catalog:
             met = {row.id for row in beside.memories} if done.repeated else done.touched.met
             return [
                 (await self._stored(session, event.position) if row.id in met else None)
-                # If it is not there by now, somebody forgot it in this moment: it is given back as it was said.
+                # If it is missing, it was forgotten at this moment: return it as it was given.
                 or memory_of(_row_at(row, event), one.data, subject)
                 for event, row, one in zip(done.records, beside.memories, prepared, strict=True)
             ]
 
     async def _prepare(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
-        """Events for the memories, each with what was said before of the same one, and their rows."""
+        """The events of memories, completed with known details of the same memory, and their rows."""
         prepared: list[Prepared] = []
         rows: list[MemoryRow] = []
         renewing: list[int] = []
         said: dict[tuple[bytes, str], list[int]] = {}
-        """Under which ids and keys something was said in this append, and at which places."""
+        """The places in this append of each id and key."""
         for place, draft in enumerate(drafts):
             one = self._journal.prepare(draft, owner)
             row = memory_row(session, place, one.data, owner)
@@ -124,8 +124,8 @@ class Catalog:
         return prepared, Beside(memories=tuple(rows), renewing=tuple(renewing))
 
     async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
-        """The current row of a memory when it is said, after what its append said before it under its id and its key,
-        and whether each said more than was known. One of the append has a number below 0."""
+        """The row that is current when this memory is stored, after those `before` it in its append with the same id or
+        key (each with whether it is renewing). A row of the same append has a number below 0."""
         rows = await self._rows(MemoryQuery((row.audience,), id=row.id))
         if not before:
             return rows[0] if rows else None
@@ -137,7 +137,7 @@ class Catalog:
         return ledger.current(row.id)
 
     async def _known_details(self, row: MemoryRow | None) -> Mapping[str, Any] | None:
-        """What is stored of a memory that its event may have been completed with."""
+        """The stored details of a memory that an event can be completed with."""
         memories = await self._texts.memories([] if row is None else [row])
         if not memories:
             return None
@@ -146,7 +146,7 @@ class Catalog:
         return {"title": known.title, "metadata": dict(known.metadata), "relations": related}
 
     async def _stored(self, session: str, position: int) -> Memory | None:
-        """The memory of an event; None if it was forgotten by now."""
+        """The memory of an event; None if it was forgotten."""
         (event,) = await self._journal.bookmarks.events(session, [position])
         if not isinstance(event.data, dict):
             return None
@@ -164,13 +164,13 @@ class Catalog:
         return found
 
     async def current(self, id: str, audience: bytes | None = None) -> Memory | None:
-        """What is known under an id."""
+        """The current memory of an id; None if there is none."""
         audiences = None if audience is None else (audience,)
         memories = await self._texts.memories(await self._rows(MemoryQuery(audiences, id=id)))
         return memories[0] if memories else None
 
     async def get(self, id: str) -> Memory:
-        """A memory by its id, the newest that there was. Raises `UnknownMemory`."""
+        """A memory by its id: the current one, otherwise the newest. Raises `UnknownMemory`."""
         rows = await self._all_rows(MemoryQuery(id=check_name("id of a memory", id), history=True))
         found = await self._texts.memories(rows)
         if not found:
@@ -178,7 +178,7 @@ class Catalog:
         return next((one for one in found if one.current), found[-1])
 
     async def by_source(self, source: str, session: str, subject: str | None) -> Memory:
-        """The memory that came from an event, if it may be told to somebody in a session. Raises `UnknownMemory`."""
+        """The memory of an event, if a subject in a session may see it. Raises `UnknownMemory`."""
         where, _, position = source.rpartition("#")
         audiences = await self.audiences(subject, session)
         events = []
@@ -193,8 +193,8 @@ class Catalog:
         raise UnknownMemory(source)
 
     async def history(self, id: str) -> list[Memory]:
-        """Every time that a memory was said or ended, those with the same key in the same scope, and what edits put it
-        in the place of; oldest first."""
+        """Every version of a memory, oldest first: each statement of it, those with the same key in the same scope, and
+        those that it replaced by an edit."""
         ids, rows = {check_name("id of a memory", id)}, await self._versions(id)
         newest = rows
         while newest:
@@ -213,7 +213,7 @@ class Catalog:
         return rows
 
     async def _revised_ids(self, rows: Sequence[MemoryRow]) -> set[str]:
-        """The ids of the memories that these were put in the place of by `revise`, which names them as its cause."""
+        """The ids of the memories that these replaced by `revise`, which records them as its cause."""
         found: set[str] = set()
         for revised in await self._journal.bookmarks.events(
             HOME, [row.position for row in rows if row.session == HOME]
@@ -227,7 +227,7 @@ class Catalog:
         return found
 
     async def listed(self, query: MemoryQuery) -> AsyncGenerator[Memory, None]:
-        """Memories one by one, in the order in which they were remembered."""
+        """Memories one by one, in the order in which they were stored."""
         left = query.limit
         while left > 0:
             rows = await self._rows(query._replace(limit=min(left, _PAGE)))
@@ -242,14 +242,14 @@ class Catalog:
         return await self._journal.store.memories(self._journal.workspace, query)
 
     async def _all_rows(self, query: MemoryQuery) -> list[MemoryRow]:
-        """All rows, however many."""
+        """All rows, page by page."""
         found: list[MemoryRow] = []
         while rows := await self._rows(query._replace(after=found[-1].number if found else 0, limit=_PAGE)):
             found += rows
         return found
 
     async def audiences(self, subject: str | None, session: str | None) -> tuple[bytes, ...]:
-        """The audiences of what may be told to somebody in a session: everybody's, theirs, the session's."""
+        """The audiences that a subject in a session may see: the workspace's, the subject's, the session's."""
         found = [b""]
         if subject is not None:
             row = await self._journal.store.subject(self._journal.workspace, check_name("subject", subject))
@@ -262,8 +262,8 @@ class Catalog:
     # -- confirming
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """Say a memory again, word by word: it is as fresh as on the first day. Raises `UnknownMemory` for one that is
-        unknown or over."""
+        """State a memory again, word by word, so that it is fresh. Raises `UnknownMemory` if it is unknown or has
+        ended."""
         rows = await self._rows(MemoryQuery(id=check_name("id of a memory", id)))
         texts = await self._texts.event_data(rows)
         for row in rows:
@@ -292,7 +292,7 @@ class Catalog:
         subject: str | None = None,
         actor: str | None = None,
     ) -> Memory:
-        """Put other words in the place of a memory: the new ones hold and the old ones are history, at once."""
+        """Replace a memory by another text in one transaction. The old text becomes history."""
         data = memory_data(content, kind, details, self._journal.clock.now())
         draft = Draft(ADDED, data, actor, f"{row.session}#{row.position}")
         owner = await self._journal.owner(subject)
@@ -311,7 +311,7 @@ class Catalog:
         return stored
 
     async def retire(self, row: MemoryRow, *, actor: str | None = None, successor: str | None = None) -> str:
-        """A memory holds no longer; it stays in the history. `successor` is what holds instead. Returns the event."""
+        """End a memory and keep it in the history. `successor` is the id of what replaces it. Returns the event."""
         said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
@@ -322,7 +322,7 @@ class Catalog:
     # -- forgetting
 
     async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
-        """Remove a memory: its text from every event that said it, its row, words and vector. Raises
+        """Remove a memory: its text from every event that stated it, its rows, words and vectors. Raises
         `UnknownMemory`."""
         query = MemoryQuery(id=check_name("id of a memory", id), history=True)
         rows = await self._all_rows(query)
@@ -340,7 +340,7 @@ class Catalog:
     async def forget_before(
         self, time: int, kinds: Sequence[str] | None, audiences: tuple[bytes, ...] | None, *, actor: str | None = None
     ) -> ForgetReport:
-        """Forget what was last said before a time."""
+        """Forget what was last stated before a time."""
         rows = await self._all_rows(MemoryQuery(audiences, kinds=None if kinds is None else tuple(kinds), history=True))
         said: dict[tuple[bytes, str], int] = {}
         for row in rows:
@@ -381,8 +381,8 @@ def _sum(one: ForgetReport, other: ForgetReport) -> ForgetReport:
 
 
 def _merge_details(data: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What an event says of a memory, with the title, metadata and relations that were said before where it has none;
-    None if that is no news: then the memory is only confirmed, and its vector is not made again."""
+    """The data of an event, with the title, metadata and relations that were known `before` where it has none. None if
+    that changes nothing: then the memory is only confirmed, and its vector is not computed again."""
     if before is None:
         return None
     whole = data | {name: before[name] for name in _EXTRA_DETAILS if before.get(name) and not data.get(name)}

@@ -1,4 +1,4 @@
-"""The event of a memory, and the catalog row that it stands for: the same, however a memory is written."""
+"""The event of a memory and the catalog row derived from it, however the memory is written."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from ..extraction.expiry import holds_until
 ADDED = "memory.added"
 SCOPES = ("workspace", "subject", "session")
 _LASTING_KINDS = frozenset(["episode", "procedure"])
-"""Kinds of what was said or is done, whatever its words."""
+"""Kinds that never expire by their words."""
 _MAX_TTL = 100 * 366 * 24 * 3600 * 1_000_000
 MAX_BATCH = 1_000
-"""Memories in one append: more would keep other writers waiting, and nobody could say how far it is."""
+"""How many memories one append may hold: more would block other writers without showing progress."""
 MemoryInput = str | Mapping[str, Any]
-"""A text, or a dict with its `content` and whatever else is said of it."""
+"""A text, or a dict with its `content` and other details."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.decode
 
 
 class MemoryDetails(TypedDict, total=False):
-    """What can be said of a memory beside its content and its kind.
+    """Details of a memory other than its content and kind.
 
-    key             what it is about, such as "home city": a newer memory with the same key takes its place
+    key             what it is about, such as "home city": a newer memory with the same key replaces it
     title           a short heading
     metadata        plain data to filter by
     importance      from 0 (trivial) to 1 (vital); 0.5 if not given
     confidence      from 0 to 1; 1 if not given
     valid_from, valid_to    when it holds in the world; from now on and for ever if not given
-    ttl             seconds after which it is no longer recalled; saying it again starts them anew
+    ttl             seconds after which it is no longer recalled; stating it again restarts them
     lasting         whether it holds on although it says "today", "this week" or "until Friday" (False: it ends then)
     scope           who may recall it: "workspace", "subject" (the person it is about) or "session"
     speaker         who said it
     relations       what it states of names that it mentions, each as (subject, relation, object), such as
-                    ("Ada", "manages", "Bo"): `neighbours` gives them beside those that it reads from the text
+                    ("Ada", "manages", "Bo"): `neighbours` returns them together with those it reads from the text
     """
 
     key: str | None
@@ -66,8 +66,8 @@ _DETAIL_NAMES = sorted(MemoryDetails.__annotations__)
 
 
 def memory_data(content: str, kind: str, details: Mapping[str, Any], now: int | None = None) -> dict[str, Any]:
-    """The data of a memory's event. What says itself how long it holds ends then, if it is told when it is said. Raises
-    `InvalidInput` for what cannot be remembered."""
+    """The data of a memory's event. With `now`, a statement that says how long it holds gets that end. Raises
+    `InvalidInput`."""
     if not isinstance(content, str) or not content.strip():
         raise InvalidInput("there is nothing to remember", hint="give text")
     if not content.isascii():
@@ -88,8 +88,8 @@ def memory_data(content: str, kind: str, details: Mapping[str, Any], now: int | 
 def memory_data_list(
     contents: Iterable[MemoryInput], kind: str, details: Mapping[str, Any], now: int
 ) -> list[dict[str, Any]]:
-    """The data of an event for each. What is said of one counts before what is said of all. Raises `InvalidInput` with
-    the place of the one that cannot be remembered."""
+    """The event data of several memories. Details of one override the `details` of all. Raises `InvalidInput` with the
+    place of the memory that is invalid."""
     if isinstance(contents, (str, bytes, Mapping)) or not isinstance(contents, Iterable):
         raise InvalidInput(
             f"{type(contents).__name__} is not several memories", hint="give a list; `remember` takes one memory"
@@ -116,11 +116,11 @@ def _memory_data(place: int, given: MemoryInput, kind: str, details: Mapping[str
 
 
 def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
-    """Check what is said of a memory, and put it to its data."""
+    """Check the details of a memory and add them to its data."""
     unknown = details.keys() - MemoryDetails.__annotations__.keys()
     if unknown:
         raise InvalidInput(
-            f"{min(unknown)!r} is nothing that a memory has", hint=f"known are: {', '.join(_DETAIL_NAMES)}"
+            f"a memory has no detail {min(unknown)!r}", hint=f"valid details: {', '.join(_DETAIL_NAMES)}"
         )
     for name in ("key", "title", "speaker"):
         if details.get(name) is not None:
@@ -201,7 +201,7 @@ def _relations(value: object, text: str) -> list[list[str]]:
 
 
 def _is_plain(value: dict[str, Any]) -> bool:
-    """Whether the value is the same when it comes back out of the packed words that are searched."""
+    """Whether the value survives packing into an index entry."""
     try:
         return bool(_unpack(_pack(value)) == value)
     except (TypeError, ValueError, OverflowError, RecursionError):  # a lone surrogate is a ValueError
@@ -209,7 +209,7 @@ def _is_plain(value: dict[str, Any]) -> bool:
 
 
 def audience_of(scope: str, ref: bytes | None, session: str) -> bytes:
-    """The audience of those who may recall a memory. `ref` is the person's that it is about."""
+    """The audience of a memory. `ref` is the reference of its subject."""
     if scope == "subject":
         if ref is None:
             raise InvalidInput("a memory of nobody cannot have a subject's scope", hint="give `subject`")
@@ -218,21 +218,21 @@ def audience_of(scope: str, ref: bytes | None, session: str) -> bytes:
 
 
 def memory_id(owner: Owner, audience: bytes, kind: str, key: str | None, speaker: str | None, content: str) -> str:
-    """The id of a memory: a hash of what it says, whatever the spacing, and who said it: two who say "yes" said two
-    things. Under its owner's salt, so that it tells nothing once the owner is erased."""
+    """The id of a memory: a hash of its content without regard to spacing, and of its speaker, because two people who
+    say "yes" make two statements. It is salted per owner, so it reveals nothing once the owner is erased."""
     given = " ".join(unicodedata.normalize("NFC", content).split())
     hashed = blake2b(_pack((audience, kind, key, speaker, given)), digest_size=15, key=owner.salt).digest()
     return b32encode(hashed).decode().lower()
 
 
 def default_scope(owner: Owner) -> str:
-    """Who may recall a memory, if nothing is said."""
+    """The scope of a memory that gives none."""
     return "workspace" if owner.name is None else "subject"
 
 
 def memory_row(session: str, index: int, data: Mapping[str, Any], owner: Owner) -> MemoryRow:
-    """The catalog row of a memory's event, which is the `index`th of its append. Its times are those of the event:
-    `expires` counts from there, and so does `begins` where it is 0."""
+    """The catalog row of a memory's event, which is the `index`th of its append. The store fills in the time of the
+    event: `expires` is relative to it, and `begins` 0 stands for it."""
     person = None if owner.name is None else owner.ref  # in a sealed store the workspace itself has a reference, too
     audience = audience_of(data.get("scope") or default_scope(owner), person, session)
     kind, key = data["kind"], data.get("key")
@@ -260,7 +260,7 @@ class MemoryProjection:
     types = frozenset({ADDED})
 
     def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
-        """What lies beside an append, with the memories among its events, unless it has them already."""
+        """The projection writes of an append, with the memories among its events, unless they are already there."""
         if beside is not None and beside.memories:
             return beside
         rows = [
@@ -275,14 +275,14 @@ class MemoryProjection:
 
 
 def has_extra_details(data: Mapping[str, Any]) -> bool:
-    """Whether an event says of a memory what is in no row and in no other event: it must not be lost if the same was
-    said before without."""
+    """Whether an event has details that are in no row: they must not be lost if the memory was stored without them
+    before."""
     return bool(data.get("title") or data.get("metadata") or data.get("relations"))
 
 
 def is_memory(data: dict[str, Any]) -> bool:
-    """Whether this is what `remembered` made, and perhaps the steps of a procedure. Anybody may append an event of this
-    type: one that is no memory stays an event, and must not stand in the way of those that are."""
+    """Whether this is valid `memory_data`, perhaps with the steps of a procedure. Any caller may append an event of this
+    type; an invalid one stays an event and must not block valid ones."""
     given = {name: value for name, value in data.items() if name != "procedure"}
     details = {name: value for name, value in given.items() if name not in ("content", "kind")}
     try:

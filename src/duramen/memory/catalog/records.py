@@ -1,4 +1,4 @@
-"""Memories as users see them, and what a search gives."""
+"""Memories and search results as users see them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Memory:
     """Something that was remembered.
 
     `valid_from` and `valid_to` say when it holds in the world; `recorded` and `ended` when it was known here. One that
-    ended has a successor, or was only said again. `source` is the event that it came from, as ``"session#position"``.
-    `recalled` is how often it was recalled and `recalled_at` when last. These two, `times` and `confirmed` are of now,
-    in what `as_of` gives, too.
+    ended has a successor, or was stated again. `source` is its event, as ``"session#position"``. `times` counts how
+    often it was stated, `confirmed` is when last. `recalled` counts how often it was recalled, `recalled_at` is when
+    last. These four are as of now, even in what `as_of` returns.
     """
 
     id: str
@@ -42,21 +42,24 @@ class Memory:
     successor: str | None
     source: str
     relations: tuple[tuple[str, str, str], ...] = ()
-    """What it states of names, as somebody said who remembered it; `neighbours` finds more in its text."""
+    """The relations that were given with it. `neighbours` finds more in its text."""
     recalled: int = 0
     recalled_at: dt.datetime | None = None
 
     @property
     def current(self) -> bool:
-        """Whether this is what is known now."""
+        """Whether it is known now, not history."""
         return self.ended is None
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A memory that a search found. `score` orders the hits of one search and means nothing beside another's;
-    `likeness` does, from 0 to 1: how near its meaning is, or how much of the question's words it has. `parts` are what
-    the score is made of; `note` says that it is stale, and what to do before it is used."""
+    """A memory that a search found.
+
+    `score` orders the hits of one search and cannot be compared with another's. `likeness` can: from 0 to 1, how close
+    its meaning is, or how many of the question's words it has. `parts` add up to the score. `note` says that it is
+    stale and what to do before using it.
+    """
 
     memory: Memory
     score: float
@@ -67,8 +70,8 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a search found, best first. `waiting` memories have no vector yet: they are found by words alone. `missing`
-    says what the search had to do without."""
+    """What a search found, best first. `waiting` counts memories without a vector, which are found by words alone.
+    `missing` says what the search had to do without."""
 
     hits: tuple[Hit, ...]
     waiting: int
@@ -82,9 +85,9 @@ class Recalled:
 
 
 class ForgetReport(NamedTuple):
-    """What forgetting removed, tier by tier: rows of the catalog (every time that it was said is one), texts of events,
-    words and vectors that were searched, what was journaled of decisions about it. A conversation in which it was said,
-    and checkpoints of it, are not memories: `erase` reaches those."""
+    """What forgetting removed: catalog rows (one for each time it was stated), texts of events, indexed words and
+    vectors, and journaled decisions about it. Conversations that mention it and their checkpoints are not memories:
+    `erase` removes those."""
 
     memories: int
     """Different memories."""

@@ -1,7 +1,7 @@
-"""The gate: what of a turn is worth remembering, decided by plain patterns, each decision with its reason.
+"""Admission: which sentences of a message are worth remembering, decided by plain patterns, each with a reason.
 
-Only what people say of themselves, or ask to be remembered, passes. Questions, requests, thanks and everything else
-stay in the session's journal and go no further. What passes is put so that it can be understood by itself.
+Only what people say of themselves, or ask to be remembered, is admitted. Questions, requests, thanks and everything else
+stay in the session's journal. What is admitted is rephrased so that it can be understood by itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ONLY_NOW = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A way in which people speak of themselves: what it is called, and how it is put for others."""
+    """A way in which people speak of themselves, and the template that rephrases it."""
 
     said: re.Pattern[str]
     kind: str
@@ -95,7 +95,7 @@ PROFILE_FIELDS = {
     "email address": "email",
     "phone number": "phone",
 }
-"""What people say of themselves that belongs into their profile, and the field."""
+"""What people say of themselves that belongs in their profile, and the field."""
 _POLITE = re.compile(
     r"^\W*(?:hi|hello|hey|thanks?|thank you|thx|ok(?:ay)?|great|cool|nice|perfect|bye|yes|no|sure|lol|haha"
     r"|good (?:morning|evening|night))\b.{0,30}$",
@@ -105,7 +105,7 @@ _POLITE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate decided about a sentence: whether it is remembered, as what, and why or why not."""
+    """The decision about a sentence: whether to remember it, as what, and why or why not."""
 
     sentence: str
     keep: bool
@@ -116,12 +116,12 @@ class Verdict:
 
     @property
     def confidence(self) -> float:
-        """How sure it is that this was meant to last: a wish says so."""
+        """How certain it is that this was meant to last: an explicit wish says so."""
         return 0.95 if "wish" in self.reason or "asked" in self.reason else 0.8
 
 
 def assess_sentences(text: str, who: str = "The user") -> list[Verdict]:
-    """A verdict on each sentence that somebody said."""
+    """A verdict on each sentence of a message."""
     return [_verdict(sentence, who) for sentence in _sentences(text)]
 
 
@@ -141,10 +141,10 @@ def _verdict(said: str, who: str) -> Verdict:
         if inner is not None:
             return Verdict(said, True, "asked to remember", *inner[:3])
         return Verdict(said, True, "asked to remember", f"{who} wants it remembered: {wish['what']}", "fact", None)
-    wish_for_good = _LASTING_WISH.match(plain)
-    if wish_for_good is not None:
+    lasting_wish = _LASTING_WISH.match(plain)
+    if lasting_wish is not None:
         return Verdict(
-            said, True, "a standing wish", f"{who} wishes from now on: {wish_for_good['what']}", "preference", None
+            said, True, "a standing wish", f"{who} wishes from now on: {lasting_wish['what']}", "preference", None
         )
     if _POLITE.match(plain):
         return Verdict(said, False, "small talk")
@@ -157,7 +157,7 @@ def _verdict(said: str, who: str) -> Verdict:
 
 
 def _self_statement(plain: str, who: str) -> tuple[str, str, str | None, str] | None:
-    """What somebody says of themselves, for others: content, kind, key and reason."""
+    """What a sentence says of its speaker, rephrased: content, kind, key and reason; None if nothing."""
     name = _NAME.search(plain)
     if name is not None:
         return name["what"], "profile", "name", "about the user"

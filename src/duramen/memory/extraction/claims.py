@@ -1,5 +1,5 @@
-"""What a text claims, so that claims can be held against each other: who lives where, how much something costs, what is
-so and what is not. Without a model, and for precision: only plain statements in the present claim anything, and only
+"""What a text claims, so that claims can be compared: who lives where, how much something costs, what is true and what is
+not. It needs no model and aims at precision: only plain statements in the present tense claim anything, and only about
 what can have one value at a time."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from .words import stem
 
 
 class Claim(NamedTuple):
-    """A claim: what it is `about`, which `value` it gives to that, and how to tell it. Claims about the same with other
-    values contradict each other. One that is `later` tells of a change: it contradicts only what was known before."""
+    """A claim: what it is `about`, the `value` it gives, and its `words`. Claims about the same with different values
+    contradict each other. A claim that `is_change` reports a change: it contradicts only what was known before."""
 
     about: tuple[str, ...]
     value: tuple[str, ...]
@@ -24,7 +24,7 @@ class Claim(NamedTuple):
 
 
 def claims(text: str, speaker: str | None = None) -> tuple[Claim, ...]:
-    """What a text claims. What it gives several values to can have several, and is no claim."""
+    """The claims of a text. If it gives several values to one thing, that is no claim."""
     found = [*_relations(text, speaker)]
     for sentence in sentences(text):
         found += _attributes(sentence)
@@ -52,12 +52,12 @@ def contradict(one: Claim, other: Claim) -> bool:
 _ONE_EACH = frozenset(
     ["lives in", "works for", "reports to", "married to", "engaged to", "dates", "born in", "located in", "runs on"]
 )
-"""Relations of which somebody has one at a time."""
+"""Relations of which a person has one at a time."""
 _PLACED = frozenset(["lives in", "born in", "located in"])
 _KIN = ("mother", "father", "wife", "husband", "fiancé", "fiancée", "boss", "girlfriend", "boyfriend", "landlord")
 _ROLES = ("CEO", "CTO", "CFO", "COO", "capital", "president", "mayor", "captain", "king", "queen", "owner", "principal")
 _ONE_OF = frozenset(f"{role} of" for role in (*_KIN, *_ROLES))
-"""Relations that one at a time has to somebody."""
+"""Relations that one person at a time has to another."""
 
 
 def _relations(text: str, speaker: str | None) -> Iterator[Claim]:
@@ -93,7 +93,7 @@ _WORDED = (
     r"blood type|eye colou?r|hair colou?r|status|(?:all-time )?favou?rite [a-z]+(?: [a-z]+)?"
 )
 _SINGLE = rf"(?:(?P<named>{_NAMED})|(?P<counted>{_COUNTED})|(?P<worded>{_WORDED}))"
-"""What somebody or something has one of: a name, a number or a date, or whatever word."""
+"""What a person or thing has one of: a name, a number, a date, or a word."""
 _VALUE = r"(?P<prep>(?:in|on|at) )?(?P<value>(?:[^.,;:!?]|[.:](?=\S)){1,60}?)"
 _WHOSE = r"[A-Z][\w-]*(?: [A-Z][\w-]*){0,2}'s|[Mm]y|[Oo]ur|[Tt]he [a-z]+(?: [a-z]+)?'s|[Tt]he(?: [a-z-]+){1,2}"
 _THING = r"(?:the )?[\w-]+(?: [\w-]+){0,3}?"
@@ -130,9 +130,9 @@ _HOLDING = """
     allow charges charge pays pay owns own equals lives live lasts last serves serve supports support uses use
 """
 _HOLDS = frozenset(_HOLDING.split())
-"""Verbs that say how something is, not what happened."""
+"""Verbs that describe a state, not an event."""
 _ONCE = frozenset(["is", "starts", "start", "begins", "begin", "ends", "end", "expires", "expire"])
-"""Those of them that name one day, if any: what runs on Monday may run on Friday, too."""
+"""Those that name at most one day: what runs on Monday may run on Friday, too."""
 _CLOSE = frozenset(["on", "in", "at", "from"])
 _FREELY = "to until till by of for about under over below above within after before with every $"
 _ANYWHERE = frozenset(_FREELY.split())
@@ -157,7 +157,7 @@ _LONGEST = 25
 
 
 def _plain(sentence: str, speaker: str | None) -> Iterator[Claim]:
-    """What a sentence says as a whole: its numbers as values, and whether it is denied."""
+    """The claims of a whole sentence: its numbers as values, and whether it is negated."""
     said = sentence.replace("\u2019", "'").rstrip(".! ")
     if _DOUBTFUL.search(said) or not said[:1].isalnum():
         return
@@ -180,7 +180,7 @@ def _plain(sentence: str, speaker: str | None) -> Iterator[Claim]:
 
 
 def _frame(tokens: list[str]) -> tuple[list[str], list[tuple[str, ...]], list[int]]:
-    """The words of a sentence with a sign for each run of numbers and dates, those, and where they stand."""
+    """The words of a sentence with "#" for each run of numbers and dates, those values, and their places."""
     frame: list[str] = []
     values: list[tuple[str, ...]] = []
     places: list[int] = []
@@ -204,7 +204,7 @@ def _is_quantity(token: str, before: str) -> bool:
 
 
 def _normal(tokens: list[str]) -> tuple[str, ...]:
-    """Words and numbers as they are compared: 9, nine and 9:00 are the same."""
+    """Words and numbers in normal form: 9, nine and 9:00 are the same."""
     found = []
     for token in tokens:
         word = token.lower()
@@ -216,7 +216,7 @@ def _normal(tokens: list[str]) -> tuple[str, ...]:
 
 
 def _is_value(frame: list[str], place: int) -> bool:
-    """Whether the number at a place is what the sentence says of its subject, and not a part of what it is about."""
+    """Whether the number at a place is a value of the subject, and not part of what the sentence is about."""
     verb = next((at for at, word in enumerate(frame) if word in _HOLDS), None)
     if verb is None or not 0 < verb < place:
         return False

@@ -1,7 +1,7 @@
 """Time expressions in questions and texts, resolved against a day: pure, no clock, no model.
 
 `spans("I moved two weeks ago", on)` gives the days that are meant. Words are English. What has no
-year is taken to be the nearest one that is past, as people who tell or ask mostly look back; "next"
+year is the nearest past one, because statements and questions mostly look back; "next"
 and "in three days" look ahead. What depends on another event ("before the move") is left alone.
 """
 

@@ -1,6 +1,6 @@
 """Who and what a text is about, found without a model: names, titles, dates, and the relations that plain sentences
 state. Precision comes first: what is denied, asked, supposed or said of somebody else ("the sister of Ada lives in …")
-is no relation, and a sentence that is not understood states none."""
+is not a relation, and a sentence that is not understood states none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Entities(NamedTuple):
 
 
 def entities(text: str, on: date, speaker: str | None = None) -> Entities:
-    """Everything that is found in a text that was said on a day, perhaps by somebody."""
+    """The entities of a text that was said on a day, perhaps by a named speaker."""
     found = links(text, speaker)
     capitals = dict.fromkeys(names(text))
     stated = dict.fromkeys(end for link in found for end in (link.subject, link.object) if _ONE_NAME.fullmatch(end))
@@ -160,7 +160,7 @@ _LONGEST = 400
 
 
 class _Predicate(NamedTuple):
-    """What a predicate says of somebody, where it ends, and whether somebody is its object."""
+    """What a predicate says of the subject, where it ends, and whether the subject is its object (`turned`)."""
 
     relation: str
     others: list[str]
@@ -252,7 +252,7 @@ def _is_plain(before: str, ended: set[int]) -> bool:
 
 
 def _predicate(sentence: str, at: int, many: bool) -> _Predicate | None:
-    """What is said from here on."""
+    """The predicate that starts here; None if there is none."""
     found = _ADVERBS.match(sentence, at)
     at = at if found is None else found.end()
     form = (_MANY if many else _ONE).match(sentence, at)

@@ -1,4 +1,4 @@
-"""How long a statement holds that says so itself: "is on holiday until Friday", "is in Rome this week".
+"""Expiry: how long a statement holds by its own words, such as "is on holiday until Friday".
 
 Plain English, and careful: what says no time, happened, or holds again and again is lasting, and so is whatever is not
 understood. Days end twelve hours after midnight in UTC, when they are over everywhere.
@@ -49,7 +49,7 @@ _STATE_WORDS = """
     required postponed cancelled canceled tired injured fixed assigned located based needed limited red bed shared
 """
 _STATES = frozenset(_STATE_WORDS.split())
-"""Words that look like the past and tell how something is."""
+"""Words that look like past tense but describe a state."""
 _AGAIN = re.compile(r"\b(?:every|each|always|usually|often|never|daily|weekly|\w+days)\b|\?", re.IGNORECASE)
 
 
@@ -58,7 +58,7 @@ _HINT = re.compile(rf"\b(?:{'|'.join(_HINT_WORDS)})\b", re.IGNORECASE)
 
 
 def holds_until(content: str, at: int) -> int | None:
-    """When a statement that was made at a time ends by its own words; None if it is lasting. Microseconds."""
+    """When a statement made at a time ends by its own words, in microseconds; None if it is lasting."""
     text = content.strip()
     if len(text) > _LONGEST or not _may_have_hint(text.lower()) or _HINT.search(text) is None:
         return None
@@ -75,7 +75,7 @@ def holds_until(content: str, at: int) -> int | None:
 
 
 def _may_have_hint(lowered: str) -> bool:
-    """Whether a hint could be in a text: most have none, and this is the quickest way to know."""
+    """Whether a text may have a hint. Most have none, and this is the fastest check."""
     for word in _HINT_WORDS:  # noqa: SIM110 - a generator takes twice as long
         if word in lowered:
             return True

@@ -1,4 +1,4 @@
-"""What a text tells that is worth remembering, each fact by itself: by a model, or by the gate's plain patterns."""
+"""Extracts the facts of a text that are worth remembering, by a model or by the patterns of `admission`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _MOST = 50
 _LONGEST = 1_000
 _LONGEST_NAME = 100
 _SURE = 0.9
-"""How far the gate's patterns are to be trusted."""
+"""The confidence of what the patterns of `admission` find."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A fact that a text states. `quote` are the words that do; `key` is what it is about, if that can have one value
-    at a time; `relations` are those between names in its content. Nothing is stored before somebody remembers it."""
+class ExtractedFact:
+    """A fact that a text states. `quote` are the words that state it; `key` is what it is about, if that can have one
+    value at a time; `relations` are those between names in its content. It is not stored until it is remembered."""
 
     content: str
     kind: str
@@ -50,7 +50,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What was not taken from a text or an answer, and why."""
+    """What was skipped in a text or an answer, and why."""
 
     what: str
     reason: str
@@ -58,12 +58,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The facts of a text, in its order, and what was left out."""
+    """The facts of a text, in its order, and what was skipped."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ExtractedFact, ...]
     skipped: tuple[Skipped, ...] = ()
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[ExtractedFact]:
         return iter(self.candidates)
 
     def __len__(self) -> int:
@@ -71,12 +71,11 @@ class Extraction:
 
 
 async def extract(text: str, model: Model | None, speaker: str | None, policy: str) -> Extraction:
-    """The facts of a text. Raises `ModelFailed` if the model gives no answer, or one that is no JSON as it must be; a
-    single fact that cannot be used is skipped with its reason. `policy` "keep" lets pass what looks like
-    instructions."""
+    """The facts of a text. Raises `ModelFailed` if the model gives no answer or no valid JSON. A single fact that cannot
+    be used is skipped with a reason. The policy "keep" accepts text that looks like instructions."""
     if model is None:
         return _by_patterns(text, speaker)
-    found: dict[tuple[str, str], Candidate] = {}
+    found: dict[tuple[str, str], ExtractedFact] = {}
     skipped: list[Skipped] = []
     for piece in _pieces(text):
         about = {"text": piece} if speaker is None else {"speaker": speaker, "text": piece}
@@ -99,7 +98,7 @@ async def extract(text: str, model: Model | None, speaker: str | None, policy: s
 def _by_patterns(text: str, speaker: str | None) -> Extraction:
     verdicts = assess_sentences(text, speaker) if speaker else assess_sentences(text)
     kept = [
-        Candidate(one.content, one.kind, one.key, _SURE, one.sentence, _stated(one.content))
+        ExtractedFact(one.content, one.kind, one.key, _SURE, one.sentence, _stated(one.content))
         for one in verdicts
         if one.keep
     ]
@@ -122,7 +121,7 @@ def _pieces(text: str) -> Sequence[str]:
     return [piece for piece in (*found, text) if piece.strip()]
 
 
-def _checked(fact: Any, text: str, policy: str) -> Candidate | Skipped:
+def _checked(fact: Any, text: str, policy: str) -> ExtractedFact | Skipped:
     """A fact as the model gave it, if it can be used."""
     if not isinstance(fact, dict):
         return Skipped(_shown(fact), "it is no object")
@@ -141,7 +140,7 @@ def _checked(fact: Any, text: str, policy: str) -> Candidate | Skipped:
     why = suspicions(f"{content}\n{key or ''}")
     if why and policy != "keep":
         return Skipped(content, f"it looks like instructions to a model: {'; '.join(why)}")
-    return Candidate(content, fact["kind"], key, confidence, quote)
+    return ExtractedFact(content, fact["kind"], key, confidence, quote)
 
 
 def _related(told: Any, content: str, policy: str) -> tuple[tuple[tuple[str, str, str], ...], list[Skipped]]:

@@ -1,5 +1,5 @@
-"""Questions to a language model that are answered in JSON. What it is asked about is data, and given as such: inside a
-JSON value no text can pretend to stand outside. What it answers is data, too: it is checked, and never obeyed."""
+"""Questions to a language model that are answered in JSON. What it is asked about is passed as a JSON value, so no text
+in it can pose as instructions. The answer is data, too: it is checked, never obeyed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL | re.IGNO
 
 
 async def ask_json(model: Model, task: str, about: dict[str, Any], max_tokens: int) -> Any:
-    """What a model answers, read. Raises `ModelFailed` if it gives none, or no JSON."""
+    """The parsed JSON answer of a model. Raises `ModelFailed` if there is no answer, or no JSON."""
     prompt = json.dumps(about, ensure_ascii=False)
     try:
         answer = await run_blocking(lambda: model.complete(prompt, system=f"{task}\n\n{DATA}", max_tokens=max_tokens))
@@ -45,7 +45,7 @@ def _name(model: object) -> str:
 
 
 def text_of(value: object, longest: int) -> str | None:
-    """A text that a model gave, in one line; None if it is none, or too long."""
+    """A text from a model's answer, on one line; None if it is no text, empty or too long."""
     if not isinstance(value, str):
         return None
     text = " ".join(value.replace("\0", " ").split())
@@ -57,7 +57,7 @@ def text_of(value: object, longest: int) -> str | None:
 
 
 def share_of(value: object) -> float | None:
-    """A number from 0 to 1 that a model gave; None if it is none."""
+    """A number from 0 to 1 from a model's answer; None if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         return None
     return float(value)

@@ -1,4 +1,4 @@
-"""Places that hold others: who lives in Rome also lives in Italy."""
+"""Places that contain others: a person who lives in Rome also lives in Italy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HOLDING = """
     united kingdom|uk|great britain|britain|germany|italy|spain|france|australia
 """
 _LARGE = frozenset(" ".join(name.split()) for name in _HOLDING.split("|"))
-"""Those of them that hold others of them."""
+"""Those that contain others."""
 
 
 def may_hold(one: str, other: str) -> bool:

@@ -1,4 +1,4 @@
-"""Words of a text as they are searched: split and stemmed, each as a number.
+"""Terms: the words of a text as they are searched, split and stemmed, each as a number.
 
 Texts keep their stop words (the length counts); questions drop them, because "what did she do" would
 otherwise rank by its commonest words. Stemming is Snowball's English; `snowballstemmer` is pure Python

@@ -1,5 +1,5 @@
-"""An audience in memory, ready to be searched: columns in NumPy and a list of places for each term, and no object for each
-memory. Kept right by the changes that the store counts, so that a search reads only what is new."""
+"""The index of one audience in memory: NumPy columns and postings for each term, with no object per memory. It is
+updated with the changes that the store counts, so a search reads only what is new."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .postings import Counts, PackedPostings, Places, Postings
 
 _DAY = 86_400_000_000
 _LARGE = 100_000
-"""An audience of so many places grows by less at a time: room that is not used yet takes memory, too."""
+"""From this many places on, an index grows by smaller steps: unused room takes memory, too."""
 _FIRST, _LAST = dt.date.min.toordinal(), dt.date.max.toordinal()
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 
 
 class IndexedMemory(NamedTuple):
-    """A memory for an audience: its row, its stats, its vector if there is one, and how often it was recalled."""
+    """A memory as it enters an index: its row, its term statistics, its vector if it has one, and its recall count."""
 
     row: MemoryRow
     stats: TermStats
@@ -33,10 +33,10 @@ class IndexedMemory(NamedTuple):
 
 
 class AudienceIndex:
-    """The current memories of one audience, each at a place that it keeps. Not for two threads at once.
+    """The current memories of one audience, each at a place that does not change. Not thread-safe.
 
-    The vectors are there while the audience is `exact`. Where it has a `center`, of each vector there is a code: on which
-    side of the center each of its numbers lies, a bit each, which takes a thirtieth."""
+    An `exact` index holds the vectors. An index with a `center` holds a code of each vector: one bit per dimension, which
+    says on which side of the center it lies. A code takes a thirtieth of the memory of a vector."""
 
     def __init__(
         self,
@@ -49,18 +49,18 @@ class AudienceIndex:
         self.dims = dims
         self.size = 0
         self.several = several
-        """Whether there are several audiences in it, as one."""
+        """Whether it combines several audiences."""
         self.seen: dict[bytes, int] = {}
-        """How many changes of each audience it has taken in."""
+        """The change count of each audience up to which it is current."""
         self._columns = columns or {name: np.full(16, empty, dtype=kind) for name, (kind, empty) in COLUMNS.items()}
         self.center = center
         self._codes: NDArray[np.uint64] = np.zeros((0 if center is None else -(-dims // 64), 16), dtype=np.uint64)
         self._vectors: Vector | None = np.zeros((16, dims), dtype=np.float32) if exact else None
         self.sample: Vector = np.zeros((0, dims), dtype=np.float32)
-        """The vectors of some memories, by which it is measured what codes say."""
+        """Vectors of some memories, to measure how precise codes are."""
         self.sample_codes: NDArray[np.uint64] = np.zeros((0, 0), dtype=np.uint64)
         self.sampled = 0
-        """How many memories there were when it was taken."""
+        """How many memories there were when the sample was taken."""
         self._postings = Postings()
         self._index = PlaceTable()
         self._last_of: dict[int, int] = {}
@@ -74,23 +74,23 @@ class AudienceIndex:
 
     @property
     def exact(self) -> bool:
-        """Whether the vectors are here."""
+        """Whether it holds the vectors."""
         return self._vectors is not None
 
     @property
     def vectors(self) -> Vector:
-        """One row for each place of an exact audience; zeros where there is no vector yet."""
-        assert self._vectors is not None, "vectors are held in exact audiences alone"
+        """One row for each place of an exact index; zeros for a memory without a vector."""
+        assert self._vectors is not None, "only an exact index holds vectors"
         return self._vectors[: self.size]
 
     @property
     def codes(self) -> NDArray[np.uint64]:
-        """The code of each place, if there are any: a column for each, 64 bits in a row."""
+        """The code of each place, if there are codes: one column for each place, 64 bits per row."""
         return self._codes[:, : self.size]
 
     @property
     def held_bytes(self) -> int:
-        """Memory that it takes, without its vectors."""
+        """Bytes that it takes, without vectors."""
         columns = sum(column.nbytes for column in self._columns.values())
         return (
             columns
@@ -103,15 +103,15 @@ class AudienceIndex:
 
     @property
     def vector_bytes(self) -> int:
-        """Memory that its vectors take."""
+        """Bytes that its vectors take."""
         return 0 if self._vectors is None else self._vectors.nbytes
 
     def count(self) -> int:
-        """How many memories are alive."""
+        """How many memories it holds."""
         return int(np.count_nonzero(self.column("alive")))
 
     def postings(self, term: int) -> tuple[Places, Counts] | None:
-        """The places of the living memories that have a term, and how often each has it."""
+        """The places of the memories that have a term, and how often each has it; None if there are none."""
         found = self._postings.find(term)
         if found is None:
             return None
@@ -120,7 +120,7 @@ class AudienceIndex:
         return (places, counts) if alive.all() else (places[alive], counts[alive])
 
     def named_days(self) -> NDArray[np.int32]:
-        """First and last day of each time that memories name, as `told` and `tells` point to."""
+        """First and last day of each date that memories name. `first_date` and `date_count` point into it."""
         return self._dates
 
     def metadata(self, place: int) -> Mapping[str, Any]:
@@ -130,14 +130,14 @@ class AudienceIndex:
         metadata: dict[str, Any] = msgspec.msgpack.decode(self._metadata[start : start + size]) if size else {}
         return metadata
 
-    # -- taking in
+    # -- adding
 
     def put(self, row: MemoryRow, stats: TermStats, vector: Vector | None, recalled: int) -> None:
-        """Take in a memory, or what is new about it."""
+        """Add or update a memory."""
         self.put_all([IndexedMemory(row, stats, vector, recalled)])
 
     def put_all(self, entries: Sequence[IndexedMemory]) -> None:
-        """Take in some memories, each once, or what is new about them."""
+        """Add or update memories, each at most once."""
         if not entries:
             return
         numbers = np.array([entry.row.number for entry in entries], dtype=np.int64)
@@ -157,7 +157,7 @@ class AudienceIndex:
             self.put_vectors(places[known], np.array([entries[at].vector for at in known], dtype=np.float32))
 
     def put_vectors(self, places: NDArray[np.intp], vectors: Vector) -> None:
-        """The vectors of some places."""
+        """Set the vectors of some places."""
         self._columns["has_vector"][places] = True
         if self.center is not None:
             self._codes[:, places] = codes_of(vectors, self.center)
@@ -217,15 +217,15 @@ class AudienceIndex:
     # -- packed
 
     def packed_postings(self) -> PackedPostings:
-        """All terms with their places, packed as one."""
+        """All postings, packed as one."""
         return self._postings.packed()
 
     def packed_metadata(self) -> bytes:
-        """All metadata in a row, as `noted` and `notes` point to."""
+        """All metadata in sequence. `metadata_start` and `metadata_size` point into it."""
         return bytes(self._metadata)
 
     def known_numbers(self, numbers: NDArray[np.int64]) -> list[int]:
-        """Those of some numbers that are memories of this audience."""
+        """Those of some numbers whose memories it holds."""
         found: list[int] = numbers[self._index.find(numbers, self._columns["alive"]) >= 0].tolist()
         return found
 
@@ -237,7 +237,7 @@ class AudienceIndex:
         metadata: bytes,
         sessions: NDArray[np.int32],
     ) -> None:
-        """New memories as columns; `sessions` are those of episodes, -1 for the others."""
+        """Add new memories as columns; `sessions` are those of episodes, -1 for other memories."""
         start, count = self.size, len(sessions)
         self._make_room(start + count)
         self.size = start + count
@@ -260,11 +260,11 @@ class AudienceIndex:
     # -- sessions
 
     def session_number(self, audience: bytes, session: str) -> int:
-        """The number of a session: what it tells in one audience stands apart from what it tells in another."""
+        """The number of a session. In a combined index, a session has one for each audience."""
         return self.sessions.number(f"{session}\0{audience.hex()}" if self.several else session)
 
     def _join(self, places: NDArray[np.int32], sessions: NDArray[np.int32]) -> None:
-        """Put episodes after those before them in their sessions."""
+        """Link episodes to the ones before them in their sessions."""
         positions, columns = self._columns["position"], self._columns
         columns["session"][places] = sessions
         order = np.lexsort((positions[places], sessions))
@@ -282,7 +282,7 @@ class AudienceIndex:
                     self._insert(place, session)
 
     def _insert(self, place: int, session: int) -> None:
-        """Put an episode where it belongs among those of its session that came before."""
+        """Link an episode in between earlier ones of its session."""
         before, after = self._last_of.get(session, -1), -1
         positions = self._columns["position"]
         while before >= 0 and positions[before] > positions[place]:
@@ -299,7 +299,7 @@ class AudienceIndex:
         columns["is_answer"][after] = columns["is_question"][before] & (speaker[before] != speaker[after])
 
     def _link_two(self, before: int, after: int) -> None:
-        """Of the two one may be missing (-1)."""
+        """Link two places, of which one may be missing (-1)."""
         columns, speaker = self._columns, self._columns["speaker"]
         if before >= 0:
             columns["after"][before] = after
@@ -312,7 +312,7 @@ class AudienceIndex:
     # -- changing
 
     def count_recall(self, number: int) -> None:
-        """This memory was recalled."""
+        """Count a recall of a memory."""
         place = self._place(number)
         if place >= 0:
             self._columns["recalled"][place] += 1
@@ -321,7 +321,7 @@ class AudienceIndex:
         return int(self._index.find(np.array([number], dtype=np.int64), self._columns["alive"])[0])
 
     def drop(self, number: int) -> None:
-        """Answer with this memory no longer."""
+        """Remove a memory."""
         place = self._place(number)
         if place < 0:
             return
@@ -342,7 +342,7 @@ class AudienceIndex:
             columns["session"][place] = columns["before"][place] = columns["after"][place] = -1
 
     def set_recall_counts(self, recalls: Mapping[int, int]) -> None:
-        """How often memories were recalled, as far as it is stored."""
+        """Set recall counts as the store has them; counts that are not stored yet stay."""
         numbers = np.fromiter(recalls, dtype=np.int64, count=len(recalls))
         places = self._index.find(numbers, self._columns["alive"])
         counts = np.fromiter(recalls.values(), dtype=np.float32, count=len(recalls))
@@ -350,11 +350,11 @@ class AudienceIndex:
         recalled[there] = np.maximum(recalled[there], counts[places >= 0])
 
     def drop_vectors(self) -> None:
-        """Keep the codes alone."""
+        """Free the vectors; the codes stay."""
         self._vectors = None
 
     def set_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Be exact from now on, with the vectors of these memories; others have none."""
+        """Make the index exact, with the vectors of these memories; others have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self._vectors = np.zeros((len(self._columns["alive"]), self.dims), dtype=np.float32)
@@ -362,13 +362,13 @@ class AudienceIndex:
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def add_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """The vectors of these memories."""
+        """Set the vectors of these memories; others keep theirs."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def set_codes(self, center: Vector, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """Have codes from now on, with the vectors of these memories; others have none."""
+        """Make codes from the vectors of these memories; others have none."""
         places = self._index.find(numbers, self._columns["alive"])
         there = places >= 0
         self.center = center
@@ -376,7 +376,7 @@ class AudienceIndex:
         self.put_vectors(places[there], vectors if there.all() else vectors[there])
 
     def set_sample(self, numbers: NDArray[np.int64], vectors: Vector) -> None:
-        """The vectors of some memories, as a sample of all."""
+        """Set the sample of vectors."""
         there = self._index.find(numbers, self._columns["alive"]) >= 0
         self.sample, self.sampled = vectors[there], self.size
         if self.center is not None:
@@ -402,8 +402,8 @@ class AudienceIndex:
     # -- reading
 
     def excerpt(self, places: NDArray[np.intp], terms: Sequence[int]) -> AudienceIndex:
-        """Some memories as an audience of their own that is only read: places ascending, with the words of a question and
-        without vectors. Whom it stands beside is kept as far as they are among them; sessions keep their numbers."""
+        """A read-only index of the memories at some places (ascending), with the postings of a question's terms and
+        without vectors. Links to neighbours outside the excerpt are dropped; sessions keep their numbers."""
         taken = AudienceIndex(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
         taken.size = len(places)
         for side in ("before", "after"):
@@ -417,14 +417,14 @@ class AudienceIndex:
         return taken
 
     def set_candidate_vectors(self, numbers: NDArray[np.int64], vectors: Vector) -> NDArray[np.intp]:
-        """The vectors of some memories of an excerpt; gives their places."""
+        """Set the vectors of some memories of an excerpt; returns their places."""
         order = np.argsort(self.column("number"), kind="stable")
         places = order[np.searchsorted(self.column("number"), numbers, sorter=order)]
         self.vectors[places] = vectors
         return places
 
     def frequency(self, term: int) -> int:
-        """How many memories have a term; those that are gone count, too."""
+        """How many memories have a term, removed ones included."""
         return self._postings.frequency(term)
 
     def term_counts(self, term: int, places: NDArray[Any]) -> Counts:
@@ -432,7 +432,7 @@ class AudienceIndex:
         return self._postings.counts(term, places)
 
     def ages(self, on: dt.date) -> NDArray[np.float32]:
-        """How many days ago each memory is from, at least 0."""
+        """The age of each memory in days, at least 0."""
         ages: NDArray[np.float32] = np.float32(on.toordinal()) - self.column("day").astype(np.float32)
         ages[ages < 0] = 0
         return ages

@@ -1,4 +1,4 @@
-"""What an audience is made of: its columns, names by number, the places of numbers, and codes of vectors."""
+"""What an index is made of: its columns, tables of names and of places, and vector codes."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ COLUMNS: dict[str, tuple[Any, Any]] = {
     "metadata_size": (np.int32, 0),
     "has_vector": (np.bool_, False),
 }
-"""The columns of an audience: the type of each, and what it holds where nothing is. `opens` is when one begins that was said
-ahead of its time: the others hold at once, whatever the clock of who said them. `told` is where the times that it names
-begin, of which there are `tells`; `noted` where its metadata do, in `notes` bytes. `known` says that there is a
-vector."""
+"""The columns of an index: the type of each, and its default. `opens` is when a memory begins that was stated ahead of
+time; others hold at once, whatever the clock of the writer. `first_date` is the place of the first date that it names, of
+which there are `date_count`. `metadata_start` and `metadata_size` say where its metadata are."""
 
 
 class NameTable:
-    """Numbers for names, given as they come."""
+    """Numbers for names, in the order in which they come."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -64,7 +63,7 @@ class NameTable:
 
 
 class PlaceTable:
-    """The places of numbers: sorted, and a dict of what came since."""
+    """Finds the place of a memory by its number: sorted arrays, and a dict of the newest."""
 
     def __init__(self) -> None:
         self._numbers: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -72,7 +71,7 @@ class PlaceTable:
         self._newest: dict[int, int] = {}
 
     def add(self, numbers: NDArray[np.int64], start: int) -> None:
-        """New numbers, at places in a row."""
+        """Add numbers at consecutive places."""
         self._newest.update(zip(numbers.tolist(), range(start, start + len(numbers)), strict=True))
         if len(self._newest) > max(1_000, len(self._numbers) // 16):  # an entry of it takes many times as much
             added = np.fromiter(self._newest, dtype=np.int64, count=len(self._newest))
@@ -83,7 +82,7 @@ class PlaceTable:
             self._numbers, self._places, self._newest = numbers[order], places[order], {}
 
     def find(self, numbers: NDArray[np.int64], alive: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The places of numbers; -1 for what is not there, or not alive."""
+        """The places of numbers; -1 for those that are missing or not alive."""
         places = np.full(len(numbers), -1, dtype=np.intp)
         if len(self._numbers):
             at = np.minimum(np.searchsorted(self._numbers, numbers), len(self._numbers) - 1)
@@ -96,7 +95,7 @@ class PlaceTable:
 
 
 def codes_of(vectors: Vector, center: Vector) -> NDArray[np.uint64]:
-    """On which side of a center the numbers of vectors lie: a column for each, 64 in a row."""
+    """The codes of vectors: one bit per dimension for the side of the center; a column per vector, 64 bits per row."""
     count, dims = vectors.shape
     bits = np.zeros((count, -(-dims // 64) * 8), dtype=np.uint8)
     bits[:, : -(-dims // 8)] = np.packbits(vectors > center, axis=1)

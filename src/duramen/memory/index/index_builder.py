@@ -1,5 +1,4 @@
-"""Traces made of the texts of memories, batch after batch: while the vectors of one are made, the one before it is
-stored and the one after it is read."""
+"""Makes index entries in batches. While one batch is embedded, the one before it is stored and the next is read."""
 
 from __future__ import annotations
 
@@ -22,30 +21,30 @@ from .index_entry import READ_UPTO, PackedVector, TermStats, embedded_text, pack
 from .workspace_embedder import WorkspaceEmbedder
 
 BATCH = 32
-"""Memories that are embedded together, at first, and however long they are."""
+"""The size of the first batch, and the least of any, however long the texts are."""
 _LARGEST_BATCH = 2_048
 _TARGET_TIME = 0.5
-"""Seconds that a larger batch should take: a transaction for each few would take longer than the rest, and what is
-embedded but not stored is made again after a kill."""
+"""Seconds that a batch should take. Small batches spend their time in transactions; what is embedded but not stored is
+embedded again after a kill."""
 _GROWTH = 16
-"""How many times as large a batch may be as the one before."""
+"""By which factor a batch may grow over the one before."""
 _BUILD_TIME = 2.0
-"""Seconds after which no other batch is begun: somebody may wait for the turn."""
+"""Seconds after which `build_some` starts no new batch: another thread may wait for the lock."""
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Memories on their way from the store and back into it, by number. There are more if it `is_full`."""
+    """Memories that are read, embedded and stored together, by number. If it `is_full`, more are waiting."""
 
     rows: dict[int, MemoryRow] = field(default_factory=dict)
     texts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    all_stats: dict[int, TermStats] = field(default_factory=dict)
+    stats: dict[int, TermStats] = field(default_factory=dict)
     vectors: dict[int, PackedVector] = field(default_factory=dict)
     is_full: bool = False
 
 
 class IndexBuilder:
-    """Makes the index_entries that the memories of a workspace are without."""
+    """Makes the missing index entries of a workspace."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
@@ -53,11 +52,11 @@ class IndexBuilder:
         self._codec = codec
         self._embedder = embedder
         self._size, self._room = BATCH, 0
-        """How many memories a batch may have, and how many characters if there are more than usual."""
+        """How many memories a batch may have, and how many characters beyond the first `BATCH` memories."""
         self._unreadable: set[int] = set()
 
     async def build_some(self, generation: int, is_ending: Callable[[], bool]) -> int:
-        """Make index_entries for a while; how many memories there were, 0 if none is without."""
+        """Make index entries for a while. Returns for how many memories; 0 if none is missing."""
         until = time.monotonic() + _BUILD_TIME
         batches = self.build_batches(generation, lambda: is_ending() or time.monotonic() > until)
         return sum([count async for count in batches])
@@ -65,13 +64,13 @@ class IndexBuilder:
     async def build_batches(
         self, generation: int, is_ending: Callable[[], bool] = lambda: False
     ) -> AsyncGenerator[int, None]:
-        """Make index_entries, and say of each batch that is stored how many memories it had."""
+        """Make all missing index entries; yields the number of memories of each stored batch."""
         before, batch = _Batch(), await self._read(generation)
         while batch.rows:
             # After the first it is known how large a batch may be.
             began, goes_on = time.monotonic(), batch.is_full and self._room > 0 and not is_ending()
-            beside = self._during_embedding(generation, before, batch, goes_on)
-            batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), beside)
+            meanwhile_work = self._during_embedding(generation, before, batch, goes_on)
+            batch.vectors, after = await run_alongside(partial(self._vectors, batch.texts), meanwhile_work)
             reach("memory.embedded")
             self._adjust_batch_size(batch, time.monotonic() - began)
             if before.rows:
@@ -89,7 +88,7 @@ class IndexBuilder:
                 before, batch = _Batch(), _Batch() if is_ending() else await self._read(generation)
 
     def _adjust_batch_size(self, batch: _Batch, took: float) -> None:
-        """How large the next batches may be, after one that took so many seconds."""
+        """Set the size of the next batches, after one that took so many seconds."""
         if batch.is_full or took > _TARGET_TIME:  # else it was quick because there were few
             growth = min(_TARGET_TIME / max(took, 1e-6), _GROWTH)
             self._size = max(BATCH, min(int(len(batch.rows) * growth), _LARGEST_BATCH))
@@ -97,22 +96,20 @@ class IndexBuilder:
         batch.texts = {}
 
     async def _during_embedding(self, generation: int, before: _Batch, batch: _Batch, goes_on: bool) -> _Batch:
-        """What is done while the vectors of a batch are made. Gives the batch after it."""
+        """Store the batch before and read the one after, while a batch is embedded. Returns the one after."""
         await self._store(generation, before)
-        batch.all_stats = {
-            number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()
-        }
+        batch.stats = {number: read_term_stats(text, batch.rows[number].begins) for number, text in batch.texts.items()}
         return await self._read(generation, batch.rows) if goes_on else _Batch()
 
     async def _read(self, generation: int, taken: Collection[int] = ()) -> _Batch:
-        """The next memories without an index_entry, but for those that are taken already."""
+        """The next memories without an index entry, except those in `taken`."""
         size = self._size
         most = size + len(self._unreadable) + len(taken)
         found = await self._journal.store.unindexed(self._journal.workspace, generation, most)
         rows = {row.number: row for row in found if row.number not in self._unreadable and row.number not in taken}
         known = await self._texts.event_data(list(rows.values()))
         texts = {number: known[number] for number, row in rows.items() if number in known and row.intact}
-        # What is damaged must not stand in the way of what comes after it.
+        # A damaged memory must not block those after it.
         self._unreadable.update(rows.keys() - texts.keys())
         lengths = zip(texts, accumulate(map(_length, texts.values())), strict=True)
         too_many = {number for at, (number, upto) in enumerate(lengths) if at >= BATCH and upto > self._room}
@@ -128,15 +125,15 @@ class IndexBuilder:
             owner = await self._journal.bookmarks.owner_of(batch.rows[number].owner)
             if owner is not None:
                 index_entries.append(
-                    self._codec.index_entry(batch.rows[number], batch.all_stats[number], vector, owner, generation)
+                    self._codec.index_entry(batch.rows[number], batch.stats[number], vector, owner, generation)
                 )
         if index_entries:
             await self._journal.store.put_index_entries(self._journal.workspace, generation, index_entries)
             reach("memory.indexed")
 
     def _vectors(self, texts: Mapping[int, Mapping[str, Any]]) -> dict[int, PackedVector]:
-        """The vectors of some memories. One that the embedder refuses, as too long for it or otherwise, waits; it must
-        not keep all others waiting. Blocks. Raises `EmbedderFailed` if it gives none at all."""
+        """The vectors of some memories. A text that the embedder refuses, for example because it is too long, is skipped
+        and does not block the others. Blocks. Raises `EmbedderFailed` if it embeds none of them."""
         try:
             return self._embed(texts)
         except EmbedderFailed:

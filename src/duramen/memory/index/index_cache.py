@@ -1,5 +1,5 @@
-"""The audiences of a workspace that are held in memory, brought up to date by what changed. What was not searched for the
-longest time is let go, vectors first: they can be read again."""
+"""The cache of indexes in memory, one for each audience, brought up to date with the store's changes. The least recently
+used are evicted, vectors first: they can be read again."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .index_entry import Vector
 from .workspace_embedder import WorkspaceEmbedder
 
 EXACT_LIMIT = 100_000
-"""So many memories are searched one by one; of more candidates are chosen first."""
+"""Up to this many memories all are ranked; above it, candidates are chosen first."""
 CACHE_BYTES = 512 * 2**20
-"""Bytes of audiences that are kept ready to be searched."""
+"""Bytes that all indexes together may take."""
 _PAGE = 5_000
 _CENTER_SAMPLE = 100
-"""Memories in each of so many audiences from which the middle of the vectors is taken."""
+"""The center of the vectors is taken from so many memories in each of so many audiences."""
 
 
 class IndexCache:
-    """Holds audiences. Whoever looks into one holds `lock`."""
+    """Loads and caches indexes. A caller that reads an index holds `lock`."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
@@ -40,30 +40,30 @@ class IndexCache:
         self._embedder = embedder
         self.exact_limit = EXACT_LIMIT
         self._grown = False
-        """Whether something was taken in since it was last looked at what all of it takes."""
+        """Whether an index grew since the last eviction."""
         self._centers: dict[int, Vector] = {}
         self._audiences: OrderedDict[tuple[bytes | None, int], AudienceIndex] = OrderedDict()
-        """By name and generation; None stands for all of them as one."""
+        """By audience and generation; None is the combined index of all audiences."""
         self.lock = threading.RLock()
 
     def clear(self) -> None:
-        """Read everything anew: somebody was erased."""
+        """Drop every index: a subject was erased, or the vectors changed."""
         with self.lock:
             self._audiences.clear()
 
     def count_recall(self, row: MemoryRow, generation: int) -> None:
-        """This memory was recalled."""
+        """Count a recall of a memory."""
         for name in (row.audience, None):
             audience = self._audiences.get((name, generation))
             if audience is not None:
                 audience.count_recall(row.number)
 
     async def without_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
-        """Audiences as they are now. Meaning is not asked for: it need not be there."""
+        """Current indexes; they need not hold vectors."""
         return [audience for _, audience in await self.current(audiences, await self._generation())]
 
     async def with_vectors(self, audiences: tuple[bytes, ...] | None) -> list[AudienceIndex]:
-        """The same, with the vectors that there are."""
+        """Current indexes with the vectors that exist."""
         return await self.exact(audiences, await self._generation())
 
     async def _generation(self) -> int:
@@ -73,7 +73,7 @@ class IndexCache:
             return 0
 
     async def exact(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[AudienceIndex]:
-        """Audiences as they are now, with their vectors."""
+        """Current indexes of a generation with their vectors."""
         found = await self.current(wanted, generation)
         for name, audience in found:
             while not audience.exact:
@@ -86,7 +86,7 @@ class IndexCache:
         return [audience for _, audience in found]
 
     async def ensure_codes(self, name: bytes, audience: AudienceIndex, generation: int) -> None:
-        """See to it that an audience has codes."""
+        """Make codes for an index that has none."""
         center = await self._center([name], generation) if audience.center is None else None
         while audience.center is None and center is not None:
             seen, read = audience.seen.get(name), await self.vectors(name, audience, generation)
@@ -96,7 +96,7 @@ class IndexCache:
                     self._grown = True
 
     async def current(self, wanted: tuple[bytes, ...] | None, generation: int) -> list[tuple[bytes, AudienceIndex]]:
-        """Audiences as they are now, each with its name."""
+        """Current indexes of a generation, each with its audience."""
         counted = await self._journal.store.audience_changes(self._journal.workspace, wanted)
         with self.lock:
             unread = any((name, generation) not in self._audiences for name in counted)
@@ -115,8 +115,8 @@ class IndexCache:
         return found
 
     async def combined(self, generation: int) -> AudienceIndex | None:
-        """All audiences as one, with codes, as they are now; None if they are too few to be searched by those. What has to
-        be done for each of many audiences would take longer than the search."""
+        """One current index of all audiences, with codes; None if there are too few memories for codes. With many
+        audiences, the work per audience would take longer than the search."""
         counted = await self._journal.store.audience_changes(self._journal.workspace, None)
         if not self._is_large(counted):
             return None
@@ -139,7 +139,7 @@ class IndexCache:
         return sum(counted.values()) > 2 * self.exact_limit
 
     def _add(self, name: bytes | None, generation: int, audience: AudienceIndex) -> AudienceIndex:
-        """An audience that was read, or the one that somebody else read meanwhile."""
+        """Add a loaded index; returns it, or the one that another thread added first."""
         with self.lock:
             self._grown = True
             return self._audiences.setdefault((name, generation), audience)
@@ -157,14 +157,14 @@ class IndexCache:
         return whole
 
     async def _load(self, name: bytes, generation: int, center: Vector | None) -> AudienceIndex:
-        """An audience with what is in its segments and between them; what changed since is read next."""
+        """A new index with the contents of its segments and the gaps between them."""
         audience = AudienceIndex(self._embedder.dims if generation else 0, exact=False)
         if await self._load_segments(name, audience, generation):
             return audience
         return AudienceIndex(audience.dims, exact=center is None, center=center)
 
     async def _load_segments(self, name: bytes, audience: AudienceIndex, generation: int) -> bool:
-        """Take in what is in the segments of an audience and between them; whether there are any."""
+        """Load the segments of an audience and the gaps between them. Returns whether there are any."""
         store, workspace = self._journal.store, self._journal.workspace
         segments = await store.segments(workspace, name, generation) if generation else []
         for segment in segments:
@@ -183,8 +183,8 @@ class IndexCache:
         return await self._center(largest, generation) if generation else None
 
     async def _center(self, names: Sequence[bytes], generation: int) -> Vector:
-        """The middle of the vectors, from some of them: without it the codes of an embedder whose vectors all point
-        into one half of the space would say little. One for each generation, so that codes can be compared."""
+        """The mean of some vectors. Without it, the codes of an embedder whose vectors all point into one half of the
+        space would say little. There is one for each generation, so that codes can be compared."""
         found = self._centers.get(generation)
         if found is None:
             some: list[Vector] = []
@@ -200,7 +200,7 @@ class IndexCache:
         return found
 
     async def _catch_up(self, name: bytes, audience: AudienceIndex, generation: int, count: int) -> None:
-        """Take in what changed in an audience, at least up to a count."""
+        """Apply the changes of an audience, at least up to a change count."""
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             opened = await self._codec.current_entries(changes, self._embedder.dims, generation)
@@ -212,8 +212,8 @@ class IndexCache:
                 break  # the count moves with the row: another look finds it
 
     async def _fill_gap(self, name: bytes, audience: AudienceIndex, generation: int, count: int) -> None:
-        """Take in what changed in a new audience before a count, where the next segment begins. What moved behind it
-        meanwhile is read later."""
+        """Apply the changes of an audience up to a count, where the next segment begins. A row that changed again since is
+        read later."""
         while (seen := audience.seen.get(name, 0)) < count:
             changes = await self._journal.store.changes(self._journal.workspace, name, generation, seen, _PAGE)
             until = [change for change in changes if change.row.changed <= count]
@@ -226,8 +226,8 @@ class IndexCache:
     async def vectors(
         self, name: bytes | None, audience: AudienceIndex, generation: int, numbers: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of an audience, or of some of its memories, from the store: their numbers, and a row for each. Without
-        a name: of some memories of any."""
+        """The vectors of an audience, or of some of its memories, from the store: their numbers, and a row for each.
+        Without a name: of memories in any audience."""
         wanted = None if numbers is None else numbers.tolist()
         store, workspace = self._journal.store, self._journal.workspace
         kept = await store.index_entries(workspace, name, generation, wanted) if audience.dims else []
@@ -247,7 +247,7 @@ class IndexCache:
                 kept -= self._audiences.popitem(last=False)[1].held_bytes
 
     async def as_of(self, wanted: tuple[bytes, ...] | None, time: int, generation: int) -> list[AudienceIndex]:
-        """The audiences as they were known at a time, made for this search alone."""
+        """Indexes of what was known at a time, made for one search."""
         store, workspace = self._journal.store, self._journal.workspace
         counted = await store.audience_changes(workspace, wanted)
         found = []
@@ -264,8 +264,8 @@ class IndexCache:
         return found
 
     async def _changes_as_of(self, changes: Sequence[Change], time: int) -> list[Change]:
-        """Rows as they were known at a time; closed if they were not. Of one that ended since then nobody knew that it
-        would: it held as long as its own event says."""
+        """Rows as they were known at a time; closed if they were not known then. A row that ended later was not known to
+        end: its end is the one that its own event states."""
         ended = [one.row for one in changes if one.row.closed is not None and one.row.ends is not None]
         said = await self._texts.event_data(
             [row for row in ended if row.id and row.recorded <= time < (row.closed or 0)]

@@ -45,7 +45,7 @@ class IndexCodec:
     def index_entry(
         self, row: MemoryRow, stats: TermStats, vector: PackedVector, owner: Owner, generation: int
     ) -> IndexEntry:
-        """What is searched of a memory, as it is stored."""
+        """The index entry of a memory, packed and sealed."""
         where = self._where(row.audience, row.id, generation)
         ids = self._journal.ids
         body = enclose(vector.body, owner, where + b"v", ids)
@@ -56,8 +56,7 @@ class IndexCodec:
         return _pack((self._journal.workspace, audience, id, generation))
 
     async def open_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
-        """What is searched of some memories, by number; without those of which it is not there or cannot be read: it is
-        made from the text."""
+        """The index entries of changed memories, opened, by number; missing and unreadable ones are left out."""
         owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.row.owner for one in changes}}
         all_stats: list[tuple[Change, TermStats]] = []
         vectors: dict[int, bytes] = {}
@@ -80,7 +79,7 @@ class IndexCodec:
 
     @staticmethod
     def open_sample(sample: Sequence[SampledMemory], dims: int) -> list[IndexedMemory]:
-        """What is searched of memories that are drawn, of which none is sealed; without those that cannot be read."""
+        """The index entries of a sample, none of which is sealed; unreadable ones are left out."""
         all_stats: list[tuple[SampledMemory, TermStats]] = []
         for one in sample:
             with suppress(ValueError, msgspec.DecodeError):
@@ -90,7 +89,7 @@ class IndexCodec:
         return [IndexedMemory(_row_of(one), stats, found.get(one.number), 0) for one, stats in all_stats]
 
     async def current_entries(self, changes: Sequence[Change], dims: int, generation: int) -> dict[int, IndexedMemory]:
-        """What is searched of the current ones among some changes, by number."""
+        """The index entries of current memories among some changes, by number; from the text where there is none."""
         current = [one for one in changes if _is_current(one.row)]
         found = await self.open_entries(current, dims, generation)
         unread = [one for one in current if one.row.number not in found]
@@ -104,7 +103,7 @@ class IndexCodec:
     async def open_vectors(
         self, stored: Sequence[StoredIndexEntry], dims: int, generation: int
     ) -> tuple[NDArray[np.int64], Vector]:
-        """The vectors of some index_entries: their numbers, and a row for each; without those that cannot be read."""
+        """The vectors of stored index entries: their numbers, and a row for each; unreadable ones are left out."""
         owners = {ref: await self._journal.bookmarks.owner_of(ref) for ref in {one.owner for one in stored}}
         numbers: list[int] = []
         packed: list[bytes] = []
@@ -134,7 +133,7 @@ class IndexCodec:
         entries: Sequence[IndexedMemory],
         removed: Sequence[int],
     ) -> Segment | None:
-        """Changes of an audience, packed and sealed; None if they have several owners, or one that is erased."""
+        """A segment with changes of an audience; None if they have several owners, or one that is erased."""
         refs = {entry.row.owner for entry in entries}
         owner = await self._journal.bookmarks.owner_of(next(iter(refs), None))
         if len(refs) > 1 or owner is None:
@@ -148,7 +147,7 @@ class IndexCodec:
     async def open_segment(
         self, audience: bytes, generation: int, segment: Segment
     ) -> segment_format.SegmentBody | None:
-        """What is in a segment; None if it cannot be read."""
+        """The contents of a segment; None if it cannot be read."""
         owner = await self._journal.bookmarks.owner_of(segment.owner)
         if owner is None:
             return None
@@ -163,14 +162,14 @@ class IndexCodec:
 
     @staticmethod
     def plain_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
-        """Vectors that are not sealed, many at once: those that can be read, by their places, and a row for each."""
+        """Unsealed vectors, many at once: the places of those that can be read, and a row for each."""
         size = len(_PLAIN) + packed_size(dims)
         plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == Form.PLAIN]
         return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
 
 def _unpacked_vectors(packed: Mapping[int, bytes], dims: int) -> dict[int, Vector]:
-    """Vectors by number, without those that have other dimensions."""
+    """Vectors by number; those with other dimensions are left out."""
     numbers = [number for number, one in packed.items() if has_dims(one, dims)]
     if not numbers:
         return {}
@@ -182,11 +181,11 @@ def _is_plain(body: bytes | None) -> TypeGuard[bytes]:
 
 
 def _row_of(sample: SampledMemory) -> MemoryRow:
-    """The row of a memory that was drawn, with nothing in it that does not tell how things stand."""
-    said = sample.begins if sample.opens is None else sample.begins - 1
-    held = (said, sample.begins, sample.ends, sample.expires)
+    """A row for a sampled memory, with only what statistics need."""
+    recorded = sample.begins if sample.opens is None else sample.begins - 1
+    held = (recorded, sample.begins, sample.ends, sample.expires)
     place = (sample.session or "", sample.position or 0)
-    # By place: this is done for hundreds, before a question is answered.
+    # Positional, because this runs for hundreds of memories before a question is answered.
     return MemoryRow._make(
         (
             sample.audience,
@@ -198,7 +197,7 @@ def _row_of(sample: SampledMemory) -> MemoryRow:
             *held,
             0.5,
             1.0,
-            said,
+            recorded,
             1,
             None,
             None,

@@ -1,4 +1,4 @@
-"""What a search needs to know of a memory, worked out once from its text and packed: its stats and its vector."""
+"""Index entries: the term statistics and the vector of a memory, computed once from its text and packed."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from ..extraction.words import STOP_WORDS, number_of_word, split
 
 Vector = NDArray[np.float32]
 READ_UPTO = 20_000
-"""Characters of a text that are searched; what lies behind them is kept, but not found."""
+"""Characters of a text that are indexed; the rest is stored but not found."""
 SUBSTANCE_CAP = 30
 _LONGEST_FORM = 10_000
 TIMES_CAP = 50
-"""Times of a text that count; more are a table or a log, and each would be compared with each that is asked for."""
+"""Dates of a text that count. More are a table or a log, and each would be compared with each date asked for."""
 
 
 class TermStats(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A text as it is searched: the numbers of its terms (32 bits each) and how often each occurs, how long it is, the
-    days that it names, how many words carry meaning, and whether it asks something."""
+    """Term statistics of a text: the numbers of its terms (32 bits each) and how often each occurs, its length, the days
+    that it names, how many of its words carry meaning, and whether it is a question."""
 
     terms: bytes
     counts: bytes
@@ -52,7 +52,7 @@ def day_of(time: int) -> dt.date:
 
 
 def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
-    """The stats of a memory from the data of its event and the time at which it begins."""
+    """The term statistics of a memory, from the data of its event and the time at which it begins."""
     on = day_of(time)
     speaker = data.get("speaker") or ""
     text = data["content"][:READ_UPTO]
@@ -76,22 +76,22 @@ def read_term_stats(data: Mapping[str, Any], time: int) -> TermStats:
 
 @lru_cache(maxsize=1024)
 def _numbers_around(on: dt.date, speaker: str) -> tuple[int, ...]:
-    """The numbers of the terms that a text is found by beside its own: those of its day and of who said it."""
+    """The numbers of the terms that a text is found by besides its own: those of its day and of its speaker."""
     return tuple(map(number_of_word, split(f"{on.day} {MONTHS[on.month - 1]} {on.year} {speaker}")))
 
 
 def pack(stats: TermStats) -> bytes:
-    """A stats as it is stored."""
+    """Term statistics as they are stored."""
     return _encode(stats)
 
 
 def unpack(packed: bytes) -> TermStats:
-    """A stats as it was. ValueError if it cannot be read."""
+    """Term statistics from their stored form. Raises ValueError."""
     return _decode(packed)
 
 
 def embedded_text(data: Mapping[str, Any]) -> str:
-    """The text of a memory as an embedder is given it."""
+    """The text of a memory that is embedded: with its speaker and title."""
     content = data["content"][:READ_UPTO]
     text = f"{data['title']}. {content}" if data.get("title") else content
     return f"{data['speaker']}: {text}" if data.get("speaker") else text
@@ -105,7 +105,7 @@ class PackedVector(NamedTuple):
 
 
 def pack_vectors(vectors: Vector) -> list[PackedVector]:
-    """Vectors of length 1, the rows of `vectors`, in a byte for each number, with the scale in front."""
+    """Pack vectors of length 1 (rows): one byte per dimension after the scale."""
     scales = (np.abs(vectors).max(axis=1).astype(np.float64) / 127).astype(np.float32)
     scales[scales == 0] = 1
     numbers = np.rint(vectors / scales[:, None]).astype(np.int8)
@@ -119,7 +119,7 @@ def packed_size(dims: int) -> int:
 
 
 def unpack_vectors(packed: Sequence[bytes], dims: int, skip: int = 0) -> Vector:
-    """Vectors as they were stored, of length 1 again. Each has so many dimensions (`has_dims`), after `skip` bytes."""
+    """Vectors of length 1 from their stored form. Each has `dims` dimensions (`has_dims`) after `skip` bytes."""
     head = skip + 4
     rows = np.frombuffer(b"".join(packed), dtype=np.int8).reshape(-1, head + dims)[:, head:].astype(np.float32)
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -144,9 +144,9 @@ def code_of(vector: Vector) -> bytes:
 
 
 def codes_of(vectors: Vector) -> list[bytes]:
-    """Vectors, the rows of `vectors`, in a bit for each of many directions, all as far from each other as can be:
-    whether it points there. Two vectors differ in as many bits as the angle between them is wide, whatever the
-    embedder; the signs of the numbers themselves say that only where those are as often below zero as above."""
+    """The codes of vectors (rows): one bit for each of many well-spread directions, which says whether the vector points
+    there. Two codes differ in proportion to the angle between their vectors, whatever the embedder. The signs of the
+    dimensions themselves would show that only if they were balanced around zero."""
     count, dims = vectors.shape
     size = code_bits(dims)
     turned = np.zeros((count, size), dtype=np.float32)
@@ -167,7 +167,7 @@ def _hadamard(size: int) -> Vector:
 
 @lru_cache(maxsize=4)
 def _signs(size: int) -> Vector:
-    """Signs by chance, the same for ever: codes are stored."""
+    """Random signs that never change, because codes are stored."""
     chance = np.frombuffer(shake_256(b"duramen.code").digest(size // 8), dtype=np.uint8)
     return (np.unpackbits(chance).astype(np.float32) * 2) - 1
 

@@ -1,5 +1,5 @@
-"""Vectors that follow in the background: in batches, by a thread of their own, from what the store says is still
-without. A kill loses nothing but the batch under way, which the next process makes again."""
+"""The background thread that indexes new memories, in batches, from what the store reports as unindexed. A kill loses
+only the current batch, which the next process computes again."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from .segment_writer import SegmentWriter
 from .workspace_embedder import WorkspaceEmbedder
 
 _LOCK_TIMEOUT = 30.0
-"""Seconds that whoever makes vectors waits for another thread's batch: both would take the same memories, and embed
-them twice."""
+"""Seconds to wait for another thread's batch: both would take the same memories and embed them twice."""
 _FLUSH_EVERY = 2.0
-"""Seconds between two times that recalls are noted in the store."""
+"""Seconds between two writes of recall counts."""
 _GATHER_TIME = 0.02
-"""Seconds between a wish and its work: what is remembered in a row wakes the thread once, not once each, and shares
-batches. A thread that wakes for each takes the interpreter from the one that remembers."""
+"""Seconds between a wake-up and its work. Memories stored in a row then wake the thread once and share batches; a thread
+that wakes for each one takes the interpreter from the writer."""
 _READY_BATCH = 500
 _MAINTAIN_EVERY = 60.0
 _LOOK_EVERY = 5.0
-"""Seconds after which it is looked for memories of other processes that are still without a vector."""
+"""Seconds between two looks for unindexed memories of other processes."""
 
 
 class IndexWorker:
-    """Makes index_entries of the memories of a workspace."""
+    """Indexes the memories of a workspace, in the background or on request."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
@@ -54,13 +53,13 @@ class IndexWorker:
         self._next_maintenance = 0.0
 
     def wake(self) -> None:
-        """There is something to do now."""
+        """New memories wait to be indexed."""
         if not self._wake.is_set():
             self._wake.set()
         self.start()
 
     def start(self) -> None:
-        """There may be something to do; it is looked at soon."""
+        """Start the thread, which looks for work."""
         if self._thread is None:
             with self._starting:
                 if self._thread is None and not self._stopping.is_set():
@@ -86,7 +85,7 @@ class IndexWorker:
             self._wake.wait(_LOOK_EVERY)
 
     async def build_some(self) -> int:
-        """Make index_entries for a while; how many there were."""
+        """Make index entries for a while. Returns how many."""
         generation = await self._embedder.generation()
         if not generation:
             return 0
@@ -98,8 +97,8 @@ class IndexWorker:
                 self._build_lock.release()
 
     async def make_searchable(self) -> int:
-        """Give a store that searches by itself what it lacks for that, a batch; how many there were. There are some
-        where index_entries are older than its tables."""
+        """Give a store that can search by itself the search fields it lacks, one batch. Returns how many. Some are
+        missing where index entries are older than its tables."""
         retriever, workspace = self._journal.store.retriever, self._journal.workspace
         generation = 0 if retriever is None else await self._embedder.generation()
         if retriever is None or not generation:
@@ -120,7 +119,7 @@ class IndexWorker:
         return len(changes)
 
     def _maintain_indexes(self) -> None:
-        """Let the store look after its indexes, beside everything else: a large one takes minutes."""
+        """Let the store maintain its indexes, on a thread of its own: a large index takes minutes."""
         retriever = self._journal.store.retriever
         if retriever is None or time.monotonic() < self._next_maintenance or self._stopping.is_set():
             return
@@ -138,8 +137,8 @@ class IndexWorker:
                 drive(retriever.maintain_indexes(self._journal.workspace, generation, code_bits(self._embedder.dims)))
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
-        at the end. Says how many are done and how many are left. Stopped anywhere, the next call goes on."""
+        """Compute every vector again with this handle's embedder, while searches use the old ones; then switch. Yields how
+        many are done and how many are left. If it is interrupted, the next call continues."""
         generation, done = await self._embedder.next_generation(), 0
         if not generation:
             raise InvalidInput("without an embedder there are no vectors to make", hint="open with embedder=…")
@@ -151,7 +150,7 @@ class IndexWorker:
                     raise StoreBusy("another process moved the store elsewhere meanwhile", hint="let one of them do it")
                 done += made
                 yield done, await store.count_unindexed(workspace, generation)
-        if store.retriever is not None:  # before it is searched: without an index it would be slow until it has one
+        if store.retriever is not None:  # before the switch: searches would be slow until it has an index
             await store.retriever.maintain_indexes(workspace, generation, code_bits(self._embedder.dims))
         await self._embedder.activate(generation)
         reach("memory.reindexed")
@@ -168,14 +167,14 @@ class IndexWorker:
             raise
 
     async def catch_up(self) -> None:
-        """Make all index_entries that are missing, now."""
+        """Make all missing index entries now."""
         while await self.build_some():
             pass
         while await self.make_searchable():
             pass
 
     async def write_segments(self) -> None:
-        """Pack what came to rest, now."""
+        """Pack index entries into segments now."""
         generation = await self._embedder.generation()
         if not generation or not await self._segment_lock.acquire(_LOCK_TIMEOUT):
             return
@@ -185,20 +184,20 @@ class IndexWorker:
             self._segment_lock.release()
 
     async def count_waiting(self, generation: int | None = None) -> int:
-        """How many memories have no vector yet, of a generation that was just read or of the one that is searched."""
+        """How many memories have no vector in a generation; without one, in the active generation."""
         if generation is None:
             generation = await self._embedder.generation()
         return await self._journal.store.count_unindexed(self._journal.workspace, generation) if generation else 0
 
     def add_recalls(self, numbers: list[int], now: int) -> None:
-        """These were recalled. It is stored soon, with others."""
+        """Count recalls of memories. They are stored soon, together with others."""
         with self._recalls_lock:
             for number in numbers:
                 count, _ = self._recalls.get(number, (0, 0))
                 self._recalls[number] = (count + 1, now)
 
     async def flush_recalls(self) -> None:
-        """Store what was noted."""
+        """Store the recall counts."""
         with self._recalls_lock:
             recalls, self._recalls = self._recalls, {}
         if recalls:
@@ -212,14 +211,14 @@ class IndexWorker:
                 raise
 
     def _restore_recalls(self, recalls: dict[int, tuple[int, int]]) -> None:
-        """What could not be stored waits for the next time."""
+        """Keep recall counts that could not be stored for the next flush."""
         with self._recalls_lock:
             for number, (count, time) in recalls.items():
                 since, last = self._recalls.get(number, (0, 0))
                 self._recalls[number] = (count + since, max(time, last))
 
     def stop(self) -> None:
-        """End the thread, and store what was noted."""
+        """Stop the thread and store the recall counts."""
         self._stopping.set()
         self._wake.set()
         thread = self._thread

@@ -1,4 +1,4 @@
-"""Which memories have a term: packed lists of places, and a loose end for what came last."""
+"""Postings: which memories have a term, in packed lists, and loose lists for the newest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FULL = 1_000_000
 
 
 class PackedPostings(NamedTuple):
-    """Lists in a row: those of the n-th term lie from the n-th offset to the next one."""
+    """Postings lists in sequence: the list of the n-th term goes from the n-th offset to the next one."""
 
     terms: NDArray[np.uint32]
     offsets: NDArray[np.uint32]

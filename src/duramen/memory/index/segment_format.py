@@ -1,4 +1,4 @@
-"""Memories of an audience packed into bytes and taken in again, without looking at each."""
+"""The format of a segment: memories of an audience packed as columns, and loaded without a step per memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _PACKED_COLUMNS = tuple(
     for name in COLUMNS
     if name not in ("alive", "before", "after", "is_answer", "recalled", "first_date", "metadata_start")
 )
-"""The columns that are packed. The others follow from them, or are counted elsewhere."""
+"""The columns that are packed. The others are derived from them, or counted elsewhere."""
 _VERSION = 1
 
 
 class SegmentBody(msgspec.Struct, array_like=True, frozen=True):
-    """Memories packed: columns by name, the lists of their terms, the times that they name, their metadata, the names
-    that columns number, and the numbers of those that are memories no longer."""
+    """The contents of a segment: columns by name, postings, the dates that memories name, their metadata, the names that
+    columns refer to by number, and the numbers of removed memories."""
 
     version: int
     count: int
@@ -42,7 +42,7 @@ _LISTS = (np.uint32, np.uint32, np.uint32, np.uint8)
 
 
 def pack(entries: Sequence[IndexedMemory], removed: Sequence[int]) -> bytes:
-    """Memories, of which only is kept that there is a vector, and the numbers of those that are none any more."""
+    """Pack memories, without their vectors, and the numbers of removed ones."""
     audience = AudienceIndex(0)
     audience.put_all([entry._replace(vector=None) for entry in entries])
     audience.column("has_vector")[:] = [entry.vector is not None for entry in entries]
@@ -61,7 +61,7 @@ def pack(entries: Sequence[IndexedMemory], removed: Sequence[int]) -> bytes:
 
 
 def _pack_column(column: NDArray[Any]) -> bytes:
-    """A column as bytes: whole numbers as what they differ from the one before, which presses well."""
+    """A column as bytes; integers as differences, which compress well."""
     if column.dtype.kind == "i":
         column = np.diff(column, prepend=column.dtype.type(0))
     return column.tobytes()
@@ -74,7 +74,7 @@ def _unpack_column(name: str, packed: bytes) -> NDArray[Any]:
 
 
 def unpack(packed: bytes) -> SegmentBody:
-    """What was packed. ValueError if it cannot be read, or by this version."""
+    """The contents of a packed segment. Raises ValueError if it is unreadable or of another version."""
     try:
         body = _decode(packed)
     except msgspec.DecodeError as error:
@@ -85,8 +85,7 @@ def unpack(packed: bytes) -> SegmentBody:
 
 
 def load_segment(audience: AudienceIndex, body: SegmentBody, name: bytes) -> None:
-    """Put what was packed of the audience of a name into one; what it says of a memory that is there takes the place of
-    what was known."""
+    """Load a segment of the audience `name` into an index. It replaces memories that the index already has."""
     columns = {name: _unpack_column(name, packed) for name, packed in body.columns.items()}
     if any(len(column) != body.count for column in columns.values()):
         raise ValueError("a column has another length than the others")
@@ -103,6 +102,6 @@ def load_segment(audience: AudienceIndex, body: SegmentBody, name: bytes) -> Non
 
 
 def _renumbered(column: NDArray[Any], numbers: Sequence[int]) -> NDArray[np.int32]:
-    """A column of numbers of names, by other numbers; -1 stays."""
+    """A column of name numbers, translated to other numbers; -1 stays."""
     renumbered: NDArray[np.int32] = np.array([*numbers, -1], dtype=np.int32)[column]
     return renumbered

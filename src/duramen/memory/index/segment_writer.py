@@ -1,5 +1,5 @@
-"""Segments made in the background: changes of an audience that came to rest, packed together, so that a process that begins
-reads them at once. A kill loses nothing but the segment under way."""
+"""Packs older changes of an audience into segments, so that a new process loads them at once. A kill loses only the
+segment in progress."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .index_codec import IndexCodec
 from .workspace_embedder import WorkspaceEmbedder
 
 MIN_CHANGES = 512
-"""Changes that are packed together at least, if nothing stands behind them yet."""
+"""How many changes the last segment of an audience has at least."""
 MAX_CHANGES = 4_096
 Span = tuple[int, int]
 
 
 class SegmentWriter:
-    """Packs the audiences of a workspace."""
+    """Writes the segments of a workspace."""
 
     def __init__(self, journal: Journal, codec: IndexCodec, embedder: WorkspaceEmbedder) -> None:
         self._journal = journal
         self._codec = codec
         self._embedder = embedder
         self._seen_counts: dict[tuple[bytes, int], int] = {}
-        """The count of each audience when it was last looked at."""
+        """The change count of each audience at the last look."""
 
     async def write_segments(self, generation: int) -> None:
-        """Pack whatever can be packed."""
+        """Write every segment that is due."""
         store, workspace = self._journal.store, self._journal.workspace
         counted = await store.audience_changes(workspace, None)
         moved = {
@@ -48,7 +48,7 @@ class SegmentWriter:
         return count >= MIN_CHANGES if looked is None else count - looked >= MIN_CHANGES
 
     async def _pack(self, audience: bytes, generation: int, spans: Sequence[Span]) -> None:
-        """Fill the first gap between the segments of an audience, and the one behind them."""
+        """Fill the gaps between the segments of an audience, and pack what follows them."""
         begin = 0
         for after, upto in spans:
             if begin < after and await self._fill(audience, generation, begin, after) < after:
@@ -66,7 +66,7 @@ class SegmentWriter:
         return (await self._journal.store.audience_changes(self._journal.workspace, [audience])).get(audience, 0)
 
     async def _fill(self, audience: bytes, generation: int, begin: int, end: int | None) -> int:
-        """Pack changes from one count up to another, or as far as they go; up to which it was done."""
+        """Pack the changes from one count up to another, or all that follow. Returns the count that was reached."""
         store, workspace = self._journal.store, self._journal.workspace
         while end is None or begin < end:
             seen = await self._change_count(audience)
@@ -89,8 +89,8 @@ class SegmentWriter:
 
 
 def _is_packed(spans: Sequence[Span], count: int) -> bool:
-    """Whether segments leave nothing to pack of so many changes. Mostly so where a process begins: it need not read the
-    changes of each audience to find that out."""
+    """Whether segments leave nothing to pack of so many changes. That is usual in a new process, which then need not read
+    the changes of each audience."""
     begin = 0
     for after, upto in spans:
         if after > begin:

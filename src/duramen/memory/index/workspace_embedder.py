@@ -1,4 +1,4 @@
-"""The embedder of a workspace: loaded when it is first needed, checked against the vectors that are stored."""
+"""The embedder of a workspace: loaded on first use, and checked against the stored vectors."""
 
 from __future__ import annotations
 
@@ -6,23 +6,35 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
 from ...errors import EmbedderFailed, EmbedderMismatch, StoreReadOnly, WeightsUnavailable
 from ...ports import Embedder, EmbedderIdentity, Store
 from ...runtime import run_alongside, run_blocking
-from ..ranking.selection import Prefetch
 from .index_entry import Vector
 
 EmbedderLoader = Callable[[bool], Embedder | None]
-"""Gives the embedder, or None if there shall be none; fetches what it needs only if told so."""
+"""Returns the embedder, or None if there is none. Downloads what it needs only if the argument is True."""
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(EmbedderIdentity).decode
 
 
+class Prefetch(Protocol):
+    """Work on a search that overlaps with the embedding of its question."""
+
+    async def during_embedding(self) -> None:
+        """Do what needs no vector, while the question is embedded."""
+        ...
+
+    def after_embedding(self, vector: Vector) -> None:
+        """Do what needs the vector, on the thread that made it. Blocks. `during_embedding` may still run."""
+        ...
+
+
 class WorkspaceEmbedder:
-    """One embedder for one workspace."""
+    """Embeds the texts and questions of a workspace, and knows the generation of its vectors."""
 
     def __init__(self, store: Store, workspace: str, load: EmbedderLoader) -> None:
         self._store = store
@@ -34,7 +46,7 @@ class WorkspaceEmbedder:
         self._failure: EmbedderFailed | None = None
         self._fetched = False
         self._idle_slots = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
-        """For questions beside whose embedding something is done."""
+        """Slots for questions whose embedding overlaps with other work."""
 
     def embedder(self) -> Embedder | None:
         """The embedder, loaded now if it was not; None if there is none. Blocks. Raises `EmbedderFailed`."""
@@ -46,7 +58,7 @@ class WorkspaceEmbedder:
         return self._embedder
 
     def fetch_weights(self) -> None:
-        """Get what the embedder lacks, once: whoever recalls meanwhile does not wait for it."""
+        """Download what the embedder lacks, once. Recalls do not wait for it."""
         with suppress(EmbedderFailed):
             self.embedder()
         if isinstance(self._failure, WeightsUnavailable) and not self._fetched:
@@ -66,8 +78,8 @@ class WorkspaceEmbedder:
         return 0 if self._embedder is None else self._embedder.dims
 
     async def generation(self) -> int:
-        """The generation of vectors that this embedder makes and searches; 0 if there is none. Raises
-        `EmbedderMismatch` if another one made those that are searched."""
+        """The active generation of vectors, started now if there is none; 0 without an embedder. Raises
+        `EmbedderMismatch` if another embedder made it."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return 0
@@ -84,7 +96,7 @@ class WorkspaceEmbedder:
         return active.number
 
     async def next_generation(self) -> int:
-        """The generation of this embedder, begun now if there is none, whichever is searched. 0 without embedder."""
+        """The generation of this embedder, active or not, started now if there is none; 0 without an embedder."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return 0
@@ -92,7 +104,7 @@ class WorkspaceEmbedder:
         return made.number
 
     async def activate(self, generation: int) -> None:
-        """Search this generation from now on, and drop the others."""
+        """Make a generation the active one and drop the others."""
         await self._store.activate(self._workspace, generation)
 
     def embed(self, texts: Sequence[str]) -> Vector | None:
@@ -101,9 +113,8 @@ class WorkspaceEmbedder:
         return None if embedder is None else embedder.embed(texts)
 
     async def embed_question(self, text: str, prefetch: Prefetch | None) -> Vector | None:
-        """The vector of a question; None if there is no embedder. What is done `ahead` takes no time of its own, if it
-        takes no longer; where many ask at once it is not done, as no processor is idle then. Raises `EmbedderFailed`,
-        and what `ahead` raises."""
+        """The vector of a question; None if there is no embedder. A `prefetch` runs during the embedding, unless many
+        questions are asked at once: no processor is idle then. Raises `EmbedderFailed`, and what `prefetch` raises."""
         embedder = await run_blocking(self.embedder)
         if embedder is None:
             return None

@@ -1,5 +1,5 @@
-"""Consolidation: memories that say the same in nearly the same words become one. The newer one stays; the older one is
-ended, and its history with it stays readable. Nothing is merged that differs in a number, a name or a negation."""
+"""Consolidation: memories that say the same in nearly the same words become one. The newer one stays; the older one ends
+and stays readable as history. Memories that differ in a number, a name or a negation are never merged."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .contradictions import Contradiction, ContradictionFinder
 from .resolution import ContradictionResolver, Merged
 
 MERGE_COSINE = 0.9
-"""Cosine from which two memories are looked at."""
+"""The cosine from which two memories are compared word by word."""
 ASK_COSINE = 0.8
-"""Cosine from which a model is asked about two memories."""
+"""The cosine from which a model is asked about two memories."""
 _MAX_PAIRS = 1_000
 SHARED_WORDS = 0.75
-"""Part of their words, both together, that two of them must share; all of them, where there are no vectors."""
+"""The share of their words that two memories must have in common; all of them, if there are no vectors."""
 _BLOCK = 512
 _NEGATION_WORDS = """
     no not never none nobody nothing neither nor without cannot stop except unless hardly
@@ -67,7 +67,7 @@ class Consolidation:
         return done
 
     async def _merge(self, audiences: tuple[bytes, ...] | None) -> AsyncGenerator[Merged, None]:
-        """Merge what says the same in some audiences; gives each pair when it is merged."""
+        """Merge what says the same in some audiences; yields each pair when it is merged."""
         for audience in await self._search.index_cache.with_vectors(audiences):
             ended: set[int] = set()
             for one, other in _close_pairs(audience) if audience.dims else await self._pairs_with_same_words(audience):
@@ -83,7 +83,7 @@ class Consolidation:
                     yield Merged(newer[1], older[1])
 
     async def _similar_pairs(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
-        """Pairs that are near in meaning and were not merged: a model may know better. The newest first."""
+        """Pairs that are close in meaning and were not merged, newest first: a model may know better."""
         found: list[Contradiction] = []
         for audience in await self._search.index_cache.with_vectors(audiences):
             for pair in _close_pairs(audience, ASK_COSINE) if audience.dims else ():
@@ -96,7 +96,7 @@ class Consolidation:
         return sorted(found, key=lambda one: one.newer.confirmed, reverse=True)
 
     async def _pairs_with_same_words(self, audience: AudienceIndex) -> list[tuple[int, int]]:
-        """Pairs of memories that have the same words, for where there are no vectors. Each is read once."""
+        """Pairs of memories with the same words, if there are no vectors. Each memory is read once."""
         seen: dict[tuple[str, frozenset[str]], int] = {}
         pairs = []
         numbers = audience.column("number")[_candidates(audience)].tolist()
@@ -120,13 +120,13 @@ class Consolidation:
 
 
 def _candidates(audience: AudienceIndex) -> NDArray[np.intp]:
-    """The places of what may be merged."""
+    """The places of memories that may be merged."""
     apart = [audience.kinds.find(kind) for kind in _NOT_MERGED]
     return np.nonzero(audience.column("alive") & ~np.isin(audience.column("kind"), apart))[0]
 
 
 def _close_pairs(audience: AudienceIndex, least: float = MERGE_COSINE) -> Iterator[tuple[int, int]]:
-    """The numbers of memories that are near in meaning."""
+    """Pairs of memories that are close in meaning, by number."""
     chosen = _candidates(audience)
     numbers, vectors = audience.column("number")[chosen].tolist(), audience.vectors[chosen]
     for start in range(0, len(chosen), _BLOCK):

@@ -17,10 +17,10 @@ from ..index.columns import EPISODE
 from ..index.index_entry import READ_UPTO
 
 _APART = frozenset((EPISODE, "procedure"))
-"""What was said is not what is so; and each way of doing things has its own steps."""
+"""Episodes record what was said, not what is true; and every procedure has its own steps."""
 _PERSONAL = re.compile(r"\b(?:i|me|my|mine|we|us|our|you|your|user)\b", re.IGNORECASE)
 _MAX_CLAIMS = 200
-"""Claims about the same that are held against each other: a name that is everywhere must not take for ever."""
+"""How many claims about one topic are compared: a very common name must not take too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Contradiction:
 
 
 class ContradictionFinder:
-    """Finds contradictions among what is known now."""
+    """Finds contradictions among current memories."""
 
     def __init__(self, journal: Journal, catalog: Catalog, is_decided: Callable[[str, str], Awaitable[bool]]) -> None:
         self._journal = journal
@@ -41,7 +41,7 @@ class ContradictionFinder:
         self._is_decided = is_decided
 
     async def find(self, audiences: tuple[bytes, ...] | None) -> list[Contradiction]:
-        """All of them, the newest first, each pair once; without those of which it was decided that both hold."""
+        """All contradictions, newest first, each pair once; pairs that were decided before are left out."""
         now = moment(self._journal.clock.now())
         claims_by_topic: dict[tuple[str, ...], list[tuple[Memory, Claim]]] = {}
         async for memory in self._catalog.listed(MemoryQuery(audiences, limit=2**31)):
@@ -73,7 +73,7 @@ def _contradictions(claimed: Sequence[tuple[Memory, Claim]]) -> Iterator[Contrad
 
 
 def _can_conflict(older: Memory, newer: Memory) -> bool:
-    """Whether two memories are told to the same people, hold at the same time, and mean the same by "I"."""
+    """Whether two memories have a common audience, hold at the same time, and mean the same person by "I"."""
     if older.valid_to is not None and older.valid_to <= newer.valid_from:
         return False
     places = {_scope_of(older), _scope_of(newer)}

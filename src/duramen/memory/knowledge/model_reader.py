@@ -1,12 +1,11 @@
-"""Every few turns a model reads over what was said, for what the rules miss.
+"""Every few turns a model reads what was said, for what the rules miss.
 
-What it answers is journaled before anything is made of it: a process that is killed then goes on from the answer, and
-nobody is asked again about the same turns. Then each candidate is checked against the turns, and what becomes of it is
-appended with its reason, once; that takes the answer away, which has said what it had to. How far a session was read
-is an event about nobody, with a bookmark that leads to it.
+Its answer is journaled before it is used. A process that is killed then continues from the answer, and the model is not
+asked again about the same turns. Each candidate is checked against the turns, and the decision is appended with its
+reason, exactly once; the same append removes the answer. An event with a bookmark records how far a session was read.
 
-A model that fails costs nothing but its candidates: the rules have looked at every turn. That it failed is noted, and
-its turns are read together with the next ones.
+If the model fails, only its candidates are missing: the rules have read every turn. The failure is journaled, and its
+turns are read together with the next ones.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from .proposals import ProposalDraft, Proposals
 ANSWERED, READ, FAILED = "writeback.answered", "writeback.reread", "writeback.model_failed"
 _MARK = "reread"
 _MODEL_LEASE = 180_000_000
-"""How long the lease lasts while a model is asked: as long as the slowest of them may take."""
+"""How long the lease lasts while a model answers, in microseconds: as long as the slowest may take."""
 _RETRY_AFTER = 60_000_000
-"""How long a model that failed is not asked about other sessions."""
+"""How long a failed model is not asked again, in microseconds."""
 _MAX_TURNS = 20
-"""At most so many turns are read at once; what is older was left to the rules."""
+"""How many turns are read at once; older ones are left to the rules."""
 _MAX_CHARACTERS = 2_000
 _TOKENS = 1_500
 _TASK = (
@@ -58,8 +57,7 @@ _TASK = (
 
 
 class ModelReaderSettings(NamedTuple):
-    """Who reads over the turns: a model, after how many of them, and what is done with text that looks like
-    instructions."""
+    """Which model reads turns, after how many of them, and the policy for text that looks like instructions."""
 
     model: Model
     every: int = 5
@@ -67,14 +65,14 @@ class ModelReaderSettings(NamedTuple):
 
 
 class _Progress(NamedTuple):
-    """How far a session was read, and up to where that was tried."""
+    """Up to which position a session was read, and up to which that was tried."""
 
     upto: int
     tried: int
 
 
 class _TurnRange(NamedTuple):
-    """Turns of one person that are read at once."""
+    """Turns of one person that are read together."""
 
     session: str
     turns: list[TurnRecord]
@@ -87,7 +85,7 @@ class _TurnRange(NamedTuple):
 
 
 class ModelReader:
-    """Lets a model read what the sessions of a workspace said."""
+    """Lets a model read the sessions of a workspace."""
 
     def __init__(
         self,
@@ -105,8 +103,8 @@ class ModelReader:
         self._retry_at = 0
 
     async def read(self, session: str, position: int, fence: int | None, *, now: bool = False) -> int:
-        """Read the turns of a session up to a position, if there are enough of them since the last time, or `now`.
-        Returns how many candidates there were."""
+        """Read the turns of a session up to a position, if there are enough since the last time, or with `now`. Returns
+        the number of candidates."""
         mark = await self._progress(session)
         if position <= mark.upto or (not now and self._journal.clock.now() < self._retry_at):
             return 0
@@ -129,7 +127,7 @@ class ModelReader:
         owner = await self._owner_of(subject)
         if owner is None:
             return 0
-        # Read again once the owner is known: whoever is erased after this makes every append of theirs fail.
+        # Read again once the owner is known: if the owner is erased after this, every append of theirs fails.
         again = await turns_between(self._journal, session, turns[0].position, turns[-1].position)
         if [turn.position for turn, _ in again] != [turn.position for turn in turns]:
             return 0
@@ -149,8 +147,8 @@ class ModelReader:
     # -- asking
 
     async def _answer(self, turn_range: _TurnRange) -> tuple[int, list[dict[str, Any]]]:
-        """What the model answered about a stretch, and where that is journaled; it is asked if it was not before.
-        Nowhere (0) if all of it is done. Raises `ModelFailed`."""
+        """The position and the candidates of the journaled answer about these turns; the model is asked if there is none.
+        Position 0 if they are done. Raises `ModelFailed`."""
         store, workspace = self._journal.store, self._journal.workspace
         if (
             await store.find(workspace, SESSION, idempotency_key("reread", turn_range.session, turn_range.place))
@@ -163,9 +161,9 @@ class ModelReader:
             if turn_range.fence is not None:
                 now = self._journal.clock.now()
                 await store.renew(workspace, SESSION, turn_range.fence, now, now + _MODEL_LEASE)
-            turns_read = await self._ask_model(turn_range.turns)
+            candidates = await self._ask_model(turn_range.turns)
             where = f"{turn_range.session}#{turn_range.place}"
-            data = {"turns": where, "model": self._settings.model.name, "candidates": turns_read}
+            data = {"turns": where, "model": self._settings.model.name, "candidates": candidates}
             draft = Draft(ANSWERED, data, "duramen")
             prepared = self._journal.prepare(draft, turn_range.owner, whole=True)
             await self._journal.append_prepared(SESSION, [prepared], turn_range.owner, key=key, fence=turn_range.fence)
@@ -180,21 +178,21 @@ class ModelReader:
 
     async def _ask_model(self, turns: Sequence[TurnRecord]) -> list[dict[str, Any]]:
         answer = await ask_json(self._settings.model, _TASK, {"turns": [_shown(turn) for turn in turns]}, _TOKENS)
-        turns_read = parse_candidates(answer)
-        if turns_read is None:
+        candidates = parse_candidates(answer)
+        if candidates is None:
             raise ModelFailed(
                 self._settings.model.name, "its answer has no list of candidates", hint="a larger model may do better"
             )
-        return turns_read
+        return candidates
 
-    # -- keeping
+    # -- storing
 
-    async def _keep(self, turn_range: _TurnRange, answer: int, turns_read: Sequence[dict[str, Any]]) -> int:
-        """Propose, learn and remember what was answered and holds, and note what was decided."""
+    async def _keep(self, turn_range: _TurnRange, answer: int, candidates: Sequence[dict[str, Any]]) -> int:
+        """Propose, learn or remember each candidate that passes the check, and journal every decision."""
         if not answer:
             return 0
         key = idempotency_key("reread", turn_range.session, turn_range.place)
-        found = [check_candidate(one, turn_range.turns, self._settings.policy) for one in turns_read]
+        found = [check_candidate(one, turn_range.turns, self._settings.policy) for one in candidates]
         for one in found:
             if one.finding.keep and one.proposed:
                 await self._propose(one, turn_range)
@@ -269,7 +267,7 @@ def _decision_notes(found: Sequence[CheckedCandidate]) -> list[dict[str, Any]]:
 
 
 def _shown(turn: TurnRecord) -> dict[str, Any]:
-    """A turn as a model is shown it; what tools gave back is not, for nobody said it."""
+    """A turn as the model sees it, without tool outputs: no person said those."""
     commands = [f"{call.command or call.tool}: {'worked' if call.ok else 'failed'}" for call in turn.calls[:20]]
     shown = {"user": _cut(turn.user), "assistant": _cut(turn.assistant), "done": [_cut(one, 200) for one in commands]}
     return {name: value for name, value in shown.items() if value}

@@ -1,4 +1,4 @@
-"""How often something worked, and how far that can be relied on."""
+"""How often a procedure worked, and how reliable that is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _Z = 1.96
 
 
 class OutcomeCounts(NamedTuple):
-    """Outcomes so far."""
+    """Successes and failures so far."""
 
     successes: int = 0
     failures: int = 0
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> OutcomeCounts:
-        """The tally that an outcome's event carries."""
+        """The counts in an outcome's event."""
         return cls(int(data["successes"]), int(data["failures"]))
 
     def plus(self, worked: bool) -> OutcomeCounts:
@@ -63,7 +63,7 @@ class OutcomeCounts(NamedTuple):
 
 
 class OutcomeLog:
-    """The tallies of what was saved in a session: each is in its newest outcome, with a bookmark on it."""
+    """The outcomes of the procedures of a session. The counts are in the newest outcome, with a bookmark on it."""
 
     def __init__(self, journal: Journal, session: str) -> None:
         self._journal = journal
@@ -75,7 +75,7 @@ class OutcomeLog:
         return Bookmark(COUNTS, str(position), 0, 0, owner=owner.ref)
 
     async def counts(self, positions: Sequence[int]) -> dict[int, OutcomeCounts]:
-        """Tallies by the positions of what was saved; nothing for what has no outcome yet."""
+        """Counts by the positions of saved procedures; those without an outcome are left out."""
         marked: dict[str, int] = {}
         for id in map(str, positions) if len(positions) <= _FEW else (None,):
             async with aclosing(self._bookmarks(id)) as marks:
@@ -90,13 +90,13 @@ class OutcomeLog:
                 yield one.bookmark
 
     async def _place(self, mark: Bookmark) -> int:
-        """Where the newest outcome lies. A bookmark that is damaged cannot say: then the journal does."""
+        """The position of the newest outcome. If the bookmark is damaged, the journal is read."""
         if mark.intact or not mark.id.isdecimal():
             return mark.position
         return max(await self.positions({int(mark.id)}), default=0)
 
     async def positions(self, positions: set[int]) -> list[int]:
-        """The positions of all outcomes of what was saved."""
+        """The positions of all outcomes of saved procedures."""
         found: list[int] = []
         reading, types = self._journal.reader, frozenset({WORKED, FAILED})
         async with aclosing(reading.pages(self._session, 1, None, types, PAGE)) as pages:

@@ -1,4 +1,4 @@
-"""Who the agent is, and the fields that are known of the people it works for: not searched, but told first.
+"""The persona of the agent, and the profiles of the people it works for. They are not searched: they come first.
 
 Neither is a memory: each is an event with a bookmark on the newest, and only an accepted proposal writes one.
 """
@@ -26,7 +26,7 @@ class Persona:
         self._session = session
 
     async def profile(self, subject: str | None) -> dict[str, str]:
-        """The fields that are known of a person, or of whoever this workspace is for."""
+        """The profile of a person, or of the workspace's own user."""
         if subject is not None:
             check_name("subject", subject)
             if await self._journal.store.subject(self._journal.workspace, subject) is None:
@@ -39,7 +39,7 @@ class Persona:
         return {} if event is None else dict(event.data["fields"])
 
     async def text(self) -> str:
-        """Who the agent is; empty before somebody said so."""
+        """The persona; empty before one was accepted."""
         event = await self._newest(_PERSONA, _PERSONA)
         return "" if event is None else str(event.data["text"])
 
@@ -61,5 +61,5 @@ class Persona:
 
 
 def _whose(owner: Owner) -> str:
-    """What a profile is found by: nobody's name."""
+    """The id of an owner's profile. It holds no name."""
     return _NOBODY if owner.name is None or owner.ref is None else owner.ref.hex()

@@ -1,4 +1,4 @@
-"""How far a memory is to be trusted as it grows old, by its kind."""
+"""How far an old memory can be trusted, by its kind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from ..catalog.records import Memory, Recalled
 
 CHECKS = {"none": "", "check": "check before use", "reconfirm": "must be reconfirmed, do not state it as true"}
-"""What is to be done with a memory that is stale, and how that is put."""
+"""What to do with a stale memory, and the words for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindPolicy:
-    """What a kind of memory needs before it is used: "none", "check" (check before use) or "reconfirm" (it does not
-    count as true until somebody confirms it); and after how many days without confirmation; None: never."""
+    """What a kind of memory needs before use once it is stale: "none", "check" (check before use) or "reconfirm" (not
+    true until it is confirmed). `stale_after` is in days without confirmation; None means never."""
 
     check: str = "check"
     stale_after: float | None = 30
@@ -55,7 +55,7 @@ POLICIES: Mapping[str, KindPolicy] = {
 
 
 class Policies:
-    """The policies of a workspace: the usual ones, with those that were set."""
+    """The policies of a workspace: the defaults, with those that were set."""
 
     def __init__(self, given: Mapping[str, KindPolicy] | None = None) -> None:
         self._known = {**POLICIES, **(given or {})}
@@ -76,6 +76,6 @@ class Policies:
         return replace(found, hits=tuple(replace(hit, note=note) for hit, note in zip(found.hits, notes, strict=True)))
 
     def is_unconfirmed(self, memory: Memory, now: dt.datetime) -> bool:
-        """Whether a memory may not be given as true before somebody confirms it."""
+        """Whether a memory must be confirmed before it is stated as true."""
         policy = self.of(memory.kind)
         return policy.check == "reconfirm" and policy.is_stale(memory, now)

@@ -1,12 +1,12 @@
-"""How things are done: named steps in their order, every version kept, with how often each worked.
+"""Procedures: named steps in order. Every version is kept, with how often it worked.
 
-A procedure is a memory of the kind "procedure". What it says is readable, so that it is searched and recalled as any
-other; its steps lie beside that in the same event. All of them are events of one session, and every writer names the
-position that it has seen: of two who save or report at the same time, one looks again.
+A procedure is a memory of the kind "procedure". Its text is searched and recalled like any other; its steps are in the
+same event. All procedures are events of one session, and every writer gives the position it has seen: of two concurrent
+writers, one tries again.
 
-An outcome is an event that carries the new tally, with a bookmark on it, so that the tally is read without a walk. In
-the same transaction the memory is weighed anew: the text stays one memory with one id and one vector, and how it came
-to its weight is in the journal.
+An outcome is an event with the new counts and a bookmark, so that the counts are found without a scan. The same
+transaction sets the importance of the memory. The text stays one memory with one id and one vector, and the journal
+explains its importance.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SESSION = "@procedures"
 """The session of all procedures and their outcomes."""
 _FIELD = "procedure"
 _PREFIX = "procedure:"
-"""How their keys begin: a fact with the key "deploy" must not take the place of how to deploy."""
+"""The prefix of their keys: a fact with the key "deploy" must not replace the procedure."""
 _OWN = ("version", "standing")
-"""Metadata that every version has of its own."""
+"""Metadata that each version sets itself."""
 _TRIES = 100
 _MATCHING = 3
 """How many procedures `add_matching` adds at most."""
@@ -48,8 +48,8 @@ _pack = msgspec.msgpack.encode
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """How something is done. `version` counts its edits from 1; `successes` and `failures` are those of this version.
-    `standing`: it is in every recollection. `memory` is where it is kept, and leads to the event that it came from."""
+    """How something is done. `version` counts from 1; `successes` and `failures` are those of this version. A `standing`
+    procedure is part of every recollection. `memory` is the memory it is stored as."""
 
     name: str
     version: int
@@ -73,7 +73,7 @@ class Procedure:
 
     @property
     def current(self) -> bool:
-        """Whether this is the version to follow now."""
+        """Whether this is the current version."""
         return self.memory.current
 
     @property
@@ -83,7 +83,7 @@ class Procedure:
 
 
 class ProcedureEdit(NamedTuple):
-    """What to save. None: as it was in the version before."""
+    """What to save. None keeps the value of the version before."""
 
     steps: tuple[str, ...]
     title: str | None = None
@@ -105,20 +105,20 @@ class _Version(NamedTuple):
         return found
 
     def is_unchanged_by(self, edit: ProcedureEdit, whole: bool) -> bool:
-        """Whether an edit changes nothing. One that is `whole` says everything, as a file does: then its note counts,
-        too; otherwise that tells of one occasion, such as the run that the steps are from."""
+        """Whether an edit changes nothing. A `whole` edit states everything, as a file does, so its note counts, too.
+        Otherwise a note describes one occasion, such as the run that the steps are from."""
         same = self.data.get("title") == edit.title and bool(self.own.get("standing")) == bool(edit.standing)
         same = same and (not whole or (edit.note or "") == self.note) and self.metadata == edit.metadata
         return same and tuple(self.own["steps"]) == edit.steps and self.data.get("importance", 0.5) == edit.importance
 
     @property
     def note(self) -> str:
-        """What is said beside the steps."""
+        """The text after the steps."""
         return note_of(self.data)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was said of it, beside what every version has."""
+        """Its metadata, without what each version sets itself."""
         return {name: value for name, value in self.data.get("metadata", {}).items() if name not in _OWN}
 
 
@@ -143,8 +143,8 @@ class Procedures:
         cause: int | str | None = None,
         owner: Owner | None = None,
     ) -> Procedure:
-        """Save a procedure; durable, and found by words, on return. What changes nothing makes no new version. With an
-        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
+        """Save a procedure. On return it is durable and can be found by its words. An edit that changes nothing makes no
+        new version. With an `owner`, raises `SubjectGone` if that subject was erased since."""
         check_name("name of a procedure", name)
         if subject is not None:
             check_name("subject", subject)
@@ -160,7 +160,9 @@ class Procedures:
             number = 1 + max((one.own["version"] for one in before), default=0)
             data = _event(name, number, wanted)
             if current is not None and self._journal.clock.now() < current.row.begins:
-                data["valid_from"] = current.row.begins  # the other's clock is ahead; this is the newer one still
+                data["valid_from"] = (
+                    current.row.begins
+                )  # the clock of the other writer is ahead; this version is newer still
             try:
                 prepared = self._journal.prepare(Draft(ADDED, data, actor, cause), whose)
                 await self._journal.append_prepared(SESSION, [prepared], whose, expected=head.position)
@@ -179,7 +181,7 @@ class Procedures:
     # -- reading
 
     async def get(self, name: str, version: int | None = None, subject: str | None = None) -> Procedure | None:
-        """The version to follow, or another one; None if there is none."""
+        """The current version, or the given one; None if there is none."""
         kept = await self._one(name, version, subject)
         return None if kept is None else await self._procedure(kept)
 
@@ -192,7 +194,7 @@ class Procedures:
         return []
 
     async def listed(self, audiences: tuple[bytes, ...] | None) -> list[Procedure]:
-        """The procedures to follow in some audiences, in the order in which they were saved."""
+        """The current procedures in some audiences, in the order in which they were saved."""
         found: list[_Version] = []
         query = MemoryQuery(audiences, kinds=(PROCEDURE,), limit=PAGE)
         while rows := await self._journal.store.memories(self._journal.workspace, query):
@@ -215,7 +217,7 @@ class Procedures:
         return replace(found, hits=(*found.hits, *(hit for hit in more if hit.likeness > 0)))
 
     async def _audiences(self, name: str, subject: str | None) -> list[bytes]:
-        """Where to look for a procedure: what belongs to the subject comes before what is everybody's."""
+        """Where to look for a procedure: the subject's audience before the workspace's."""
         check_name("name of a procedure", name)
         return list(reversed(await self._catalog.audiences(subject, None)))
 
@@ -241,7 +243,7 @@ class Procedures:
         return await self._journal.store.memories(self._journal.workspace, query)
 
     async def _saved_versions(self, rows: Sequence[MemoryRow]) -> list[_Version]:
-        """What was saved as a procedure, among some rows."""
+        """The saved procedures among some rows."""
         texts = await self._texts.event_data(rows)
         kept = [_Version(row, texts[row.number]) for row in rows if row.number in texts and row.intact]
         return [one for one in kept if one.row.session == SESSION and isinstance(one.data.get(_FIELD), dict)]
@@ -280,7 +282,7 @@ class Procedures:
         cause: int | str | None,
         key: str | None,
     ) -> Procedure:
-        """Note an outcome; with a key exactly once. Raises `UnknownProcedure`."""
+        """Log an outcome; with a key exactly once. Raises `UnknownProcedure`."""
         if reason is not None and (not isinstance(reason, str) or not reason.strip()):
             raise InvalidInput(f"{reason!r} cannot be `reason`", hint="give text")
         for _ in range(_TRIES):
@@ -314,7 +316,7 @@ class Procedures:
         raise last
 
     async def forget(self, name: str, subject: str | None, actor: str | None) -> int:
-        """Remove every version and every outcome of a procedure. Returns how many versions there were."""
+        """Remove every version and every outcome of a procedure. Returns the number of versions."""
         for _ in range(_TRIES):
             head = await self._journal.reader.head(SESSION)
             for audience in await self._audiences(name, subject):
@@ -346,7 +348,7 @@ class Procedures:
 
 
 def checked_steps(steps: object) -> tuple[str, ...]:
-    """Steps in their order. Raises `InvalidInput` for what is none."""
+    """Steps in their order. Raises `InvalidInput`."""
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence) or not steps:
         raise InvalidInput(f"{steps!r} are no steps", hint="give a list of texts, one for each step")
     for step in steps:
@@ -386,14 +388,14 @@ def _lines(name: str, version: int, steps: Sequence[str]) -> list[str]:
 
 
 def note_of(data: Mapping[str, Any]) -> str:
-    """What a procedure's event says beside its steps."""
+    """The text of a procedure's event after its steps."""
     own, content = data[_FIELD], str(data["content"])
     head = "\n".join(_lines(own["name"], own["version"], own["steps"]))
     return content.removeprefix(head).removeprefix("\n")
 
 
 def _outcome_key(audience: bytes, name: str, key: str | None) -> str | None:
-    """The idempotency key of an outcome: whatever the version, the same outcome is noted once."""
+    """The idempotency key of an outcome: the same outcome is logged once, whatever the version."""
     if key is None:
         return None
     return "outcome:" + blake2b(_pack((audience, name, check_name("idempotency key", key))), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""How what was found in turns is kept: facts with the note on what was decided, procedures with their outcomes."""
+"""Stores findings: facts as memories with the decision about them, procedures with their outcomes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..extraction.rules.turns import PROCEDURE, Finding
 from .procedures import ProcedureEdit, Procedures
 
 SESSION = "@writeback"
-"""The session of what was written back, and why other things were not."""
+"""The session of what was written back, and of the decisions about the rest."""
 DONE = "writeback.done"
 LEASE = 30_000_000
 _CONFIDENCE = {"fact": 0.8, "blocker": 0.9}
 
 
 async def learn_procedure(procedures: Procedures, one: Finding, session: str, owner: Owner, key: str) -> None:
-    """Save a procedure that worked; note whether one that is known worked again."""
+    """Save a procedure that worked; log whether a known one worked again."""
     if one.kind != PROCEDURE or not one.name or one.worked is None:
         return
     cause = f"{session}#{one.position}"
@@ -37,17 +37,17 @@ async def learn_procedure(procedures: Procedures, one: Finding, session: str, ow
 
 
 def decision_notes(found: Sequence[Finding]) -> list[dict[str, Any]]:
-    """What was decided about some findings, to be journaled."""
+    """The decisions about findings, to be journaled."""
     return [{"kind": one.kind, "keep": one.keep, "reason": one.reason, "what": one.content[:300]} for one in found]
 
 
 def memory_draft(one: Finding, session: str, confidence: float | None = None) -> Draft:
-    """The event that remembers a finding."""
+    """The memory event of a finding."""
     sure = _CONFIDENCE.get(one.kind, 0.8) if confidence is None else confidence
     details = {"confidence": sure, "metadata": {"evidence": one.evidence[:300]}}
     return Draft(ADDED, memory_data(one.content, one.kind, details), "duramen", f"{session}#{one.position}")
 
 
 def idempotency_key(what: str, session: str, place: str) -> str:
-    """What is done about a place of a session is done under this key, once; a session's name may be as long as one."""
+    """The idempotency key of an action on a part of a session. Hashed, because a session name may be as long as a key."""
     return f"{what}:{blake2b(f'{session}#{place}'.encode(), digest_size=16).hexdigest()}"

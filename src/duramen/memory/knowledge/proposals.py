@@ -1,11 +1,11 @@
-"""What people decide about themselves: proposals to remember, the profile, and the persona.
+"""Proposals: what people decide about themselves before it is saved as a memory, in the profile or in the persona.
 
-A proposal is an event of one session, with a bookmark that says where it stands: "pending", "accepted" or "dismissed".
-Accepting one appends the decision and what it brings about in the same transaction: a memory, a field of the profile,
-or the persona. Every writer names the position that it has seen: of two who decide at the same time, one is told.
+A proposal is an event of one session, with a bookmark for its state: "pending", "accepted" or "dismissed". Accepting it
+appends the decision and its effect in one transaction: a memory, a field of the profile, or the persona. Every writer
+gives the position it has seen: of two concurrent decisions, one fails.
 
-The id of a proposal is a hash of what it says under its owner's salt: what was dismissed is known when it comes back,
-and tells nothing once its owner is erased.
+The id of a proposal is a hash of its content with its owner's salt. So a dismissed proposal is recognized when it comes
+back, and the id reveals nothing once the owner is erased.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ SESSION = "@proposals"
 """The session of all proposals and decisions."""
 MADE, ACCEPTED, DISMISSED = "proposal.made", "proposal.accepted", "proposal.dismissed"
 PROFILE, PERSONA = "profile", "persona"
-"""Kinds of proposals that become no memory."""
+"""Kinds of proposals that do not become a memory."""
 _TRIES = 100
 _LOOSE = re.compile(r"[\W_]+")
 
 
 class ProposalState(enum.StrEnum):
-    """Where a proposal stands."""
+    """The state of a proposal."""
 
     PENDING = "pending"
-    """Nobody has decided yet; it is not saved."""
+    """Not decided yet, and not saved."""
     ACCEPTED = "accepted"
-    """It was saved, perhaps with other words."""
+    """Saved, perhaps with other words."""
     DISMISSED = "dismissed"
-    """It was not, and it does not come back."""
+    """Not saved; it is not proposed again."""
 
 
 _OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
@@ -54,8 +54,8 @@ _OPEN = (ProposalState.PENDING, ProposalState.DISMISSED)
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """Something that may be saved once a person accepts it. `kind` is that of the memory, or "profile" (`key` is the
-    field, `content` its value), or "persona". `evidence` is what was said, `source` the event where, `reason` why it was
-    taken up. One that was decided says when, by whom and with which note; `memory` is what it became."""
+    field, `content` its value), or "persona". `evidence` is what was said, `source` the event, `reason` why it was
+    proposed. A decided one has the time, the actor and the note of the decision; `memory` is the memory it became."""
 
     id: str
     kind: str
@@ -76,7 +76,7 @@ class Proposal:
 
 
 class ProposalDraft(NamedTuple):
-    """What is proposed, and why. `details` are those of a memory."""
+    """What to propose, and why. `details` are those of a memory."""
 
     content: str
     kind: str
@@ -87,7 +87,7 @@ class ProposalDraft(NamedTuple):
 
 
 class _Decision(NamedTuple):
-    """A decision: its event, what it brings about, and what lies beside both."""
+    """A decision: its events, and the projection writes that go with them."""
 
     drafts: Sequence[Draft]
     beside: Beside
@@ -111,9 +111,9 @@ class Proposals:
         accepted: bool = False,
         owner: Owner | None = None,
     ) -> Proposal | None:
-        """Propose something; durable on return. What is pending or was dismissed is given as it stands, and nothing is
-        made of what is known already: then None. If it is `accepted`, the actor decides in the same breath. With an
-        `owner` it is about the subject as that was known then: raises `SubjectGone` if it was erased since."""
+        """Propose something; durable on return. Returns a pending or dismissed proposal as it is, and None if the content
+        is already known. With `accepted` the actor accepts it in the same transaction. With an `owner`, raises
+        `SubjectGone` if that subject was erased since."""
         data = _checked(draft)
         if subject is not None:
             check_name("subject", subject)
@@ -134,7 +134,9 @@ class Proposals:
                 beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
             else:
                 mark = Bookmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
-                beside = Beside(bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])  # it is known no longer
+                beside = Beside(
+                    bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)]
+                )  # it was accepted before and forgotten since
             try:
                 await self._append(drafts, whose, head.position, beside)
             except (PositionConflict, SubjectGone) as error:
@@ -172,7 +174,7 @@ class Proposals:
         return found
 
     async def listed(self, state: ProposalState, subject: str | None, everyone: bool) -> AsyncGenerator[Proposal, None]:
-        """Proposals in a state, newest first: those about a subject and about nobody, or everyone's."""
+        """Proposals in a state, newest first: those about a subject and about nobody, or with `everyone` all."""
         owners = None if everyone else {one.ref for one in await self._owners(subject)}
         async with aclosing(self._journal.bookmarks.find(SESSION, BookmarkQuery(state.value))) as marks:
             async for found in marks:
@@ -206,7 +208,7 @@ class Proposals:
         return None if made is None else _proposal(made, event)
 
     async def _newest_position(self, id: str) -> int:
-        """Where the newest event of a proposal lies. A bookmark that is damaged cannot say: then the journal does."""
+        """The position of the newest event of a proposal, read from the journal because the bookmark is damaged."""
         newest, types = 0, frozenset({MADE, ACCEPTED, DISMISSED})
         async with aclosing(self._journal.reader.pages(SESSION, 1, None, types, PAGE)) as pages:
             async for page in pages:
@@ -222,11 +224,11 @@ class Proposals:
     async def accept(
         self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None
     ) -> Proposal:
-        """Save what was proposed, with other words if they are given. Raises `UnknownProposal`, `ProposalDecided`."""
+        """Save what was proposed, with `content` in place of its text. Raises `UnknownProposal`, `ProposalDecided`."""
         return await self._decide(id, lambda made: _edited(made, content, title), None, actor)
 
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
-        """Do not save what was proposed, now or later. Raises `UnknownProposal`, `ProposalDecided`."""
+        """Reject what was proposed, for good. Raises `UnknownProposal`, `ProposalDecided`."""
         if note is not None and (not isinstance(note, str) or not note.strip()):
             raise InvalidInput(f"{note!r} cannot be `note`", hint="give text")
         return await self._decide(id, None, note, actor)
@@ -304,7 +306,7 @@ class Proposals:
 
 
 def _checked(draft: ProposalDraft) -> dict[str, Any]:
-    """The data of a proposal's event. Raises `InvalidInput` for what cannot be proposed."""
+    """The data of a proposal's event. Raises `InvalidInput`."""
     if draft.source is not None:
         check_name("source", draft.source)
     if draft.kind in (PROFILE, PERSONA):
@@ -332,14 +334,14 @@ def _checked(draft: ProposalDraft) -> dict[str, Any]:
 
 
 def _identity(owner: Owner, data: Mapping[str, Any]) -> str:
-    """What a proposal is known by: case and punctuation do not make another one of it."""
+    """The id of a proposal, without regard to case and punctuation."""
     session = "" if data["kind"] in (PROFILE, PERSONA) else str(data["memory"].get("scope") or default_scope(owner))
     loose = data["content"] if data["kind"] == PERSONA else _LOOSE.sub(" ", data["content"].casefold())
     return memory_id(owner, session.encode(), data["kind"], data.get("key"), "proposal", loose or data["content"])
 
 
 def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> dict[str, Any]:
-    """What was proposed, in other words. What a person accepted is certain."""
+    """The data of a proposal with other words. Its confidence is dropped: what a person accepted is certain."""
     data = dict(made)
     if content is not None and (not isinstance(content, str) or not content.strip()):
         raise InvalidInput("there is nothing to accept", hint="give text, or leave `content` out")
@@ -348,7 +350,7 @@ def _edited(made: Mapping[str, Any], content: str | None, title: str | None) -> 
     if "memory" in data:
         memory = {**data["memory"], "content": data["content"]}
         memory.pop("confidence", None)
-        if data.get("evidence"):  # what it rests on goes with it: the session may be gone one day
+        if data.get("evidence"):  # the evidence goes with it: its session may be removed one day
             memory["metadata"] = {"evidence": [data["evidence"]], **memory.get("metadata", {})}
         if title is not None:
             memory["title"] = check_name("title", title)

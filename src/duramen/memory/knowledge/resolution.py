@@ -1,7 +1,7 @@
-"""Contradictions resolved by asking a model: which of two memories holds, or both, or one statement in place of both.
+"""Resolves contradictions by asking a model: one of two memories holds, or both, or one statement replaces both.
 
-A decision is an event with its reason, in the transaction of what it does. Two bookmarks lead to it, one for each
-memory: so it is not asked again, and what is forgotten takes the reasons that may quote it along.
+A decision is an event with its reason, in the transaction that carries it out. It has a bookmark for each of the two
+memories. So the model is not asked again, and forgetting a memory removes decisions that may quote it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Merged:
 
 
 class _Pair(NamedTuple):
-    """Two memories with their rows; they are the same person's and told to the same people."""
+    """Two memories with their rows. They have the same owner and the same audience."""
 
     older: tuple[MemoryRow, Memory]
     newer: tuple[MemoryRow, Memory]
@@ -78,7 +78,7 @@ class Decisions:
         return await self._journal.store.bookmarks(self._journal.workspace, DECIDED, query)
 
     async def forget(self, id: str) -> int:
-        """Leave nothing of what was decided about a memory; how many decisions there were."""
+        """Remove all decisions about a memory. Returns how many."""
         marks = await self.marks(id)
         if not marks:
             return 0
@@ -92,7 +92,7 @@ class Decisions:
 
 
 class ContradictionResolver:
-    """Asks a model about contradictions, and does what it decides."""
+    """Asks a model about contradictions and carries out its decisions."""
 
     def __init__(self, journal: Journal, texts: MemoryTexts, decisions: Decisions) -> None:
         self._journal = journal
@@ -100,8 +100,8 @@ class ContradictionResolver:
         self._decisions = decisions
 
     async def resolve(self, found: list[Contradiction], model: Model, most: int) -> AsyncGenerator[Merged, None]:
-        """Resolve contradictions, at most so many; gives each when it is done. One that is not decided, because the
-        answer cannot be used, is given with its reason, and stays. Raises `ModelFailed`."""
+        """Resolve at most `most` contradictions; yields each outcome. If the answer cannot be used, the outcome is
+        "undecided" with a reason, and the contradiction stays. Raises `ModelFailed`."""
         asked = 0
         for one in found:
             pair = await self._pair(one)
@@ -177,7 +177,7 @@ def _shown_to_model(memory: Memory) -> dict[str, Any]:
 
 
 def _details(memory: Memory) -> dict[str, Any]:
-    """What the statement in place of two takes over from the newer one."""
+    """The details that a merged statement takes from the newer memory."""
     kept = {"key": memory.key, "title": memory.title, "speaker": memory.speaker, "scope": memory.scope}
     metadata = {"metadata": dict(memory.metadata)} if memory.metadata else {}
     return {**kept, **metadata, "importance": memory.importance, "confidence": memory.confidence}

@@ -1,8 +1,8 @@
-"""What is worth keeping of a turn is written back in the background, once.
+"""Writes back what is worth keeping of a finished turn, in the background, exactly once.
 
-The feed of all sessions is read from a durable cursor, by one process at a time under a lease. What a turn leaves is
-appended with the turn's own key and the lease's fence: a process that was killed, or thought dead, repeats nothing. A
-turn that cannot be read is tried again, and then left alone with a note on why.
+One process at a time, under a lease, reads the feed of all sessions from a durable cursor. What a turn leaves is appended
+with the turn's idempotency key and the lease's fence, so a process that was killed or lost its lease repeats nothing. A
+turn that cannot be read is tried again and then given up, with a journaled reason.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _OUTLET = "duramen.writeback"
 _TRIGGERS = frozenset({"memory.considered", "run.finished", "run.failed"})
 _MAX_ATTEMPTS = 5
 _LOCK_TIMEOUT = 30.0
-"""Seconds to wait for another thread that is at it: what it does is done when one asks for everything."""
+"""Seconds to wait for another thread: its work is done when `catch_up` returns."""
 _LOOK_EVERY = 5.0
-"""Seconds after which it is looked for turns of other processes, and for those that were left."""
+"""Seconds between two looks for turns of other processes and for failed ones."""
 
 
 class _Turn(NamedTuple):
-    """A turn that has ended: where."""
+    """Where a turn ended."""
 
     session: str
     position: int
 
 
 class WriteBack:
-    """Writes back what the turns of a workspace leave."""
+    """Writes back the finished turns of a workspace."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class WriteBack:
     # -- in the background
 
     def wake(self) -> None:
-        """A turn has ended: look at it soon."""
+        """A turn has ended: process it soon."""
         self._wake.set()
         if self._thread is None:
             with self._starting:
@@ -86,23 +86,23 @@ class WriteBack:
     def _work(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            with suppress(DuramenError):  # the store is away or somebody else's: it is looked again
+            with suppress(DuramenError):  # the store is unavailable or read-only: try again later
                 while not self._stopping and drive(self.process_page()):
                     pass
             self._wake.wait(_LOOK_EVERY)
 
     def stop(self) -> None:
-        """End the thread. What is left is done by the next process."""
+        """Stop the thread. The next process does what is left."""
         self._stopping = True
         self._wake.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(10)
 
-    # -- one by one
+    # -- page by page
 
     async def catch_up(self) -> int:
-        """Do everything that is left, now. Returns how many turns it was."""
+        """Process everything that is left, now. Returns the number of turns."""
         done = 0
         while True:
             made = await self.process_page()
@@ -111,7 +111,8 @@ class WriteBack:
             done += made
 
     async def process_page(self) -> int | None:
-        """Do one page of the feed; how many turns it held. None if there is none, or if somebody else is at it."""
+        """Process one page of the feed. Returns its number of turns; None if there is no page, or another process has the
+        lease."""
         taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
             return await self._process_page_locked()
@@ -153,7 +154,7 @@ class WriteBack:
         return done
 
     async def _try(self, turn: _Turn, fence: int) -> None:
-        """Write a turn back. What fails is tried again at the next look, and given up after some of them."""
+        """Write a turn back. A failure is tried again later, and given up after some attempts."""
         try:
             await self.write_turn(turn.session, turn.position, fence)
             if self._model_reader is not None:
@@ -170,7 +171,7 @@ class WriteBack:
         self._attempts.pop(turn, None)
 
     async def write_turn(self, session: str, position: int, fence: int | None = None) -> list[Finding]:
-        """Write back what the last turn of a session up to a position left, unless that was done."""
+        """Write back the last turn of a session up to a position, unless that was done."""
         taken, owner = await self._read(session, position)
         if owner is None or not taken.turns:
             return []
@@ -181,17 +182,17 @@ class WriteBack:
         try:
             return await self._write(session, taken, owner, key, fence)
         except SubjectGone:
-            self._journal.forget_owners()  # erased meanwhile: nothing of the turn is left to write back
+            self._journal.forget_owners()  # erased meanwhile: nothing is left to write back
             return []
 
     async def read_with_model(self, session: str, position: int) -> int:
-        """Let the model read what it has not read of a session, however little that is; how many candidates it had.
-        None of it is done if somebody else is at it."""
+        """Let the model read the unread part of a session, however short. Returns the number of candidates; 0 if another
+        process has the lease."""
         if self._model_reader is None:
             return 0
         taken = await self._lock.acquire(_LOCK_TIMEOUT)
         try:
-            # Not while the thread of this handle is at it: the lease is for other processes, and it has that one.
+            # Not while the thread of this handle works: it holds the lease, which only excludes other processes.
             return await self._read_with_model(session, position) if taken else 0
         finally:
             if taken:
@@ -212,10 +213,10 @@ class WriteBack:
                     await store.release(workspace, SESSION, lease.fence)
 
     async def _read(self, session: str, position: int) -> tuple[RecentTurns, Owner | None]:
-        """The last turns, and whose they are; nobody's any more if that person was erased.
+        """The last turns and their owner; no owner if the person was erased.
 
-        They are read again once the owner is known. An erasure before that leaves nothing to read, one after it makes
-        every append of this owner fail; somebody new of the same name is never given what the erased one said.
+        They are read again once the owner is known. An erasure before that leaves nothing to read; one after it makes
+        every append of this owner fail. So a new person of the same name never gets what the erased one said.
         """
         taken = await recent_turns(self._journal, session, position)
         if taken.subject is None:
@@ -237,7 +238,7 @@ class WriteBack:
         return found
 
     async def _propose(self, session: str, taken: RecentTurns, owner: Owner) -> None:
-        """What users say of themselves is proposed to them; what was proposed in the turn itself is so but once."""
+        """Propose to users what they said of themselves. What the turn itself proposed is not proposed again."""
         last = taken.turns[-1]
         for one in assess_sentences(last.user):
             if one.keep:
@@ -249,7 +250,7 @@ class WriteBack:
     async def _keep(
         self, found: list[Finding], session: str, taken: RecentTurns, owner: Owner, key: str, fence: int | None
     ) -> None:
-        """Append what is kept, and what was decided about the rest, at once and once."""
+        """Append what is kept and every decision, in one append, exactly once."""
         where = f"{session}#{taken.turns[-1].position}"
         drafts = [Draft(DONE, {"turn": where, "decided": decision_notes(found)}, "duramen", where)]
         drafts += [memory_draft(one, session) for one in found if one.keep and one.kind != PROCEDURE]

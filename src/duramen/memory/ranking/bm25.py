@@ -1,4 +1,4 @@
-"""BM25 over audiences: of memories, of memories with their neighbours, and of sessions."""
+"""BM25 over indexes: of memories, of memories with their neighbours, and of sessions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ B = 0.4
 
 
 class Hits(NamedTuple):
-    """Where one term occurs in one audience, and how often in each."""
+    """Where a term occurs in an index, and how often at each place."""
 
     places: NDArray[np.intp]
     counts: Floats
 
 
 class Documents(NamedTuple):
-    """Texts of one sort over several audiences: how things stand among them, how long each is, and where each term
-    occurs."""
+    """Texts of one sort over several indexes: their statistics, their lengths, and where each term occurs."""
 
     corpus: Corpus
     lengths: Sequence[Floats]
     hits: Sequence[Sequence[Hits]]
-    """For each term, for each audience."""
+    """For each term, for each index."""
 
     @classmethod
     def of(
         cls, count: int, lengths: Sequence[Floats], hits: Sequence[Sequence[Hits]], corpus: Corpus | None = None
     ) -> Documents:
-        """Documents that are all there are, unless it is said how things stand in all."""
+        """Documents with the given statistics; without any, these documents are the whole corpus."""
         if corpus is None:
             total = sum(float(length.sum()) for length in lengths)
             held = tuple(sum(len(found.places) for found in term) for term in hits)
@@ -48,7 +47,7 @@ class Documents(NamedTuple):
         return rarity(self.corpus, term)
 
     def coverage(self) -> list[Floats]:
-        """How much of what is asked for each text has, from 0 to 1; rare terms count for more."""
+        """The share of the question's terms that each text has, from 0 to 1; rare terms count more."""
         weights = [1 + self.rarity(term) for term in range(len(self.hits))]
         covered = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for weight, term in zip(weights, self.hits, strict=True):
@@ -57,7 +56,7 @@ class Documents(NamedTuple):
         return covered
 
     def scores(self) -> list[Floats]:
-        """The score of each text, audience by audience; 0 where no term occurs."""
+        """The score of each text, index by index; 0 where no term occurs."""
         scores = [np.zeros(len(lengths), dtype=np.float32) for lengths in self.lengths]
         for number, term in enumerate(self.hits):
             for score, lengths, (places, counts) in zip(scores, self.lengths, term, strict=True):
@@ -72,7 +71,7 @@ def rarity(corpus: Corpus, term: int) -> float:
 
 
 def term_scores(corpus: Corpus, term: int, lengths: Floats, counts: Floats) -> Floats:
-    """What one term adds to the scores of texts of some lengths that have it so often."""
+    """What a term adds to the scores of texts with these lengths and term counts."""
     norm = K1 * (1 - B + B * lengths / corpus.mean_length)
     scores = np.float32(rarity(corpus, term)) * counts * np.float32(K1 + 1) / (counts + norm)
     return scores.astype(np.float32, copy=False)
@@ -87,9 +86,9 @@ def _hits(audience: AudienceIndex, term: int) -> Hits:
 
 
 class WordScores(NamedTuple):
-    """The scores of the memories' own words, of their words with their neighbours' and of their sessions', and how much
-    of the question each memory has; those of sessions by session, the others by place. And among which texts the first
-    two are: memories, and memories with their neighbours."""
+    """BM25 scores of memories by their own words, with their neighbours' words (`near`), and of sessions; and the share of
+    the question that each memory covers. Session scores are by session, the others by place. `corpora` are the statistics
+    of memories, and of memories with their neighbours."""
 
     own: list[Floats]
     near: list[Floats]
@@ -101,7 +100,7 @@ class WordScores(NamedTuple):
 def word_scores(
     audiences: Sequence[AudienceIndex], terms: Sequence[int], measures: Measures | None = None, *, coverage: bool = True
 ) -> WordScores:
-    """How well the words of some audiences fit some terms. Without `measures` the audiences are all that there is."""
+    """The word scores of indexes for some terms. Without `measures` the indexes are the whole corpus."""
     own = [[_hits(audience, term) for audience in audiences] for term in terms]
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
     count = sum(audience.count() for audience in audiences)
@@ -120,7 +119,7 @@ def word_scores(
 
 
 def session_scores(audiences: Sequence[AudienceIndex], terms: Sequence[int]) -> list[Floats]:
-    """How well the words of whole sessions fit some terms, audience by audience."""
+    """The BM25 scores of sessions for some terms, index by index."""
     if not any(audience.sessions.names for audience in audiences):
         return [np.zeros(0, dtype=np.float32) for _ in audiences]
     lengths = [audience.column("length") * audience.column("alive") for audience in audiences]
@@ -139,7 +138,7 @@ def _session_scores(
 
 
 def _near(audience: AudienceIndex, hits: Hits) -> Hits:
-    """The same hits where each text is read with the one before and the one after it."""
+    """The hits if each text is read together with its two neighbours."""
     if not len(hits.places) or not audience.sessions.names:
         return hits
     spread = np.zeros(audience.size, dtype=np.float32)

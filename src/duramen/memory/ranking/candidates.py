@@ -1,9 +1,9 @@
-"""Candidates of a search that is too large to be ranked by vectors and every word.
+"""Candidates from the indexes in memory, for corpora that are too large to rank by vectors and every word.
 
-Everything that is searched is ranked once by what is in memory: by codes (the signs of a vector's numbers) in place of
-vectors, and by the words of the question that are not everywhere. The best of that are ranked again, with their stored
-vectors and every word, measured against everything that was searched. It is the same ranking both times, so that all
-that counts for a memory counts for its choice, too, and every filter holds before anything is chosen.
+The first pass ranks everything by what is in memory: by codes (one bit per dimension of a vector) and by the question's
+rare words. The second pass ranks the best of these with their stored vectors and every word, measured against the whole
+corpus. Both passes use the same ranking, so every part of a score counts for the choice, and every filter applies before
+anything is chosen.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .selection import ActiveSearch, Selection, filter_mask
 
 CANDIDATES = 800
 COMMON = 250_000
-"""A word of more memories is common: it finds none, but counts for those that are found."""
+"""A word that more memories have is common: it selects no candidate, but counts for their scores."""
 _SAMPLE_STEP = 128
-"""Of so many memories one is looked at for what is the same for all."""
+"""One in so many memories is sampled for statistics."""
 _SAMPLE_SIZE = 4_096
-"""More need not be: of so many values the mean and the deviation are right to a hundredth."""
+"""The largest sample: with so many values, mean and deviation are precise to one percent."""
 
 
 class _Estimate(NamedTuple):
-    """Cosines by codes: for each distance what it is in the mean, and the spread of the true ones."""
+    """Cosines estimated from codes: the mean cosine for each distance, and the spread of the true cosines."""
 
     by_distance: Floats
     spread: Spread
@@ -55,19 +55,19 @@ class _FirstPass(NamedTuple):
 
 
 class IndexCandidates:
-    """Chooses candidates from the audiences in memory."""
+    """Chooses candidates from the indexes in memory."""
 
     def __init__(self, index_cache: IndexCache) -> None:
         self._index_cache = index_cache
 
     def prefetch(self, search: ActiveSearch) -> None:
-        """Nothing: the audiences are there."""
+        """Nothing: the indexes are in memory."""
 
     def clear(self) -> None:
-        """Nothing is kept but in the audiences."""
+        """Nothing is cached here."""
 
     async def candidates(self, search: ActiveSearch) -> Selection | None:
-        """Candidates, if there are more memories than are ranked exactly."""
+        """Candidates; None if there are few enough memories to rank them all."""
         held = await self._indexes(search)
         audiences = [audience for _, audience in held]
         if sum(audience.count() for audience in audiences) <= self._index_cache.exact_limit:
@@ -82,14 +82,14 @@ class IndexCandidates:
         return await self._second_pass(search, held, first)
 
     async def _indexes(self, search: ActiveSearch) -> Sequence[tuple[bytes | None, AudienceIndex]]:
-        """What is searched: some audiences, each with its name, or all of them as one."""
+        """The indexes to search, each with its audience, or the combined index of all."""
         whole = await self._index_cache.combined(search.generation) if search.request.audiences is None else None
         if whole is not None:
             return [(None, whole)]
         return await self._index_cache.current(search.request.audiences, search.generation)
 
     async def _sample(self, name: bytes | None, audience: AudienceIndex, generation: int) -> None:
-        """Vectors of some memories of an audience, unless they are there: how true codes are is measured by them."""
+        """Load a sample of vectors, unless the index has one: it shows how precise codes are."""
         if audience.size and audience.size >= 2 * audience.sampled:
             numbers = audience.column("number")[:: _step(audience)]
             read = await self._index_cache.vectors(name, audience, generation, numbers)
@@ -128,7 +128,7 @@ class IndexCandidates:
                 excerpt = audience.excerpt(first.places[index], search.question.terms)
             audiences.append(excerpt)
             if search.vector is not None and first.cosines is not None:
-                # Of neighbours, too: what they count for would else be no more than what their codes say.
+                # Of neighbours, too: otherwise only their codes would count.
                 numbers = excerpt.column("number")
                 read = await self._index_cache.vectors(name, audience, search.generation, numbers)
                 exact.append(excerpt.set_candidate_vectors(*read))
@@ -147,7 +147,7 @@ def _choose_best(
     cosines: Floats | None,
     measures: Measures,
 ) -> _FirstPass:
-    """The candidates, and whatever is needed to rank them."""
+    """The candidates, and what is needed to rank them."""
     searched = np.concatenate(chosen)
     scores = np.where(searched, ranked.scores, -np.inf)
     count = min(max(CANDIDATES, 10 * search.request.limit), int(np.count_nonzero(searched)))
@@ -177,7 +177,7 @@ def _choose_best(
 
 
 def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
-    """The places of the highest scores. What is below most of a part is below most of all, and need not be sorted."""
+    """The places of the highest scores. A sample gives a bound, so that most scores need not be sorted."""
     places = np.arange(len(scores))
     some = scores[::_SAMPLE_STEP]
     spare = len(some) - 4 * (count // _SAMPLE_STEP + 8)
@@ -188,7 +188,7 @@ def _highest(scores: Floats, count: int) -> NDArray[np.intp]:
 
 
 def _step(audience: AudienceIndex) -> int:
-    """Of so many memories of an audience one is looked at."""
+    """One in so many memories of an index is sampled."""
     return max(_SAMPLE_STEP, audience.size // _SAMPLE_SIZE)
 
 
@@ -199,7 +199,7 @@ def _session_sizes(audience: AudienceIndex, chosen: Chosen) -> NDArray[np.intp]:
 
 
 def _session_leaders(audience: AudienceIndex, places: NDArray[np.intp], cosines: Floats) -> NDArray[np.intp]:
-    """The places of those that by their codes are nearest in the sessions of some memories, two of each."""
+    """The places of the two memories nearest by code in each session of the given places."""
     if not audience.sessions.names:
         return np.zeros(0, dtype=np.intp)
     sessions = audience.column("session")
@@ -218,7 +218,7 @@ def _session_leaders(audience: AudienceIndex, places: NDArray[np.intp], cosines:
 def _with_neighbours(
     audience: AudienceIndex, places: NDArray[np.intp], leading: NDArray[np.intp] | None
 ) -> tuple[NDArray[np.intp], Chosen]:
-    """Candidates with what stands beside them and leads their sessions; and which of them are candidates."""
+    """Candidates with their neighbours and session leaders, and which of these are candidates."""
     if not audience.sessions.names:
         return places, np.ones(len(places), dtype=bool)
     beside = [audience.column(side)[places] for side in ("before", "after")]
@@ -230,8 +230,8 @@ def _with_neighbours(
 def _corrected_measures(
     first: _FirstPass, audiences: Sequence[AudienceIndex], exact: Sequence[NDArray[np.intp]]
 ) -> Measures:
-    """Measures in which sessions stand for the nearest of their vectors that were compared; those of which none was,
-    for what their codes say, as far as that was right about the others."""
+    """The measures, with the highest exact cosine of each session. A session without an exact cosine gets the estimate of
+    its codes, corrected by how precise these were for the others."""
     guesses, truths = [], []
     best = [some.copy() for some in first.measures.session_best]
     left = [np.ones(len(some), dtype=bool) for some in best]
@@ -260,8 +260,8 @@ def _corrected_measures(
 
 
 def _split_terms(question: Question, audiences: Sequence[AudienceIndex]) -> tuple[tuple[int, ...], dict[int, int]]:
-    """The terms of a question that find something, and the others, with how many memories have each. If all are common,
-    the least common one finds."""
+    """The rare terms of a question, which select candidates, and the common ones with how many memories have each. If all
+    are common, the rarest of them selects."""
     held = {term: sum(audience.frequency(term) for audience in audiences) for term in question.terms}
     rare = tuple(term for term in question.terms if held[term] <= COMMON)
     if not rare and held:
@@ -270,7 +270,7 @@ def _split_terms(question: Question, audiences: Sequence[AudienceIndex]) -> tupl
 
 
 def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[np.uint16]:
-    """In how many bits codes differ from one."""
+    """In how many bits codes differ from one code."""
     distances = np.zeros(codes.shape[1], dtype=np.uint16)
     for words, word in zip(codes, code, strict=True):
         distances += np.bitwise_count(words ^ word)
@@ -278,7 +278,7 @@ def _distances(codes: NDArray[np.uint64], code: NDArray[np.uint64]) -> NDArray[n
 
 
 class _Codes:
-    """The code of a question, for each center that audiences have: mostly one."""
+    """The code of a question for each center that indexes have; usually there is one."""
 
     def __init__(self, vector: Vector) -> None:
         self._vector = vector
@@ -294,7 +294,7 @@ class _Codes:
 
 
 def _estimate_cosines(vector: Vector, codes: _Codes, audiences: Sequence[AudienceIndex]) -> _Estimate:
-    """What the distance of two codes says of a cosine, from the samples."""
+    """How the distance of two codes maps to a cosine, fitted to the samples."""
     sampled = [audience for audience in audiences if len(audience.sample) and audience.center is not None]
     steps = np.arange(64 * -(-len(vector) // 64) + 1, dtype=np.float64)
     angles = np.cos(np.pi * np.minimum(1, steps / len(vector)))
@@ -306,7 +306,7 @@ def _estimate_cosines(vector: Vector, codes: _Codes, audiences: Sequence[Audienc
     slope = 1.0
     if guessed.deviation > 1e-9 and len(true) > 2:
         slope = float(np.mean((true - spread.mean) * (seen - guessed.mean))) / guessed.deviation**2
-    # Straight through the means: what a code says counts as much as it was right about the sample.
+    # A linear fit through the means: a code counts as much as it was right about the sample.
     fitted = spread.mean + max(0.1, slope) * (angles - guessed.mean)
     return _Estimate(np.clip(fitted, -1, 1).astype(np.float32), spread)
 
@@ -319,8 +319,7 @@ def _with_common(
     chosen: Sequence[Chosen],
     measures: Measures,
 ) -> Measures:
-    """Measures over the rare terms of a question, with what the common ones add: estimated from a part of what is
-    searched."""
+    """Measures over the rare terms of a question, with what the common terms add, estimated from a sample."""
     if not common:
         return measures
     texts = 3 if any(audience.sessions.names for audience in audiences) else 1
@@ -344,7 +343,7 @@ def _with_common(
 def _indexes(
     question: Question, rare: Sequence[int], common: dict[int, int], corpus: Corpus, texts: int
 ) -> tuple[int, ...]:
-    """How many texts have each term of a question; each is so many memories read as one."""
+    """How many texts have each term of a question, if a text is so many memories read as one."""
     known = dict(zip(rare, corpus.frequencies, strict=True))
     shares = {term: min(1.0, count / max(1, corpus.count)) for term, count in common.items()}
     joined = {term: round(corpus.count * (1 - (1 - share) ** texts)) for term, share in shares.items()}
@@ -354,7 +353,7 @@ def _indexes(
 def _common_scores(
     question: Question, common: dict[int, int], audience: AudienceIndex, chosen: Chosen, own: Corpus, near: Corpus
 ) -> tuple[Floats, Floats]:
-    """What common terms add to the scores of a part of an audience: by own words, and with those of the neighbours."""
+    """What common terms add to the scores of a sample: by a memory's own words, and with its neighbours' words."""
     step = _step(audience)
     places = np.nonzero(chosen[::step])[0] * step
     lengths = audience.column("length")
@@ -375,5 +374,5 @@ def _common_scores(
 
 
 def _summed(one: Spread, other: Spread) -> Spread:
-    """The spread of a sum whose parts have nothing to do with each other."""
+    """The spread of a sum of two independent values."""
     return Spread(one.mean + other.mean, float(np.hypot(one.deviation, other.deviation)))

@@ -1,8 +1,7 @@
-"""What a score is measured against: counts, means and deviations over everything that is searched.
+"""What scores are measured against: counts, means and deviations over everything that is searched.
 
-`rank` takes them itself from the audiences that it is given, if those are all that is searched. Where only candidates are
-ranked, whoever chose them says how things stand in everything they were chosen from: else a good candidate would look
-like the average of good candidates.
+`rank` computes them from its indexes if these hold everything. If it ranks candidates only, their source provides the
+measures of everything they were chosen from. Otherwise a good candidate would look average among good candidates.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 _MANY = 100_000
-"""Values whose deviation need not be exact to the last digit: it would take most of the time."""
+"""From this many values on, the deviation is computed in single precision, which is much faster."""
 
 
 class Corpus(NamedTuple):
-    """Texts of one sort, living ones: how many there are, how long they are in the mean, and how many of them have each
-    term of the question, in its order."""
+    """Collection statistics for BM25: how many texts there are, their mean length, and how many of them have each term of
+    the question, in its order."""
 
     count: int  # type: ignore[assignment]  # of texts, not the method of tuples
     mean_length: float
@@ -29,14 +28,14 @@ class Corpus(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The mean and the deviation of some values."""
+    """The mean and the standard deviation of some values."""
 
     mean: float
     deviation: float
 
     @classmethod
     def of(cls, values: NDArray[np.floating]) -> Spread:
-        """Of these; none at all have neither."""
+        """The spread of values; zeros if there are none."""
         if not values.size:
             return cls(0.0, 0.0)
         mean = float(values.mean(dtype=np.float64))
@@ -46,7 +45,7 @@ class Spread(NamedTuple):
         return cls(mean, float(np.sqrt(np.dot(apart, apart) / values.size)))
 
     def standardised(self, values: Floats) -> Floats:
-        """Values as deviations from the mean; 0 where every value is the same."""
+        """Values as standard scores; 0 if all values are the same."""
         if self.deviation <= 1e-9:
             return np.zeros(len(values), dtype=np.float32)
         return ((values - self.mean) / self.deviation).astype(np.float32)
@@ -54,8 +53,8 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How things stand in everything that is searched. Spreads are over what the filters leave, the rest is over all
-    that is alive in the audiences."""
+    """Statistics of everything that is searched. Spreads are over what the filters leave, the rest is over all memories of
+    the indexes."""
 
     own: Corpus
     """Memories."""
@@ -72,8 +71,8 @@ class Measures:
     substance: float
     """The mean of the turns' `substance`."""
     speakers: Mapping[str, float]
-    """Which part of all memories each speaker said."""
+    """The share of memories of each speaker."""
     session_words: Sequence[Floats]
-    """For each audience that is ranked, by session: BM25 of the session's words among all sessions."""
+    """For each index that is ranked, by session: BM25 of the session's words among all sessions."""
     session_best: Sequence[Floats]
     """Likewise: the highest cosine in the session."""

@@ -1,8 +1,8 @@
-"""Who and what a name stands next to: relations that memories state, and names that they mention together.
+"""What memories state about a name: relations, and names that are mentioned together with it.
 
-Relations are in memories: stored in their events where somebody named them (a model, or who remembered), and read from
-their texts. Nothing of it lies apart: memories that have the words of the name are found in the audiences and read from the
-store as they are now. So it is right after every change, and what was forgotten relates to nothing.
+Relations are given with a memory, or read from its text. There is no separate graph: the memories that have the words of
+the name are found in the indexes and read from the store. So the answer is right after every change, and a forgotten
+memory relates to nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WITH = "with"
 """The relation of names that are mentioned together, where none is stated."""
 _PAGE = 100
 _MOST = 2_000
-"""So many memories are read for a name, the newest first: it may be a common word."""
+"""How many memories are read for a name, newest first: it may be a common word."""
 
 
 @dataclass(frozen=True, slots=True)

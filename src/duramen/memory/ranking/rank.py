@@ -1,12 +1,11 @@
 """The ranking of recall: parts of a score, their weights and how they are fused. Pure: no store, no clock.
 
 A part is one reason why a memory may answer a question: its words, its meaning, what stands next to it, who said it,
-when. Words and meaning are standardised over what is searched (mean 0, deviation 1), so that a score of one can be
-weighed against a score of the other; ranks would throw away how far apart they are. Every part is kept, so that a score
-can be explained, and the sum of the parts is the score.
+when. Words and meaning are standardised over what is searched (mean 0, deviation 1), so that they can be weighed against
+each other; ranks would lose how far apart scores are. The score is the sum of its parts, and every part is kept, so that
+a score can be explained.
 
-Parts that a memory has nothing for are 0: a fact has no neighbours, a store without an embedder has no meaning, and the
-rest goes on working.
+A part that does not apply to a memory is 0: a fact has no neighbours, and a store without an embedder has no meaning.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _ASKS_TIME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question as it is searched: its terms, the days that it names, and whether it asks for a time."""
+    """A parsed question: its terms, the dates that it names, and whether it asks for a time."""
 
     text: str
     terms: tuple[int, ...]
@@ -54,14 +53,14 @@ class Question:
 
     @classmethod
     def parse(cls, text: str, on: date) -> Question:
-        """Read a question that is asked on the day `on`."""
+        """Parse a question that is asked on the day `on`."""
         text = text[:READ_UPTO]
         terms = tuple(number_of(term) for term in query_terms(text))
         return cls(text, terms, spans(text, on)[:TIMES_CAP], _ASKS_TIME.search(text) is not None, on)
 
 
 class Ranked:
-    """Scores over several audiences in a row, and the parts whose sum they are."""
+    """Scores over several indexes in sequence, and the parts that add up to them."""
 
     def __init__(
         self,
@@ -75,15 +74,15 @@ class Ranked:
         """What the scores were measured against; None where nothing was searched."""
         self._audiences, self._chosen, self.parts = audiences, chosen, parts
         self.likeness: Floats = np.zeros(len(chosen), dtype=np.float32) if likeness is None else likeness
-        """From 0 to 1: how near the meaning is, or how much of the question's words are there."""
+        """From 0 to 1: how close the meaning is, or how many of the question's words a memory has."""
         self._starts = list(accumulate((audience.size for audience in audiences), initial=0))
         self.scores: Floats = np.zeros(len(chosen), dtype=np.float32)
         for values in parts.values():
-            if values.strides != (0,):  # nothing for anybody
+            if values.strides != (0,):  # 0 for all
                 self.scores += values
 
     def best(self, limit: int, least: float = 0.0) -> list[int]:
-        """The best of what was searched and has that likeness, highest first; of equals the newer one, whatever the
+        """The best scores with at least that likeness, highest first; of equal scores the newer memory, in every
         store."""
         places = np.nonzero(self._chosen & (self.likeness >= least) if least else self._chosen)[0]
         if len(places) > limit:
@@ -98,7 +97,7 @@ class Ranked:
         return (-round(float(self.scores[index]), 5), -int(audience.column("begins")[place]), -self.number(index))
 
     def place(self, index: int) -> tuple[AudienceIndex, int]:
-        """The audience and the place of a score."""
+        """The index and the place of a score."""
         which = bisect_right(self._starts, index) - 1
         return self._audiences[which], index - self._starts[which]
 
@@ -108,7 +107,7 @@ class Ranked:
         return int(audience.column("number")[place])
 
     def spread(self, order: Sequence[int], limit: int, diversity: float) -> list[int]:
-        """Of the best, those that say different things: each is measured against the ones before it."""
+        """A diverse selection of the best: each is compared with those selected before it."""
         if not order:
             return []
         left, taken = list(order), [order[0]]
@@ -137,14 +136,14 @@ def rank(
     measures: Measures | None = None,
     cosines: tuple[Floats, Spread | None] | None = None,
 ) -> Ranked:
-    """Score every chosen memory of the audiences for the question; `vector` is the question's, of length 1. Without
-    `measures` they are all that is searched; with them they are candidates, and what stands beside those: then the
-    audiences hold more than is chosen, and only what they hold counts for its neighbours. `cosines` stand for those of the
-    vectors, over all audiences, with their spread if that is known better than from them."""
+    """Score every chosen memory of the indexes for the question; `vector` is the question's, of length 1. Without
+    `measures` the indexes hold everything that is searched. With them, they hold candidates and their neighbours, and
+    `chosen` marks the candidates. `cosines` replace those of the vectors, over all indexes, with their spread if it is
+    known from elsewhere."""
     searched = _Searched(audiences, np.concatenate(chosen) if chosen else np.zeros(0, dtype=bool), measures)
     if not searched.chosen.any():
         return Ranked(audiences, searched.chosen, {})
-    is_rough = cosines is not None and cosines[1] is not None  # only who comes first is wanted, not how near they are
+    is_rough = cosines is not None and cosines[1] is not None  # a first pass needs the order, not the likeness
     words = word_scores(audiences, question.terms, measures, coverage=not is_rough)
     own = searched.standardised("words", np.concatenate(words.own))
     near = own
@@ -157,7 +156,7 @@ def rank(
     if cosines is not None:
         known = searched.column("has_vector")
         relevance["meaning"] = weights.meaning * searched.standardised("meaning", cosines[0], known, cosines[1])
-        # What has no vector yet must not fall behind for that: its words stand for its meaning.
+        # A memory without a vector must not fall behind: its words count as its meaning.
         if not known.all():
             relevance["words"] += np.where(known, np.float32(0), weights.meaning * own).astype(np.float32)
         if likeness is not None:
@@ -173,12 +172,12 @@ def rank(
 
 
 class _Searched:
-    """What is searched: audiences in a row, which of their memories, and what those are measured against."""
+    """The indexes in sequence, which of their memories are ranked, and what those are measured against."""
 
     def __init__(self, audiences: Sequence[AudienceIndex], chosen: Chosen, measures: Measures | None) -> None:
         self.audiences, self.chosen, self.measures = audiences, chosen, measures
         self.inside: Chosen | None = None
-        """Which of them are in a session; None if none is."""
+        """Which memories are in a session; None if none is."""
         if any(audience.sessions.names for audience in audiences):
             self.inside = self.column("session") >= 0
         self._spreads: dict[str, Spread] = {}
@@ -187,18 +186,18 @@ class _Searched:
         self.starts = np.cumsum([0, *(audience.size for audience in audiences)])
 
     def each(self, work: Callable[[AudienceIndex], NDArray[Any]]) -> NDArray[Any]:
-        """One value for each place, over all audiences."""
+        """One value for each place, over all indexes."""
         return np.concatenate([work(audience) for audience in self.audiences])
 
     def column(self, name: str) -> NDArray[Any]:
         return self.each(lambda audience: audience.column(name))
 
     def started(self) -> Iterator[tuple[AudienceIndex, int]]:
-        """The audiences, each with where it begins in the row of all."""
+        """The indexes, each with its start in the sequence of all."""
         return zip(self.audiences, self.starts[:-1].tolist(), strict=True)
 
     def places(self, name: str) -> NDArray[np.int64]:
-        """A column of places, as places in the row of all audiences; negative where there is none."""
+        """A column of places, as places in the sequence of all indexes; negative where there is none."""
         moved = [
             np.where(column >= 0, column + start, -1)
             for column, start in zip(
@@ -208,13 +207,13 @@ class _Searched:
         return np.concatenate(moved)
 
     def nothing(self) -> Floats:
-        """0 for all of them, in no memory."""
+        """0 for all places, without allocating memory."""
         return np.broadcast_to(np.float32(0), len(self.chosen))
 
     def standardised(
         self, part: str, values: Floats, known: Chosen | None = None, spread: Spread | None = None
     ) -> Floats:
-        """Mean 0 and deviation 1 over what is searched and known; 0 elsewhere, and where every value is the same."""
+        """Standard scores over what is searched and known; 0 elsewhere, and if all values are the same."""
         if self.measures is not None:
             spread = getattr(self.measures, part)
         elif spread is None:
@@ -236,13 +235,13 @@ class _Searched:
         return self._substance
 
     def shares(self) -> Mapping[str, float]:
-        """Which part of the memories each speaker said."""
+        """The share of memories of each speaker."""
         if self._shares is None:
             self._shares = speaker_shares(self.audiences) if self.measures is None else self.measures.speakers
         return self._shares
 
     def measured(self, words: WordScores, sessions: _Sessions) -> Measures:
-        """What all of it was measured against."""
+        """What the scores were measured against."""
         none = Spread(0.0, 0.0)
         own = self._spreads["words"]
         return Measures(
@@ -273,12 +272,12 @@ def _neighbour_parts(relevance: Mapping[str, Floats], searched: _Searched, weigh
 
 
 class _Sessions:
-    """What the sessions of the memories add: how well each fits as a whole."""
+    """What the sessions add to scores: how well each matches as a whole."""
 
     def __init__(self, word_scores: Sequence[Floats], cosines: Floats | None, searched: _Searched) -> None:
         self._word_scores, self._searched = word_scores, searched
         self.best: Sequence[Floats] = ()
-        """The highest cosine of each session, audience by audience."""
+        """The highest cosine of each session, index by index."""
         if searched.measures is not None:
             self.best = searched.measures.session_best
         elif cosines is not None:
@@ -338,7 +337,7 @@ def _access_part(searched: _Searched, weights: Weights) -> Floats:
 
 
 def _speaker_part(question: Question, searched: _Searched, weights: Weights) -> Floats:
-    """For what the speaker said who is asked about; less where that is a small part of what is searched."""
+    """The part for memories of a speaker whom the question is about; less if they said only a small share."""
     about = {name: share for name, share in searched.shares().items() if is_about(question.text, name)}
     weight = {name: weights.speaker * min(1.0, 2 * share) for name, share in about.items()}
     if not weight:
@@ -352,7 +351,7 @@ def _speaker_part(question: Question, searched: _Searched, weights: Weights) -> 
 
 
 def speaker_shares(audiences: Sequence[AudienceIndex]) -> dict[str, float]:
-    """Which part of the living memories of some audiences each speaker said."""
+    """The share of the memories in some indexes of each speaker."""
     said: dict[str, int] = {}
     for audience in audiences:
         if not audience.speakers.names:
@@ -367,15 +366,14 @@ def speaker_shares(audiences: Sequence[AudienceIndex]) -> dict[str, float]:
 
 
 def _time_part(question: Question, searched: _Searched, weights: Weights) -> Floats:
-    """How near the times of each memory are to those that the question names: the day that it is from, and the days
-    that it names."""
+    """The part for how close the dates of a memory (its day, and those it names) are to the question's dates."""
     if not question.dates:
         return searched.nothing()
     return np.float32(weights.time) * searched.each(lambda audience: nearness(question.dates, audience))
 
 
 def nearness(asked: Sequence[Span], audience: AudienceIndex) -> Floats:
-    """For each place of an audience the `closeness` of the times asked for to its own."""
+    """For each place of an index, the `closeness` of its dates to those asked for."""
     day, counts = audience.column("day").astype(np.int64), audience.column("date_count").astype(np.int64)
     owners = np.repeat(np.arange(audience.size), counts)
     within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)

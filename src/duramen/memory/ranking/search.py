@@ -26,7 +26,7 @@ _NO_VECTORS = "meaning: there is no embedder, or it has made no vectors here"
 
 
 class Search:
-    """Finds memories."""
+    """Finds memories. It decides what is ranked, and where candidates come from."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Search:
         self._sources = sources
 
     def clear(self) -> None:
-        """Read everything anew: somebody was erased."""
+        """Drop everything cached: a subject was erased, or the vectors changed."""
         for source in self._sources:
             source.clear()
         self.index_cache.clear()
 
     async def find(self, request: SearchRequest) -> Recalled:
-        """The best memories for a query. Raises `EmbedderMismatch`; without an embedder words alone are searched."""
+        """The best memories for a request. Without an embedder it searches by words. Raises `EmbedderMismatch`."""
         now = self._journal.clock.now()
         missing: tuple[str, ...] = (_NO_VECTORS,)
         question = Question.parse(request.query, day_of(now if request.at is None else request.at))
@@ -77,14 +77,14 @@ class Search:
         return Recalled(tuple(hit for _, hit in hits), search.waiting, missing)
 
     def _count_recalls(self, hits: Sequence[tuple[MemoryRow, Hit]], generation: int, now: int) -> None:
-        """These were recalled."""
+        """Count a recall of each hit."""
         self._index_worker.add_recalls([row.number for row, _ in hits], now)
         with self._lock:
             for row, _ in hits:
                 self.index_cache.count_recall(row, generation)
 
     async def with_metadata(self, metadata: Mapping[str, Any], audiences: tuple[bytes, ...], kind: str) -> list[Memory]:
-        """All current memories of a kind that have these values, oldest first, whatever they say."""
+        """All current memories of a kind with these metadata, oldest first."""
         request = SearchRequest("", audiences, kinds=frozenset([kind]), metadata=metadata)
         held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         with self._lock:
@@ -96,7 +96,7 @@ class Search:
         return await self.read(sorted(numbers))
 
     async def mentioning(self, name: str, audiences: tuple[bytes, ...] | None) -> list[int]:
-        """The numbers of the current memories that have all words of a name, the newest first."""
+        """The numbers of the current memories that have all words of a name, newest first."""
         request = SearchRequest(name, audiences)
         held, now = await self.index_cache.without_vectors(audiences), self._journal.clock.now()
         found: list[tuple[int, int]] = []
@@ -115,7 +115,7 @@ class Search:
         return [number for _, number in sorted(found, reverse=True)]
 
     async def read(self, numbers: Sequence[int]) -> list[Memory]:
-        """Memories by their numbers, in that order; without those that are not current any more."""
+        """Memories by their numbers, in that order; those no longer current are left out."""
         query = MemoryQuery(numbers=tuple(numbers), limit=len(numbers) or 1)
         rows = await self._journal.store.memories(self._journal.workspace, query) if numbers else []
         at = {number: place for place, number in enumerate(numbers)}
@@ -124,8 +124,8 @@ class Search:
     # -- ranking
 
     async def _rank_best(self, search: ActiveSearch) -> Ranked:
-        """What is searched, ranked. This is the one place where it is decided what that is: the candidates that a
-        source chose where there is much, else everything in the audiences."""
+        """Choose what is ranked, and rank it: the candidates of a source if there are many memories, otherwise
+        everything in the audiences."""
         request, generation = search.request, search.generation
         if request.at is not None:
             selection = Selection(await self.index_cache.as_of(request.audiences, request.at, generation))
@@ -136,7 +136,7 @@ class Search:
         return await run_blocking(lambda: self._rank(search, selection))
 
     async def _candidates(self, search: ActiveSearch) -> Selection | None:
-        """What the first source gives that can tell; None if everything is ranked."""
+        """The candidates of the first source that has any; None if everything is ranked."""
         for source in self._sources:
             selection = await source.candidates(search)
             if selection is not None:
@@ -151,7 +151,7 @@ class Search:
             return rank(search.question, audiences, chosen, search.vector, search.request.weights, measures, cosines)
 
     async def _read(self, ranked: Ranked, request: SearchRequest) -> list[tuple[MemoryRow, Hit]]:
-        """The best as the store has them now; what is gone by now makes room for the next."""
+        """The best memories, read from the store. One that was removed meanwhile makes room for the next."""
         with self._lock:
             order = ranked.best(request.limit * 5 if request.diversity else request.limit + 5, request.threshold)
             if request.diversity:
@@ -170,7 +170,7 @@ class Search:
         return hits
 
     async def _memories(self, numbers: Sequence[int], history: bool) -> dict[int, tuple[MemoryRow, Memory]]:
-        """Memories by number, without those that were forgotten or erased."""
+        """Memories by number; forgotten and erased ones are left out."""
         query = MemoryQuery(numbers=tuple(numbers), history=history, limit=len(numbers))
         rows = await self._journal.store.memories(self._journal.workspace, query)
         read = {(one.id, one.source): one for one in await self._texts.memories(rows)}

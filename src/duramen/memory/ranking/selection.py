@@ -1,4 +1,4 @@
-"""What is searched, and what of it is ranked: everything that the filters leave, or the candidates of a source."""
+"""Records of a search: the request, its state, and the selection that is ranked."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from ..index.audience_index import AudienceIndex
 from ..index.columns import EPISODE
 from ..index.index_entry import Vector
+from ..index.workspace_embedder import Prefetch
 from .measures import Floats, Measures, Spread
 from .rank import DEFAULT, Chosen, Question, Weights
 
 
 class SearchRequest(NamedTuple):
-    """What to search for, and where. `audiences` None: in all. Times are in microseconds."""
+    """What to search for, and in which audiences (None: all). Times are in microseconds."""
 
     query: str
     audiences: tuple[bytes, ...] | None
@@ -27,26 +28,14 @@ class SearchRequest(NamedTuple):
     threshold: float = 0.0
     diversity: float = 0.0
     at: int | None = None
-    """As it was known then."""
+    """Search what was known at this time."""
     weights: Weights = DEFAULT
 
 
-class Prefetch(Protocol):
-    """What a source does of a search before it is asked for candidates, beside the making of the question's vector."""
-
-    async def during_embedding(self) -> None:
-        """What needs no vector, while it is made."""
-        ...
-
-    def after_embedding(self, vector: Vector) -> None:
-        """What needs one, on the thread that has made it. Blocks. `meanwhile` may still be under way."""
-        ...
-
-
 class ActiveSearch(NamedTuple):
-    """A search under way: what is wanted, the question as it is read, its vector of length 1 (None: words alone), the
-    generation of vectors that is searched (0: none), the time now, how many memories had no vector when it began, and
-    what the first source has done ahead."""
+    """A running search: the request, the parsed question, its vector of length 1 (None: words only), the generation of
+    vectors (0: none), the current time, how many memories had no vector at its start, and the first source's
+    prefetch."""
 
     request: SearchRequest
     question: Question
@@ -58,40 +47,41 @@ class ActiveSearch(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What is ranked. Without `chosen` and `measures`: everything in the audiences that the filters leave. With them the
-    audiences hold candidates and what stands beside those (the memories before and after each, as far as they count), made
-    for this search; `chosen` are the candidates, and `measures` says how things stand in everything that is
-    searched."""
+    """What is ranked.
+
+    Without `chosen` and `measures`: everything in the indexes that the filters leave. With them, the indexes are made for
+    this search and hold candidates and their neighbours; `chosen` marks the candidates, and `measures` are the statistics
+    of everything that is searched."""
 
     audiences: Sequence[AudienceIndex]
     chosen: Sequence[Chosen] | None = None
     measures: Measures | None = None
     cosines: tuple[Floats, Spread | None] | None = None
-    """In place of those of the audiences' vectors, as `rank` takes them."""
+    """Cosines to use in place of those of the indexes' vectors, as `rank` takes them."""
 
 
 class CandidateSource(Protocol):
-    """Chooses candidates where there is too much to rank all of it."""
+    """Chooses candidates where there are too many memories to rank them all."""
 
     async def candidates(self, search: ActiveSearch) -> Selection | None:
-        """Candidates, for which every filter holds; None if all of it can be ranked, or another source must tell."""
+        """Candidates that match every filter; None if everything can be ranked, or another source must be asked."""
         ...
 
     def prefetch(self, search: ActiveSearch) -> Prefetch | None:
-        """What can be done of a search whose question has no vector yet, if there is anything."""
+        """Work that can start before the question has a vector; None if there is none."""
         ...
 
     def clear(self) -> None:
-        """Keep nothing of what was looked at: somebody was erased."""
+        """Drop everything cached: a subject was erased, or the vectors changed."""
         ...
 
 
 def filter_mask(audience: AudienceIndex, request: SearchRequest, now: int) -> Chosen:
-    """Which memories of an audience are searched."""
+    """Which memories of an index match the filters of a request."""
     at = now if request.at is None else request.at
     begins, ends = audience.column("begins"), audience.column("ends")
     chosen = audience.column("alive") & (audience.column("expires") > at)
-    # What holds no longer, or not yet, is no answer; what happened is.
+    # What no longer holds, or not yet, is no answer. What happened is.
     chosen &= (audience.column("kind") == audience.kinds.find(EPISODE)) | (
         (ends > at) & (audience.column("opens") <= at)
     )

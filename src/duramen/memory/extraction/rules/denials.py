@@ -38,7 +38,7 @@ class _Denial(NamedTuple):
 
 
 def denials(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
-    """Blockers of the last turn: what was denied there and at least once more in the last five turns."""
+    """Blockers: what was denied in the last turn and at least once more in the last five turns."""
     recent = turns[-_RECENT:]
     found = [_Denial(turn, call, _places(call)) for turn in recent for call in turn.calls if _is_denied(call)]
     reported: list[_Denial] = []

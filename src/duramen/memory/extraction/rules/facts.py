@@ -1,4 +1,4 @@
-"""Facts that somebody states plainly: durable, concrete, understood without the talk around them."""
+"""Facts that a user states plainly: durable, concrete, and clear without context."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ _LONGEST, _SHORTEST, _LEAD_WORDS = 60, 4, 8
 
 
 def facts(turn: TurnRecord) -> Iterator[Finding]:
-    """What the user states as a fact, kept or not. What is no statement at all is passed over."""
+    """The facts that a user states, kept or not. Sentences that state nothing are skipped."""
     found = list(sentences(own_words(turn.user)))
     for index, sentence in enumerate(found):
         assessed = [_with_rejection(clause) for clause in _clauses(strip_lead(sentence)) if is_statement(clause)]
@@ -187,7 +187,7 @@ def facts(turn: TurnRecord) -> Iterator[Finding]:
 
 
 def _clauses(sentence: str) -> Iterator[str]:
-    """A sentence, and those of its parts that could stand by themselves."""
+    """A sentence, and its parts that are sentences themselves."""
     if sentence:
         yield sentence
     lead, colon, rest = sentence.partition(": ")
@@ -202,12 +202,12 @@ def _with_rejection(clause: str) -> tuple[str, str]:
 
 
 def is_statement(sentence: str) -> bool:
-    """Whether a sentence states something concrete, be it worth keeping or not."""
+    """Whether a sentence states something concrete, worth keeping or not."""
     return bool(_VERB.search(sentence) and (_CONCRETE.search(sentence) or _NAMED.search(sentence)))
 
 
 def rejection(sentence: str) -> str:
-    """Why a statement is not kept; nothing if it may be."""
+    """Why a statement is not kept; empty if it may be."""
     words = len(sentence.split())
     if words > _LONGEST:
         return "too long for one fact"
@@ -226,7 +226,7 @@ def rejection(sentence: str) -> str:
 
 
 def disqualifier(sentence: str, passing: Collection[str] = ()) -> str:
-    """What a sentence is by its words, if that is nothing to keep; reasons that are `passing` do not count."""
+    """The reason in its words why a sentence is not kept; empty if there is none. Reasons in `passing` are ignored."""
     masked = _NAME.sub("Name", sentence)
     for reason, pattern in _DISQUALIFIERS:
         if reason not in passing and pattern.search(masked):
@@ -239,5 +239,5 @@ def disqualifier(sentence: str, passing: Collection[str] = ()) -> str:
 
 
 def is_retracted(later: Iterable[str]) -> bool:
-    """Whether what was said before is taken back in some sentences."""
+    """Whether some sentences retract what was said before."""
     return any(_RETRACTED.search(sentence) for sentence in later)

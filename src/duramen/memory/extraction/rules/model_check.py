@@ -1,6 +1,6 @@
-"""What a model found in some turns, checked against them. It is asked for more than the rules find, and trusted less: a
-candidate needs the user's own words for it, may name nothing that they did not, and is refused for the same reasons as
-any other sentence. What it says of the user themselves is proposed to them."""
+"""Checks what a model found in turns. The model finds more than the rules and is trusted less: a candidate needs the
+user's own words as evidence, may name nothing that the user did not, and is rejected for the same reasons as any other
+sentence. What it says of the user is proposed to them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ABOUT_THE_USER = ("preference", "identity", PROFILE)
 KINDS = (FACT, "reference", PROCEDURE, *ABOUT_THE_USER)
 FIELDS = ("name", *dict.fromkeys(PROFILE_FIELDS.values()))
 MOST = 30
-"""So many candidates of one answer are looked at."""
+"""How many candidates of one answer are checked."""
 _LONGEST, _LONGEST_NAME, _STEPS = 500, 200, 30
 _MIN_CONFIDENCE = 0.5
 _MIN_SAID_SHARE = 0.5
-"""The part of a fact's longer words that must have been said."""
+"""The share of a fact's longer words that the user must have said."""
 _ALLOWED_ABOUT_USER = (WISH, REQUEST, PAST)
-"""What a sentence may be if it is about the user, who decides: "Please never write to me on Sundays"."""
+"""Reasons that do not reject a sentence about the user, who decides: "Please never write to me on Sundays"."""
 _WORD = re.compile(r"\w+", re.UNICODE)
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _CAPITAL = re.compile(r"\b[A-Z\u00c0-\u00de]\w+")
@@ -39,7 +39,7 @@ _STEM = 5
 
 
 class CheckedCandidate(NamedTuple):
-    """A candidate, kept or not and why; to be `proposed` to the user, or written."""
+    """A candidate with the finding about it; `proposed` ones go to the user, others are stored."""
 
     finding: Finding
     key: str | None
@@ -48,7 +48,7 @@ class CheckedCandidate(NamedTuple):
 
 
 class _Evidence(NamedTuple):
-    """Where the words for a candidate were said."""
+    """Where the user said the words of a candidate."""
 
     turn: TurnRecord
     place: int
@@ -57,7 +57,7 @@ class _Evidence(NamedTuple):
 
 
 def parse_candidates(answer: Any) -> list[dict[str, Any]] | None:
-    """The candidates of an answer as plain data, however odd they are; None if it holds no list of them."""
+    """The candidates of an answer as plain data, unchecked; None if it has no list of them."""
     told = answer.get("candidates") if isinstance(answer, dict) else answer
     if not isinstance(told, list):
         return None
@@ -79,7 +79,7 @@ def _plain_candidate(one: Any) -> dict[str, Any]:
 
 
 def check_candidate(one: Mapping[str, Any], turns: Sequence[TurnRecord], policy: str) -> CheckedCandidate:
-    """What becomes of a candidate. `policy` "keep" lets pass what looks like instructions."""
+    """The decision about a candidate. The policy "keep" accepts text that looks like instructions."""
     kind, content, quote = (str(one.get(name, "")) for name in ("kind", "content", "quote"))
     found = _find_evidence(quote, turns, kind) if quote else None
     reason = _malformation(one)
@@ -121,7 +121,7 @@ def _malformation(one: Mapping[str, Any]) -> str:
 
 
 def _find_evidence(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Evidence | None:
-    """Where a user said these words themselves; the last time, if they did more than once."""
+    """Where the user said these words; the last time, if more than once."""
     wanted = quote.casefold().strip(" .!")
     for index in range(len(turns) - 1, -1, -1):
         told = [" ".join(sentence.split()) for sentence in sentences(own_words(turns[index].user))]
@@ -154,7 +154,7 @@ def _suspicious(one: Mapping[str, Any], found: _Evidence, policy: str) -> str:
 
 
 def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
-    """What a candidate names that nobody said: numbers and names."""
+    """Why a candidate is invented: it has numbers or names that the user did not say. Empty if it is not."""
     spoken = " ".join([turn.user for turn in turns])
     told = " ".join([str(one["content"]), *one.get("steps", ())])
     numbers = set(_NUMBER.findall(told)) - set(_NUMBER.findall(spoken))
@@ -170,7 +170,7 @@ def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
 def _rejection(
     one: Mapping[str, Any], found: _Evidence, turns: Sequence[TurnRecord], proposed: bool, worked: bool | None
 ) -> str:
-    """Why a candidate that rests on somebody's words is not kept all the same; nothing if it is."""
+    """Why a candidate with evidence is not kept; empty if it is."""
     if is_retracted(found.later):
         return "taken back in the same breath"
     if one["kind"] == PROCEDURE:

@@ -1,4 +1,4 @@
-"""Procedures that somebody tells: two or more steps in their order, kept once they have worked."""
+"""Procedures described step by step in a conversation, kept once they have worked."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _LONGEST_STEP = 300
 
 
 def recipes(turns: Sequence[TurnRecord]) -> Iterator[Finding]:
-    """Procedures that were told in the last five turns and whose success, or failure, is in the last one; and those
-    that were told there and have no success yet."""
+    """Procedures described in the last five turns whose success or failure is in the last one, and those described in the
+    last one without an outcome."""
     recent = turns[-_RECENT:]
     for index, turn in enumerate(recent):
         for speaker, text in (("user", own_words(turn.user)), ("assistant", turn.assistant)):
@@ -83,7 +83,7 @@ def _rejection(speaker: str, text: str, name: str | None, verdict: bool | None, 
 
 
 def _steps(text: str) -> tuple[str, ...]:
-    """The steps that a text tells, numbered or by words."""
+    """The steps of a text, marked by numbers or by words such as "then"."""
     marks = list(_NUMBERED.finditer(text))
     run = [mark for number, mark in enumerate(marks, 1) if int(mark[1]) == number]
     if len(run) > 1 and len(run) == len(marks):
@@ -92,8 +92,8 @@ def _steps(text: str) -> tuple[str, ...]:
     first = re.search(r"(?:^|[\s:,;])first(?:ly)?\b,?\s+", text, re.IGNORECASE)
     if first is None:
         return ()
-    text_from_first = text[first.start() :]
-    pieces = [piece for piece in _ORDERED.split(text_from_first) if piece.strip(" ,;:.")]
+    steps_text = text[first.start() :]
+    pieces = [piece for piece in _ORDERED.split(steps_text) if piece.strip(" ,;:.")]
     return _clean(pieces) if len(pieces) > 1 else ()
 
 
@@ -108,7 +108,7 @@ def _clean(pieces: object) -> tuple[str, ...]:
 
 
 def _purpose(speaker: str, text: str, turn: TurnRecord) -> str | None:
-    """What a procedure is for; None if nothing says so."""
+    """What a procedure is for; None if the text does not say."""
     head = text[:200]
     if speaker == "user":
         framed = _FRAME.match(head)
@@ -123,13 +123,13 @@ def _purpose(speaker: str, text: str, turn: TurnRecord) -> str | None:
 
 
 def reported_outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
-    """The first word of the turns on whether what was told in one of them worked; None if they have none."""
+    """The first report in later turns on whether a procedure worked; None if there is none."""
     found = (_outcome(speaker, turn, later[:upto]) for upto in range(len(later) + 1))
     return next((verdict for verdict in found if verdict is not None), None)
 
 
 def _outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> bool | None:
-    """Whether it worked, as far as the turns tell; None if they do not."""
+    """Whether it worked, as of the last of these turns; None if they do not say."""
     if speaker == "user" and _FAILED.search(turn.user):
         return False if later or re.search(r"tried|tested|done", turn.user) is None else None
     if speaker == "user" and _WORKED.search(turn.user):
@@ -146,5 +146,5 @@ def _outcome(speaker: str, turn: TurnRecord, later: Sequence[TurnRecord]) -> boo
 
 
 def _calls_succeeded(calls: Sequence[ToolCall]) -> bool | None:
-    """Whether all that was done went well; None if nothing was."""
+    """Whether all calls succeeded; None if there were none."""
     return all(call.ok for call in calls) if calls else None

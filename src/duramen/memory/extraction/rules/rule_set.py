@@ -1,4 +1,4 @@
-"""All rules together: what of the last turn is worth keeping."""
+"""Applies all rules to the last turn: the one place that decides which findings count."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ RECENT = 5
 
 
 def apply_rules(turns: Sequence[TurnRecord]) -> list[Finding]:
-    """What the rules found in the last of some turns, kept or not, each with its reason."""
+    """The findings in the last of some turns, kept or not, each with its reason."""
     if not turns:
         return []
     found = [*facts(turns[-1]), *recipes(turns), *denials(turns)]
     known_steps = " ".join(step for one in found if one.keep for step in one.steps)
-    texts_of_procedures = [one.evidence for one in found if one.keep and len(one.steps) > 1]
+    procedure_texts = [one.evidence for one in found if one.keep and len(one.steps) > 1]
     for one in commands(turns):
-        # What is a step of a procedure, or told in the same breath, is kept with it.
+        # A command that is a step of a procedure, or mentioned in its text, is kept with it.
         if not (
             one.keep
-            and (one.steps[0].strip("`") in known_steps or any(one.evidence in text for text in texts_of_procedures))
+            and (one.steps[0].strip("`") in known_steps or any(one.evidence in text for text in procedure_texts))
         ):
             found.append(one)
     return found

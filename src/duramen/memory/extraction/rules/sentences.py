@@ -1,4 +1,4 @@
-"""What somebody said, sentence by sentence, without what they only quote or paste."""
+"""The sentences of a message, without what it only quotes or pastes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEAD = re.compile(
 
 
 def own_words(text: str) -> str:
-    """A text without code, quoted lines, quotations and what was pasted from elsewhere."""
+    """A text without code, quoted lines, quotations and pasted output."""
     text = _FENCE.sub("\n", text)
     lines = [line for line in text.split("\n") if not line.lstrip().startswith((">", "|")) and not _PASTED.match(line)]
     return _QUOTE_MARKS.sub(" \u2026 ", "\n".join(lines))
@@ -54,5 +54,5 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def strip_lead(sentence: str) -> str:
-    """A sentence without the words that only lead up to it."""
+    """A sentence without introductory words such as "by the way"."""
     return _LEAD.sub("", sentence, count=1).strip()

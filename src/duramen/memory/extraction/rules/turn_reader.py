@@ -1,4 +1,4 @@
-"""The last turns of a session, read from its journal."""
+"""Reads the last turns of a session from its journal."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .rule_set import RECENT
 from .turns import ToolCall, TurnRecord
 
 _EVENTS = 200
-"""So many events of a conversation are looked at: enough for five turns of any use."""
+"""How many events of a conversation are read: enough for five turns."""
 
 
 class RecentTurns(NamedTuple):
-    """The last turns of a session, oldest first, and whose they are."""
+    """The last turns of a session, oldest first, and their subject."""
 
     turns: list[TurnRecord]
     subject: str | None
 
 
 async def recent_turns(journal: Journal, session: str, upto: int) -> RecentTurns:
-    """The turns of a session that ended at or before a position: the last one, and some before it."""
-    told = await turns_between(journal, session, 1, upto)
-    return RecentTurns([turn for turn, _ in told[-RECENT - 1 :]], told[-1][1] if told else None)
+    """The last turn of a session that ended at or before a position, and some before it."""
+    found = await turns_between(journal, session, 1, upto)
+    return RecentTurns([turn for turn, _ in found[-RECENT - 1 :]], found[-1][1] if found else None)
 
 
 async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnRecord, str | None]]:
-    """The turns of a session that began at or after a position and ended at or before another, oldest first, each with
-    whose it is; the newest ones, if there are very many."""
+    """The turns of a session between two positions, oldest first, each with its subject; the newest ones, if there are
+    very many."""
     gathering = Gathering(journal)
     places = await gathering.places(session, first, upto, _EVENTS)
     turns: list[tuple[TurnRecord, str | None]] = []
@@ -43,7 +43,7 @@ async def turns_between(journal: Journal, session: str, first: int, upto: int) -
 
 
 def _with(turn: TurnRecord, unit: Unit) -> TurnRecord:
-    """A turn with one more thing that happened in it."""
+    """A turn with one more message or call."""
     if unit.kind is Kind.MESSAGE and unit.data["role"] == "assistant":
         said = f"{turn.assistant}\n{_text(unit.data['content'])}".strip()
         return TurnRecord(turn.user, turn.calls, said, turn.position)

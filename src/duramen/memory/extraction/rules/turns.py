@@ -1,4 +1,4 @@
-"""A turn as the rules see it, and what they make of one."""
+"""The record of a turn that rules read, and the finding that they return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FACT, PROCEDURE, BLOCKER = "fact", "procedure", "blocker"
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool, and what came of it."""
+    """A tool call and its outcome."""
 
     tool: str
     arguments: Any
@@ -31,7 +31,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """What the user said, what was done about it, and what the assistant answered; `position` is where it began."""
+    """A turn: what the user said, the tool calls, and what the assistant answered; `position` is where it began."""
 
     user: str
     calls: tuple[ToolCall, ...] = ()
@@ -41,8 +41,8 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the rules found in a turn: kept or not, and why. `evidence` is what it rests on. A procedure has a name and
-    its steps; `outcome` says that the way was gone once more, and whether it worked."""
+    """What a rule found in a turn: kept or not, and why. `evidence` are the words it rests on. A procedure has a name and
+    steps; `worked` says whether it worked, None if that is not known."""
 
     keep: bool
     kind: str
