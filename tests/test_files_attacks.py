@@ -20,7 +20,7 @@ def dm(tmp_path: Path) -> Iterator[duramen.Duramen]:
         yield opened
 
 
-def leaves(root: Path) -> dict[str, str]:
+def memory_files(root: Path) -> dict[str, str]:
     folders = ("workspace", "preference", "identity")
     found = [path for folder in folders for path in (root / folder).rglob("*.md") if "runtime" not in path.parts]
     return {str(path.relative_to(root)): path.read_text() for path in found if path.name != "MEMORY.md"}
@@ -43,7 +43,7 @@ def test_an_edit_that_clashes_is_taken_in_once(dm: duramen.Duramen, tmp_path: Pa
     root = tmp_path / "files"
     dm.memory.remember("tea is good", key="drink")
     sync(dm, root)
-    (name,) = leaves(root)
+    (name,) = memory_files(root)
     moved = (root / name).rename(root / FACTS / "moved.md")
     moved.write_text(moved.read_text().replace("tea", "cocoa"))
     dm.memory.remember("coffee is good", key="drink")
@@ -51,25 +51,25 @@ def test_an_edit_that_clashes_is_taken_in_once(dm: duramen.Duramen, tmp_path: Pa
     for _ in range(3):
         assert not sync(dm, root).changed
     assert told(dm) == [("cocoa is good", None, 1), ("coffee is good", None, 1)]
-    assert len(leaves(root)) == 2
+    assert len(memory_files(root)) == 2
 
 
 def test_a_file_that_is_put_back_to_an_old_state_does_not_stay_so(dm: duramen.Duramen, tmp_path: Path) -> None:
     root = tmp_path / "files"
     dm.memory.remember("the sun is up", subject="ada")
     sync(dm, root)
-    (path,) = (root / name for name in leaves(root))
+    (path,) = (root / name for name in memory_files(root))
     old = path.read_text()
     path.write_text(old.replace("subject: ada\n", "").replace("sun", "moon"))
     sync(dm, root)
-    (path,) = (root / name for name in leaves(root))
+    (path,) = (root / name for name in memory_files(root))
     path.write_text(old.replace("sun", "star"))  # as with `git checkout`
     for _ in range(3):
         last = sync(dm, root)
     assert not last.changed
     fresh = tmp_path / "fresh"
     sync(dm, fresh)
-    assert leaves(root) == leaves(fresh)
+    assert memory_files(root) == memory_files(fresh)
 
 
 @pytest.mark.parametrize("tags", ["", "tags: [mine]\n"], ids=["the same", "with more"])
@@ -77,7 +77,7 @@ def test_a_copy_of_an_edited_file_is_told_or_goes(dm: duramen.Duramen, tmp_path:
     root = tmp_path / "files"
     dm.memory.remember("the sun is up")
     sync(dm, root)
-    (path,) = (root / name for name in leaves(root))
+    (path,) = (root / name for name in memory_files(root))
     path.write_text(path.read_text().replace("sun", "moon"))
     copy = path.with_name("zz-copy.md")
     copy.write_text(path.read_text().replace("kind: fact\n", f"kind: fact\n{tags}"))
@@ -92,13 +92,13 @@ def test_a_file_that_is_written_anew_without_its_id_is_an_edit(dm: duramen.Duram
     root = tmp_path / "files"
     dm.memory.remember("Ada drinks tea", subject="ada", key="drink")
     sync(dm, root)
-    (path,) = (root / name for name in leaves(root))
+    (path,) = (root / name for name in memory_files(root))
     kept = "" if bare else "---\nsubject: ada\nkey: drink\n---\n"
     path.write_text(f"{kept}Ada drinks coffee\n")
     sync(dm, root)
     assert told(dm) == [("Ada drinks coffee", "ada", 1)], "above all, nobody else is told"
     assert not sync(dm, root).changed
-    assert ["id: " in text for text in leaves(root).values()] == [True]
+    assert ["id: " in text for text in memory_files(root).values()] == [True]
 
 
 def test_two_new_files_that_say_the_same_become_one(dm: duramen.Duramen, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_two_new_files_that_say_the_same_become_one(dm: duramen.Duramen, tmp_pat
         (root / FACTS / name).write_text("the key lies under the mat\n")
     sync(dm, root)
     assert not sync(dm, root).changed
-    assert ["id: " in text for text in leaves(root).values()] == [True]
+    assert ["id: " in text for text in memory_files(root).values()] == [True]
 
 
 def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duramen.Duramen, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_pa
         soul.mkdir()
     dm.memory.remember("one")
     done = sync(dm, root)
-    assert len(leaves(root)) == 1
+    assert len(memory_files(root)) == 1
     assert "SOUL.md" in {one.path for one in done.left}
     assert not sync(dm, root).written
 
@@ -154,7 +154,7 @@ def test_what_cannot_stand_in_a_file_stops_no_other(dm: duramen.Duramen, tmp_pat
     dm.memory.remember("even")
     done = sync(dm, root)
     assert [one.reason for one in done.left] == ["a field of a file cannot be a bytes"]
-    assert len(leaves(root)) == 1
+    assert len(memory_files(root)) == 1
 
 
 def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
         dm.memory.remember("after the restore")
         sync(dm, root)
         done = sync(dm, root)
-    texts = " ".join(leaves(root).values())
+    texts = " ".join(memory_files(root).values())
     assert "after the restore" in texts
     assert "lost, too" in texts, "the file is all that is left of it"
     assert len(done.left) == 2, "and somebody is told"
@@ -183,7 +183,7 @@ def test_a_broken_file_of_somebody_erased_goes_too(dm: duramen.Duramen, tmp_path
     root = tmp_path / "files"
     dm.memory.remember("Ada drinks tea", subject="ada")
     sync(dm, root)
-    (path,) = (root / name for name in leaves(root))
+    (path,) = (root / name for name in memory_files(root))
     path.write_text("---\nid: [\n" + path.read_text())
     dm.erase("ada")
     sync(dm, root)

@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 
 from duramen.errors import BoundaryRefused, FileChanged, FileError, FileMalformed, InvalidInput
 from duramen.files.folder.boundary import MAX_BYTES, Folder
-from duramen.files.folder.names import fold, folder_name, leaf_name, slug
+from duramen.files.folder.names import file_name, fold, folder_name, slug
 from duramen.files.folder.paths import Area, place
-from duramen.files.folder.temp_file import Draft
+from duramen.files.folder.temp_file import TempFile
 
 pytestmark = pytest.mark.promise("F5", "F7")
 
 FACT = "workspace/acme/knowledge/facts/ferry.md"
 GOOD = {
     "MEMORY.md": (Area.ROOT_INDEX, None),
-    "SOUL.md": (Area.SOUL, None),
+    "SOUL.md": (Area.PERSONA, None),
     "PROGRESS.md": (Area.PROGRESS, None),
     "AGENTS.md": (Area.AGENTS, None),
     "workspace/acme/MEMORY.md": (Area.INDEX, None),
@@ -197,17 +197,17 @@ def test_workspaces_that_look_alike(pair: tuple[str, str], tmp_path: Path) -> No
 @settings(max_examples=400, deadline=None)
 @given(st.text(max_size=120), st.text(min_size=1, max_size=40), st.text(min_size=1, max_size=40))
 def test_leaf_names_fit_the_layout_and_are_told_apart(title: str, id: str, other: str) -> None:
-    name = leaf_name(title, id)
+    name = file_name(title, id)
     assert place(f"preference/{name}", "acme").kind == "preference"
-    assert name == fold(name) == leaf_name(title, id)
-    assert (leaf_name(title, other) == name) is (other == id)
+    assert name == fold(name) == file_name(title, id)
+    assert (file_name(title, other) == name) is (other == id)
 
 
 def test_leaf_names_are_readable() -> None:
     assert slug("Übergrößen: Straße & Café!") == "uebergroessen-strasse-cafe"
     assert slug("名前") == slug("…") == slug("") == "note"
     assert slug("word " * 40) == "word-" * 11 + "word"
-    assert slug("CON") + "-" in leaf_name("CON", "x")
+    assert slug("CON") + "-" in file_name("CON", "x")
 
 
 # -- files
@@ -228,7 +228,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def litter(folder: Folder) -> list[str]:
-    return [str(path) for path in Path(folder.root).rglob("*.duramen-draft")]
+    return [str(path) for path in Path(folder.root).rglob("*.duramen-tmp")]
 
 
 def test_what_was_written_is_read_and_only_changes_touch_the_file(folder: Folder) -> None:
@@ -302,13 +302,13 @@ def test_a_batch_leaves_alone_what_somebody_edited_meanwhile(folder: Folder, mon
     folder.write_all(texts)
     seen = dict(folder.walk().files)
     Path(folder.root, "preference/a.md").write_text("by hand")
-    synced = Draft.sync
+    synced = TempFile.sync
 
-    def slowly(draft: Draft) -> None:
+    def slowly(draft: TempFile) -> None:
         Path(folder.root, "preference/b.md").write_text("while we wrote")
         synced(draft)
 
-    monkeypatch.setattr(Draft, "sync", slowly)
+    monkeypatch.setattr(TempFile, "sync", slowly)
     done = folder.write_all(
         {**dict.fromkeys(texts, "new"), "preference/d.md": "new"}, seen={**seen, "preference/d.md": None}
     )
@@ -468,13 +468,13 @@ KILLED = """
 import os, signal, sys
 from duramen.files.folder import boundary, temp_file
 calls = 0
-def dying(self, was=getattr(temp_file.Draft, sys.argv[2])):
+def dying(self, was=getattr(temp_file.TempFile, sys.argv[2])):
     global calls
     calls += 1
     if calls == 150:
         os.kill(os.getpid(), signal.SIGKILL)
     was(self)
-setattr(temp_file.Draft, sys.argv[2], dying)
+setattr(temp_file.TempFile, sys.argv[2], dying)
 boundary.Folder(sys.argv[1], "acme").write_all({f"preference/p{n}.md": "new " * 50 for n in range(300)})
 """
 
@@ -497,11 +497,11 @@ def test_a_killed_writer_leaves_old_or_new_and_its_litter_is_swept(moment: str, 
 LIVE = """
 import sys
 from duramen.files.folder import boundary, temp_file
-def waiting(self, was=temp_file.Draft.publish):
+def waiting(self, was=temp_file.TempFile.publish):
     print("ready", flush=True)
     sys.stdin.readline()
     was(self)
-temp_file.Draft.publish = waiting
+temp_file.TempFile.publish = waiting
 boundary.Folder(sys.argv[1], "acme").write("preference/a.md", "new")
 """
 
@@ -524,8 +524,8 @@ def test_the_draft_of_a_live_writer_is_not_swept(folder: Folder) -> None:
 
 def test_what_only_looks_like_litter_is_left_alone(folder: Folder, outside: Path) -> None:
     Path(folder.root, "preference").mkdir()
-    Path(folder.root, "preference/.a.md.0123abcd.duramen-draft").symlink_to(outside / "seat.md")
-    Path(folder.root, "preference/draft.duramen-draft").write_text("somebody's")
+    Path(folder.root, "preference/.a.md.0123abcd.duramen-tmp").symlink_to(outside / "seat.md")
+    Path(folder.root, "preference/draft.duramen-tmp").write_text("somebody's")
     assert folder.sweep() == 0
     assert len(litter(folder)) == 2
     assert (outside / "seat.md").read_text() == "SECRET"

@@ -39,7 +39,7 @@ def files(dm: duramen.Duramen, tmp_path: Path) -> Iterator[Files]:
         yield opened
 
 
-def leaves(files: Files, folder: str = FACTS) -> list[Path]:
+def memory_files(files: Files, folder: str = FACTS) -> list[Path]:
     return sorted((Path(files.root) / folder).glob("*.md"))
 
 
@@ -63,14 +63,14 @@ def test_the_front_matter_has_every_field(dm: duramen.Duramen, files: Files) -> 
     )
     dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     front = path.read_text().split("---\n")[1]
     assert [line.split(":")[0] for line in front.splitlines()] == [
         *("id", "kind", "summary", "tags", "policy", "observed", "verified", "source")
     ]
     assert "summary: The refund window is 30 days\n" in front
     assert path.read_text().endswith("Since May.\n\n## Evidence\n\n- the contract\n")
-    (tea,) = leaves(files, "preference")
+    (tea,) = memory_files(files, "preference")
     assert "policy: none\n" in tea.read_text()
     assert "[preference] [verify: none] - Ada prefers tea" in (Path(files.root) / "MEMORY.md").read_text()
 
@@ -80,7 +80,7 @@ def test_what_a_proposal_rested_on_is_in_the_leaf(dm: duramen.Duramen, files: Fi
     (proposal,) = dm.session("one").turn("I prefer aisle seats.", model=lambda _: "Noted.", subject="ada").proposed
     dm.memory.proposals.accept(proposal.id, actor="ada")
     files.sync()
-    (path,) = leaves(files, "preference")
+    (path,) = memory_files(files, "preference")
     assert "## Evidence\n\n- I prefer aisle seats." in path.read_text()
 
 
@@ -90,7 +90,7 @@ def test_an_edit_keeps_what_it_does_not_touch(dm: duramen.Duramen, files: Files,
     dm.memory.remember("Ada is on call", subject="ada", scope="workspace", valid_to=end, speaker="bo", importance=0.9)
     dm.memory.remember("The sale runs", ttl=3600)
     files.sync()
-    for path in leaves(files):
+    for path in memory_files(files):
         path.write_text(path.read_text().replace("is on call", "is on call at night").replace("runs", "runs well"))
     files.sync()
     ada, sale = (next(one for one in dm.memory.list() if word in one.content) for word in ("night", "well"))
@@ -98,14 +98,14 @@ def test_an_edit_keeps_what_it_does_not_touch(dm: duramen.Duramen, files: Files,
     assert sale.expires is not None
     clock.advance(4000)
     files.sync()
-    assert len(leaves(files)) == 1, "it ended by its time to live"
+    assert len(memory_files(files)) == 1, "it ended by its time to live"
 
 
 @pytest.mark.promise("F2")
 def test_a_summary_of_somebody_s_own_stays_and_others_follow_the_text(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     changed(path, "\nThe refund window is 30 days\n", "\nThe refund window is 45 days\n")
     files.sync()
     assert "summary: The refund window is 45 days" in path.read_text()
@@ -124,7 +124,7 @@ def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files
     files.sync()
     clock.advance(20 * 86_400)
     assert dm.memory.recall("manual").hits[0].note
-    (path,) = leaves(files, "workspace/default/knowledge/reference")
+    (path,) = memory_files(files, "workspace/default/knowledge/reference")
     lines = path.read_text().split("\n")
     path.write_text("\n".join("verified: 9997-01-01" if one.startswith("verified") else one for one in lines))
     assert [one.what for one in files.sync().taken] == ["verified"]
@@ -138,7 +138,7 @@ def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files
 def test_all_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.procedures.save("deploy", ["Build it", "Ship it"], standing=True)
     files.sync()
-    (path,) = leaves(files, "workspace/default/knowledge/procedures")
+    (path,) = memory_files(files, "workspace/default/knowledge/procedures")
     changed(path, "policy:", "tags: [ops]\npolicy:")
     changed(path, "\n## Steps", "\nOnly on weekdays.\n\n## Steps")
     path.write_text(path.read_text() + "\n## Evidence\n\n- the runbook\n")
@@ -174,11 +174,11 @@ def test_steps_without_a_title_are_named_after_the_file(dm: duramen.Duramen, fil
 def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: Files, key: str | None) -> None:
     memory = dm.memory.remember("The staging host is db-7", key=key)
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     path.rename(path.parent / "my own name.md")
     done = files.sync()
     assert [one.what for one in done.taken] == ["edited"]
-    assert [one.name for one in leaves(files)] == ["my own name.md"]
+    assert [one.name for one in memory_files(files)] == ["my own name.md"]
     assert [one.id for one in dm.memory.list()] == [memory.id]
     assert not files.sync().changed
     assert "my%20own%20name.md" in (Path(files.root) / "workspace/default/MEMORY.md").read_text()
@@ -188,13 +188,13 @@ def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: 
 def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("Deploys to prod are denied")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     target = Path(files.root) / "workspace/default/knowledge/blockers" / path.name
     target.parent.mkdir()
     path.rename(target)
     files.sync()
     assert [one.kind for one in dm.memory.list()] == ["blocker"]
-    assert leaves(files) == []
+    assert memory_files(files) == []
     assert "kind: blocker" in target.read_text()
     assert not files.sync().changed
 
@@ -203,7 +203,7 @@ def test_a_leaf_moved_to_another_kind_s_folder_changes_its_kind(dm: duramen.Dura
 def test_a_copied_leaf_is_reported_until_it_has_no_id(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     copy = path.parent / "copy.md"
     copy.write_text(path.read_text().replace("30", "90"))
     for _ in range(2):
@@ -218,7 +218,7 @@ def test_a_copied_leaf_is_reported_until_it_has_no_id(dm: duramen.Duramen, files
 def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Duramen, files: Files) -> None:
     memory = dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     text = path.read_text()
     path.rename(f"{path}~")
     saved = threading.Timer(0.1, lambda: path.write_text(text))
@@ -281,7 +281,7 @@ def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("A long one", title="ä" * 300)
     dm.memory.remember("Reserved", title="NUL")
     assert {one.path.rpartition("/")[2] for one in files.sync().left} == left
-    assert len(leaves(files)) == 8
+    assert len(memory_files(files)) == 8
 
 
 # -- indexes and logs
@@ -291,7 +291,7 @@ def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
 def test_lines_that_people_add_to_indexes_and_logs_stay(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The refund window is 30 days", key="refund")
     files.sync()
-    (day,) = leaves(files, "memory")
+    (day,) = memory_files(files, "memory")
     index = Path(files.root) / "workspace/default/MEMORY.md"
     for path in (day, index):
         path.write_text(path.read_text() + "\n## Mine\n- a line of my own\n")
@@ -316,7 +316,7 @@ def test_erasing_a_person_reaches_files_logs_and_the_manifest(dm: duramen.Durame
     files.sync()
     dm.memory.remember("Zanzibarella has a dog", kind="identity", subject="ada")
     files.sync()
-    (tea,) = leaves(files, "preference")
+    (tea,) = memory_files(files, "preference")
     tea.write_text(tea.read_text() + "\nZanzibarella drinks it black.\n")
     dm.erase("ada")
     files.sync()
@@ -340,7 +340,7 @@ def test_a_watch_takes_in_what_hands_do(
     dm.memory.remember("The refund window is 30 days")
     watch = files.watch(0.05)
     next(watch)
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
     assert [one.what for one in next(watch).taken] == ["edited"]
     (path.parent / "parking.md").write_text("The lot closes at 20:00")
@@ -422,7 +422,7 @@ def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         done = files.sync()
         assert not done.changed
-        assert len(leaves(files)) == 30
+        assert len(memory_files(files)) == 30
         assert len(contents(dm)) == 30
         assert (Path(files.root) / "workspace/default/MEMORY.md").read_text().count("closes at") == 60
 
@@ -433,7 +433,7 @@ def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_pat
 
     dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (path,) = leaves(files)
+    (path,) = memory_files(files)
     changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
 
     def die(point: str) -> None:
@@ -462,7 +462,7 @@ with duramen.open(sys.argv[1], embedder="none") as dm, dm.files(sys.argv[2], git
     files.sync()
 """
 POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
-POINTS += ["files.taken", "files.drafted", "files.published", "files.written", "files.uncommitted"]
+POINTS += ["files.taken", "files.temp_written", "files.published", "files.written", "files.uncommitted"]
 
 
 @pytest.mark.promise("F5", "F8")
@@ -473,9 +473,9 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: 
             dm.memory.remember(text)
         dm.memory.remember("Ada prefers tea", kind="preference", subject="ada")
         files.sync()
-        refund, lot = (next(one for one in leaves(files) if word in one.name) for word in ("refund", "lot"))
+        refund, lot = (next(one for one in memory_files(files) if word in one.name) for word in ("refund", "lot"))
         changed(refund, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
-        (tea,) = leaves(files, "preference")
+        (tea,) = memory_files(files, "preference")
         changed(tea, "\nAda prefers tea", "\nAda prefers coffee")
         lot.unlink()
         (refund.parent / "new.md").write_text("The shop opens at 9")
@@ -489,7 +489,7 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: 
         assert not files.sync().changed
         expected = ["Ada prefers coffee", "Said by the agent", "The refund window is 45 days"]
         assert contents(dm) == [*expected, "The shop opens at 9", "The staging host is db-7"]
-        assert len(leaves(files)) == 4
+        assert len(memory_files(files)) == 4
         odd = [one.name for one in Path(files.root).rglob("*") if one.is_file() and ".git/" not in str(one)]
         assert {one for one in odd if not one.endswith(".md")} <= {"lock", "manifest", "manifest-changes"}
         assert git(files, "status", "--porcelain") == "?? .duramen/\n?? workspace/default/runtime/\n"
@@ -515,14 +515,14 @@ def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: P
         done = files.sync()
         assert "no commits on Mondays" in done.left[0].reason
         assert done.commits == ()
-        assert len(leaves(files)) == 1
+        assert len(memory_files(files)) == 1
         hook.unlink()
     with dm.files(tmp_path / "m", git=True) as files:
         assert len(files.sync().commits) == 2
         assert "fact: the-refund-window-is-30-days" in git(files, "log", "--format=%s")
         assert "Actor: ada" in git(files, "log", "--format=%b")
         assert git(files, "status", "--porcelain") == "?? .duramen/\n?? README.md\n?? workspace/default/runtime/\n"
-        (path,) = leaves(files)
+        (path,) = memory_files(files)
         path.unlink()
         done = files.sync()
         assert len(done.commits) == 2
@@ -540,7 +540,7 @@ def test_without_git_the_files_are_written_all_the_same(
         monkeypatch.setenv("PATH", str(tmp_path))
         (left,) = files.sync().left
         assert "git cannot be started" in left.reason
-        assert len(leaves(files)) == 1
+        assert len(memory_files(files)) == 1
 
 
 # -- whose folder
@@ -592,7 +592,7 @@ def test_the_history_shows_what_was_there_before_each_edit(dm: duramen.Duramen, 
     other = dm.memory.remember("The staging host is db-7", cause="somewhere#1")
     for old, new in (("30 days", "45 days"), ("45 days", "60 days")):
         files.sync()
-        (path,) = (one for one in leaves(files) if "refund" in one.name)
+        (path,) = (one for one in memory_files(files) if "refund" in one.name)
         changed(path, f"\nThe refund window is {old}", f"\nThe refund window is {new}")
     files.sync()
     (memory,) = (one for one in dm.memory.list() if one.id != other.id)

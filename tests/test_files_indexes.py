@@ -8,41 +8,51 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from duramen.files.formats.index_file import Entry, Index, brief, line, linked, order, parse, read_line, render
+from duramen.files.formats.index_file import (
+    Index,
+    IndexLine,
+    brief,
+    linked,
+    order,
+    parse,
+    parse_line,
+    render,
+    render_line,
+)
 
 pytestmark = pytest.mark.promise("F1")
 
-FERRY = Entry(
+FERRY = IndexLine(
     "Book the ferry", "knowledge/procedures/book.md", "procedure", "check before use", ("ferry", "travel"), "Early."
 )
 
 
 def test_a_line_reads_like_this() -> None:
-    assert line(FERRY) == (
+    assert render_line(FERRY) == (
         "- [Book the ferry](knowledge/procedures/book.md) [procedure] [verify: check before use] [ferry, travel]"
         " - Early."
     )
-    assert line(Entry("a [b] (c)", "x y(1).md", "fact")) == r"- [a \[b\] (c)](x%20y%281%29.md) [fact]"
-    assert line(Entry("two\nlines", "a.md")) == "- [two&#10;lines](a.md)"
+    assert render_line(IndexLine("a [b] (c)", "x y(1).md", "fact")) == r"- [a \[b\] (c)](x%20y%281%29.md) [fact]"
+    assert render_line(IndexLine("two\nlines", "a.md")) == "- [two&#10;lines](a.md)"
 
 
 def test_an_index_is_sorted_and_the_same_whatever_came_first() -> None:
-    entries = [
+    lines = [
         FERRY,
-        Entry("b", "b.md", "fact"),
-        Entry("A", "a2.md", "fact"),
-        Entry("a", "a1.md", "fact"),
-        Entry("z", "z.md", "preference"),
-        Entry("other", "o.md", "dream"),
-        Entry("SOUL", "SOUL.md"),
+        IndexLine("b", "b.md", "fact"),
+        IndexLine("A", "a2.md", "fact"),
+        IndexLine("a", "a1.md", "fact"),
+        IndexLine("z", "z.md", "preference"),
+        IndexLine("other", "o.md", "dream"),
+        IndexLine("SOUL", "SOUL.md"),
     ]
-    text = render("Memory", entries)
-    assert [entry.path for entry in parse(text).entries] == [
+    text = render("Memory", lines)
+    assert [index_line.path for index_line in parse(text).lines] == [
         *("z.md", "a1.md", "a2.md", "b.md", "knowledge/procedures/book.md", "SOUL.md", "o.md")
     ]
     for seed in range(5):
-        random.Random(seed).shuffle(entries)
-        assert render("Memory", entries) == text
+        random.Random(seed).shuffle(lines)
+        assert render("Memory", lines) == text
     assert text.startswith("# Memory\n\n- [z](z.md) [preference]\n")
     assert text.endswith("\n")
     assert render("Memory", []) == "# Memory\n"
@@ -60,9 +70,9 @@ see also the wiki
     assert parse(text) == Index(
         "Notes",
         (
-            Entry("Seat", "preference/seat.md", summary="the aisle"),
-            Entry("Ferry", "a.md", "fact", tags=("a", "b"), summary="at 8"),
-            Entry("Only tags", "b.md", policy="soon"),
+            IndexLine("Seat", "preference/seat.md", summary="the aisle"),
+            IndexLine("Ferry", "a.md", "fact", tags=("a", "b"), summary="at 8"),
+            IndexLine("Only tags", "b.md", policy="soon"),
         ),
         ((5, "- [No](broken"), (6, "see also the wiki")),
     )
@@ -85,7 +95,7 @@ PIECES = st.sampled_from(
 )
 TEXTS = st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join)
 ENTRIES = st.builds(
-    Entry,
+    IndexLine,
     title=TEXTS,
     path=TEXTS,
     kind=st.none() | TEXTS,
@@ -97,18 +107,18 @@ ENTRIES = st.builds(
 
 @settings(max_examples=800, deadline=None)
 @given(ENTRIES)
-@example(Entry("", "", tags=("",)))
-@example(Entry("", "", tags=("", "")))
-@example(Entry("a", "b", kind="verify: x"))
-@example(Entry("a", "b", tags=("verify: x",)))
-def test_a_line_is_read_back_exactly(entry: Entry) -> None:
-    text = line(entry)
+@example(IndexLine("", "", tags=("",)))
+@example(IndexLine("", "", tags=("", "")))
+@example(IndexLine("a", "b", kind="verify: x"))
+@example(IndexLine("a", "b", tags=("verify: x",)))
+def test_a_line_is_read_back_exactly(index_line: IndexLine) -> None:
+    text = render_line(index_line)
     assert len(text.splitlines()) == 1
-    assert read_line(text) == entry
+    assert parse_line(text) == index_line
 
 
 @settings(max_examples=200, deadline=None)
 @given(TEXTS.filter(str.strip), st.lists(ENTRIES, max_size=6))
-def test_an_index_is_read_back_exactly(heading: str, entries: list[Entry]) -> None:
-    text = render(heading, entries)
-    assert parse(text) == Index(heading, tuple(sorted(entries, key=order)))
+def test_an_index_is_read_back_exactly(heading: str, lines: list[IndexLine]) -> None:
+    text = render(heading, lines)
+    assert parse(text) == Index(heading, tuple(sorted(lines, key=order)))

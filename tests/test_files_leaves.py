@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from duramen.errors import FileMalformed, InvalidInput
 from duramen.files.formats import list_items as items
 from duramen.files.formats.frontmatter import split, written
-from duramen.files.formats.memory_file import Leaf, parse, render
+from duramen.files.formats.memory_file import MemoryFile, parse, render
 
 pytestmark = pytest.mark.promise("F1")
 
 TIME = dt.datetime(2026, 3, 2, 8, 15, tzinfo=dt.UTC)
-WHOLE = Leaf(
+WHOLE = MemoryFile(
     id="01J9ZK",
     kind="procedure",
     title="Book the ferry",
@@ -65,11 +65,11 @@ def test_a_leaf_reads_like_this() -> None:
 
 
 def test_without_a_summary_the_first_paragraph_is_it() -> None:
-    text = render(Leaf(id="a", kind="fact", title="Ferry", content="The ferry leaves at 8."))
+    text = render(MemoryFile(id="a", kind="fact", title="Ferry", content="The ferry leaves at 8."))
     assert text == "---\nid: a\nkind: fact\n---\n# Ferry\n\nThe ferry leaves at 8.\n"
     leaf = parse(text, "p.md")
     assert (leaf.summary, leaf.gist) == (None, "The ferry leaves at 8.")
-    other = Leaf(title="Ferry", summary="Early", content="It leaves at 8.\n\nOn Sundays at 9.")
+    other = MemoryFile(title="Ferry", summary="Early", content="It leaves at 8.\n\nOn Sundays at 9.")
     assert parse(render(other), "p.md").gist == "Early"
     assert parse("One\ntwo\n\nthree", "p.md").gist == "One\ntwo"
 
@@ -78,11 +78,11 @@ def test_without_a_summary_the_first_paragraph_is_it() -> None:
 
 
 def test_a_person_needs_nothing_but_a_text() -> None:
-    assert parse("Ships are slow.", "p.md") == Leaf("Ships are slow.")
-    assert parse("", "p.md") == Leaf("")
-    assert parse("\n\n# Ships  \n\nThey are slow.\n\n\n", "p.md") == Leaf("They are slow.", title="Ships")
-    assert parse("\ufeff# Ships\r\n\r\nThey\r\nare slow.\r\n", "p.md") == Leaf("They\nare slow.", title="Ships")
-    assert parse("#Ships\n## Two\ntext", "p.md") == Leaf("#Ships\n## Two\ntext")
+    assert parse("Ships are slow.", "p.md") == MemoryFile("Ships are slow.")
+    assert parse("", "p.md") == MemoryFile("")
+    assert parse("\n\n# Ships  \n\nThey are slow.\n\n\n", "p.md") == MemoryFile("They are slow.", title="Ships")
+    assert parse("\ufeff# Ships\r\n\r\nThey\r\nare slow.\r\n", "p.md") == MemoryFile("They\nare slow.", title="Ships")
+    assert parse("#Ships\n## Two\ntext", "p.md") == MemoryFile("#Ships\n## Two\ntext")
 
 
 def test_lists_as_people_write_them() -> None:
@@ -145,7 +145,7 @@ text
     }
     assert parse(render(leaf), "p.md") == leaf
     assert parse("---\ntags: ferry, travel\n---\n", "p.md").tags == ("ferry", "travel")
-    assert parse("---\n# only a remark\n---\nx", "p.md") == Leaf("x")
+    assert parse("---\n# only a remark\n---\nx", "p.md") == MemoryFile("x")
 
 
 MALFORMED = {
@@ -185,12 +185,12 @@ def test_a_malformed_file_is_reported_with_its_line(text: str) -> None:
 
 
 def test_what_a_leaf_cannot_be() -> None:
-    with pytest.raises(InvalidInput, match="own field"):
-        Leaf("x", extra={"kind": "fact"})
+    with pytest.raises(InvalidInput, match="field of its own"):
+        MemoryFile("x", extra={"kind": "fact"})
     with pytest.raises(InvalidInput, match="time zone"):
-        Leaf("x", observed=dt.datetime(2026, 1, 1))
+        MemoryFile("x", observed=dt.datetime(2026, 1, 1))
     with pytest.raises(InvalidInput, match="bytes"):
-        render(Leaf("x", extra={"a": b"x"}))
+        render(MemoryFile("x", extra={"a": b"x"}))
 
 
 # -- any leaf
@@ -269,7 +269,7 @@ DATA = st.recursive(
 )
 MAYBE = st.none() | WORDS
 LEAVES = st.builds(
-    Leaf,
+    MemoryFile,
     content=TEXTS,
     title=st.none() | TEXTS,
     summary=st.none() | TEXTS,
@@ -287,16 +287,16 @@ LEAVES = st.builds(
     scope=MAYBE,
     extra=st.dictionaries(WORDS.map("x{}".format) | SCALARS, DATA, max_size=3),
 )
-BARE = st.builds(Leaf, content=TEXTS, title=st.none() | TEXTS, steps=st.lists(TEXTS, max_size=3).map(tuple))
+BARE = st.builds(MemoryFile, content=TEXTS, title=st.none() | TEXTS, steps=st.lists(TEXTS, max_size=3).map(tuple))
 
 
 @settings(max_examples=600, deadline=None)
 @given(LEAVES | BARE)
-@example(Leaf("a\r\nb\r"))
-@example(Leaf("---\nid: a\n---\n# x"))
-@example(Leaf("\ufeffx"))
-@example(Leaf("", steps=("",), evidence=("\n", "\\", " \n ")))
-def test_what_is_rendered_is_read_back_exactly(leaf: Leaf) -> None:
+@example(MemoryFile("a\r\nb\r"))
+@example(MemoryFile("---\nid: a\n---\n# x"))
+@example(MemoryFile("\ufeffx"))
+@example(MemoryFile("", steps=("",), evidence=("\n", "\\", " \n ")))
+def test_what_is_rendered_is_read_back_exactly(leaf: MemoryFile) -> None:
     text = render(leaf)
     assert parse(text, "p.md") == leaf
     assert render(parse(text, "p.md")) == text
@@ -363,5 +363,5 @@ def test_other_readers_of_yaml_read_the_same(value: object) -> None:
 
 
 def test_a_long_leaf_is_read_back_too() -> None:
-    leaf = Leaf("## Steps\n" * 50_000, title="T", steps=("a\n\nb",) * 20_000)
+    leaf = MemoryFile("## Steps\n" * 50_000, title="T", steps=("a\n\nb",) * 20_000)
     assert parse(render(leaf), "p.md") == leaf

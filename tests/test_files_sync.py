@@ -49,7 +49,7 @@ def tree(files: Files) -> dict[str, str]:
     return found
 
 
-def leaves(files: Files, folder: str) -> list[Path]:
+def memory_files(files: Files, folder: str) -> list[Path]:
     return sorted((Path(files.root) / folder).glob("*.md"))
 
 
@@ -95,11 +95,11 @@ def test_people_can_read_the_memory(dm: duramen.Duramen, files: Files) -> None:
         assert (Path(files.root) / OWN / target).is_file()
     assert f"({OWN}/MEMORY.md)" in found["MEMORY.md"]
     assert "Ada prefers tea" in found["MEMORY.md"]
-    (way,) = leaves(files, f"{OWN}/knowledge/procedures")
+    (way,) = memory_files(files, f"{OWN}/knowledge/procedures")
     text = way.read_text()
     assert "# How to deploy" in text
     assert "## Steps\n\n1. Build it\n2. Ship it" in text
-    (staging,) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "staging" in path.name]
+    (staging,) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "staging" in path.name]
     assert "key: staging host" in staging.read_text()
     assert 'source: "@memory#2"' in staging.read_text()
     daily = found[f"memory/{_day(found)}"]
@@ -132,7 +132,7 @@ def test_only_what_changed_is_written(dm: duramen.Duramen, files: Files) -> None
 def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClock) -> None:
     fill(dm)
     files.sync()
-    (fact, *_) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+    (fact, *_) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
     fact.write_text(fact.read_text().replace("30 days", "45 days"))
     (Path(files.root) / OWN / "knowledge/facts/my-note.md").write_text("# Parking\n\nThe lot closes at 20:00.\n")
     clock.advance(86_400)
@@ -155,7 +155,7 @@ def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClo
 def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
     old = dm.memory.remember("The refund window is 30 days", importance=0.8)
     files.sync()
-    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     path.write_text(path.read_text().replace("30 days", "45 days"))
     done = files.sync()
     (taken,) = done.taken
@@ -165,7 +165,7 @@ def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
     events = list(dm.session("@memory").events(types="memory.added"))
     assert (events[-1].actor, events[-1].cause) == ("human", old.source)
     assert [hit.memory.id for hit in dm.memory.recall("refund window")] == [memory.id]
-    assert leaves(files, f"{OWN}/knowledge/facts") == [path], "it stays where people found it"
+    assert memory_files(files, f"{OWN}/knowledge/facts") == [path], "it stays where people found it"
     assert memory.id in path.read_text()
     assert not dm.memory.get(old.id).current
     assert not files.sync().changed
@@ -176,13 +176,13 @@ def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
 def test_an_edit_of_what_people_decide_is_an_accepted_proposal(dm: duramen.Duramen, files: Files, kind: str) -> None:
     dm.memory.remember("Ada prefers tea", kind=kind, subject="ada")
     files.sync()
-    (path,) = leaves(files, kind)
+    (path,) = memory_files(files, kind)
     path.write_text(path.read_text().replace("prefers tea", "prefers coffee"))
     files.sync()
     assert contents(dm) == ["Ada prefers coffee"]
     (accepted,) = dm.memory.proposals.list("accepted")
     assert (accepted.decided_by, accepted.subject) == ("human", "ada")
-    assert leaves(files, kind) == [path]
+    assert memory_files(files, kind) == [path]
     assert not files.sync().changed
 
 
@@ -219,9 +219,9 @@ def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> N
     dm.memory.procedures.save("deploy", ["Build it", "Ship it"])
     fact = dm.memory.remember("The refund window is 30 days")
     files.sync()
-    (way,) = leaves(files, f"{OWN}/knowledge/procedures")
+    (way,) = memory_files(files, f"{OWN}/knowledge/procedures")
     way.write_text(way.read_text().replace("2. Ship it", "2. Test it\n3. Ship it"))
-    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     path.write_text(
         path.read_text().replace("# The refund window is 30 days", "# Refunds").replace("kind:", "tags: [shop]\nkind:")
     )
@@ -230,7 +230,7 @@ def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> N
     assert (procedure.version, procedure.steps) == (2, ("Build it", "Test it", "Ship it"))
     (memory,) = dm.memory.list(kinds="fact")
     assert (memory.id, memory.title, memory.metadata["tags"]) == (fact.id, "Refunds", ["shop"])
-    assert leaves(files, f"{OWN}/knowledge/procedures") == [way]
+    assert memory_files(files, f"{OWN}/knowledge/procedures") == [way]
     assert not files.sync().changed
 
 
@@ -238,14 +238,14 @@ def test_steps_title_and_tags_are_edited(dm: duramen.Duramen, files: Files) -> N
 def test_a_conflict_keeps_both_and_says_so(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
-    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     dm.memory.remember("The staging host is db-8", key="staging host")
     path.write_text(path.read_text().replace("db-7", "db-9"))
     done = files.sync()
     (conflict,) = done.conflicts
     assert conflict.path == str(path.relative_to(files.root))
     assert contents(dm) == ["The staging host is db-8", "The staging host is db-9"]
-    texts = [one.read_text() for one in leaves(files, f"{OWN}/knowledge/facts")]
+    texts = [one.read_text() for one in memory_files(files, f"{OWN}/knowledge/facts")]
     assert sorted(re.findall(r"db-\d", "".join(texts))).count("db-7") == 0
     assert len(texts) == 2
     assert "db-8" in path.read_text()
@@ -256,7 +256,7 @@ def test_a_conflict_keeps_both_and_says_so(dm: duramen.Duramen, files: Files) ->
 def test_a_malformed_file_is_reported_with_its_line_and_left_alone(dm: duramen.Duramen, files: Files) -> None:
     dm.memory.remember("The staging host is db-7", key="staging host")
     files.sync()
-    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     broken = path.read_text().replace("kind: fact", "kind: [fact")
     path.write_text(broken)
     for _ in range(2):
@@ -276,7 +276,7 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
     kept = dm.memory.remember("The refund window is 30 days")
     dm.memory.remember("Ada is called Zanzibarella", kind="identity", subject="ada")
     files.sync()
-    (path,) = leaves(files, "identity")
+    (path,) = memory_files(files, "identity")
     copy = path.read_text()
     dm.erase("ada")
     done = files.sync()
@@ -289,7 +289,7 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
     assert contents(dm) == [kept.content]
     dm.memory.forget(kept.id)
     files.sync()
-    assert leaves(files, f"{OWN}/knowledge/facts") == []
+    assert memory_files(files, f"{OWN}/knowledge/facts") == []
 
 
 @pytest.mark.promise("F6")
@@ -364,7 +364,7 @@ def test_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, t
     files.sync()
     outside = tmp_path / "outside.md"
     outside.write_text("# Secret\n\nThe vault code is 1234.\n")
-    (path,) = leaves(files, f"{OWN}/knowledge/facts")
+    (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     text = path.read_text()
     path.unlink()
     path.symlink_to(outside)
@@ -393,12 +393,12 @@ def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str)
         fill(dm)
         with dm.files(tmp_path / "m") as files:
             files.sync()
-            (fact,) = [path for path in leaves(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
+            (fact,) = [path for path in memory_files(files, f"{OWN}/knowledge/facts") if "refund" in path.name]
             fact.write_text(fact.read_text().replace("30 days", "45 days"))
             (fact.parent / "note.md").write_text("The lot closes at 20:00.\n")
-            (tea,) = leaves(files, "preference")
+            (tea,) = memory_files(files, "preference")
             tea.write_text(tea.read_text().replace("tea", "coffee"))
-            (gone,) = leaves(files, f"{OWN}/knowledge/blockers")
+            (gone,) = memory_files(files, f"{OWN}/knowledge/blockers")
             gone.unlink()
         for _ in range(8):
             listen(die)
@@ -455,7 +455,7 @@ def test_a_killed_sync_leaves_no_litter(tmp_path: Path) -> None:
         process.stdout.close()
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m") as files:
         files.sync()
-        assert len(leaves(files, f"{OWN}/knowledge/facts")) == 400
+        assert len(memory_files(files, f"{OWN}/knowledge/facts")) == 400
         assert contents(dm) == sorted(f"The lot {number} closes at 20:00" for number in range(400))
         odd = [path.name for path in Path(files.root).rglob("*") if path.is_file() and path.suffix != ".md"]
         assert sorted(odd) == ["lock", "manifest"]
@@ -472,7 +472,7 @@ def test_each_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
         log = _git(files, "log", "--format=%B")
         assert f"Event: {memory.source}" in log
         assert "fact: the-refund-window-is-30-days" in log
-        (path, _) = leaves(files, f"{OWN}/knowledge/facts")
+        (path, _) = memory_files(files, f"{OWN}/knowledge/facts")
         path.write_text(path.read_text().replace("30 days", "45 days"))
         files.sync()
         assert "(human)" in _git(files, "log", "-3", "--format=%s")
@@ -490,10 +490,10 @@ def test_the_walk_that_a_person_would_take(dm: duramen.Duramen, files: Files) ->
         dm.session("one").turn("I prefer aisle seats.", model=lambda context: "Noted.", subject="ada").proposed
     )
     files.sync()
-    assert leaves(files, "preference") == []
+    assert memory_files(files, "preference") == []
     dm.memory.proposals.accept(proposal.id, actor="ada")
     files.sync()
-    (path,) = leaves(files, "preference")
+    (path,) = memory_files(files, "preference")
     assert "The user prefers aisle seats" in path.read_text()
     path.write_text(path.read_text().replace("aisle seats", "window seats, never over the wing"))
     files.sync()

@@ -15,7 +15,7 @@ from programs.filefaults import BROKEN, CALLS, DENIED, FULL, READ_ONLY, failing
 import duramen
 from duramen import Files
 from duramen.errors import DuramenError, FileError
-from duramen.files.sync import inlet
+from duramen.files.sync import folder_reader
 from duramen.testing.clock import FakeClock
 
 FACTS = "workspace/default/knowledge/facts"
@@ -30,7 +30,7 @@ AFTER = [
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inlet, "_SAVING", 0.0)
+    monkeypatch.setattr(folder_reader, "_SAVING", 0.0)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ class _Vanishing:
 
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize("what", ["", FACTS, "workspace"])
-@pytest.mark.parametrize("point", ["files.taken", "files.drafted", "files.written"])
+@pytest.mark.parametrize("point", ["files.taken", "files.temp_written", "files.written"])
 def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
     dm: duramen.Duramen, tmp_path: Path, point: str, what: str
 ) -> None:

@@ -41,7 +41,7 @@ POINTS: tuple[str, ...] = (
     "memory.index_made",
     "writeback.done",
     "files.taken",
-    "files.drafted",
+    "files.temp_written",
     "files.published",
     "files.written",
     "files.uncommitted",

@@ -12,26 +12,26 @@ from ...journal.journal import Journal
 from ...runtime import Lock, run_blocking
 
 if TYPE_CHECKING:
-    from ...files.sync.report import FilesSynced, Left
+    from ...files.sync.report import FilesSynced, SkippedFile
     from ...memory.memory_service import MemoryService
 
 
 class AsyncFiles:
-    """The memories of a workspace as markdown files in a folder: an outlet, and an inlet for what people change."""
+    """The memories of a workspace as markdown files in a folder: an writer, and an reader for what people change."""
 
     def __init__(
         self, journal: Journal, service: Callable[[], MemoryService], root: str | os.PathLike[str], commits: bool
     ) -> None:
-        from ...files.sync.folder_sync import Syncing, checked_root
+        from ...files.sync.folder_sync import FolderSync, checked_root
 
         self._journal = journal
-        self._syncing = Syncing(journal, service(), checked_root(root), commits)
+        self._folder_sync = FolderSync(journal, service(), checked_root(root), commits)
         self._turn = Lock()
 
     @property
     def root(self) -> str:
         """The folder."""
-        return self._syncing.folder.root
+        return self._folder_sync.folder.root
 
     async def sync(
         self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None
@@ -42,7 +42,7 @@ class AsyncFiles:
         somebody deleted them. `progress` is told what is done ("Reading", "Writing"), how much, and of how much."""
         taken = await self._turn.acquire(60.0)
         try:
-            return await self._syncing.sync(progress, deletions)
+            return await self._folder_sync.sync(progress, deletions)
         finally:
             if taken:
                 self._turn.release()
@@ -53,7 +53,7 @@ class AsyncFiles:
         from ...files.folder.watcher import Watcher
 
         ends = None if timeout is None else time.monotonic() + timeout
-        left: tuple[Left, ...] = ()
+        left: tuple[SkippedFile, ...] = ()
         with Watcher(self.root) as watcher:
             while True:
                 mark = await self._journal.store.mark()
@@ -71,11 +71,11 @@ class AsyncFiles:
 
     def instructions(self) -> str:
         """What AGENTS.md says, for a system prompt; empty if there is none. It is read, and never written."""
-        return self._syncing.instructions()
+        return self._folder_sync.instructions()
 
     def close(self) -> None:
         """Let go of the folder. Closing twice does nothing."""
-        self._syncing.close()
+        self._folder_sync.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -321,16 +321,16 @@ class AsyncMemories:
 
     async def leaf(self, id: str) -> str:
         """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
-        from ...files.sync.memory_edit import Editing
+        from ...files.sync.memory_edit import MemoryEdit
 
-        return await Editing(self._journal, self.service).text(id)
+        return await MemoryEdit(self._journal, self.service).text(id)
 
     async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
         """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
         proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
-        from ...files.sync.memory_edit import Editing
+        from ...files.sync.memory_edit import MemoryEdit
 
-        return await Editing(self._journal, self.service).apply(id, leaf, actor)
+        return await MemoryEdit(self._journal, self.service).apply(id, leaf, actor)
 
     async def import_from(
         self,
@@ -344,11 +344,11 @@ class AsyncMemories:
         """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
         Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
         them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
-        from ...files.sync.import_export import Exchange, checked_path
+        from ...files.sync.import_export import ImportExport, checked_path
 
         if subject is not None:
             check_name("subject", subject)
-        exchange = Exchange(self._journal, self.service)
+        exchange = ImportExport(self._journal, self.service)
         return await exchange.import_from(checked_path(path), format, subject, actor, progress)
 
     async def export_to(
@@ -361,12 +361,12 @@ class AsyncMemories:
     ) -> MemoriesExported:
         """Write memories to a folder in another's format: what was imported from such files goes where it was, word by
         word. Other files there stay."""
-        from ...files.sync.import_export import Exchange, checked_path
+        from ...files.sync.import_export import ImportExport, checked_path
 
         _check_options(whose, Scope)
         everyone, subject = whose.get("everyone", False), whose.get("subject")
         memories = self.service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
-        return await Exchange(self._journal, self.service).export_to(
+        return await ImportExport(self._journal, self.service).export_to(
             checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject), progress
         )
 

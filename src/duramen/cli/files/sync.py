@@ -11,8 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ...api._sync.duramen import Duramen
 from ...errors import InvalidInput
-from ...files.sync.inlet import Shown
-from ...files.sync.report import FilesSynced, Left, Taken
+from ...files.sync.folder_reader import ProgressCallback
+from ...files.sync.report import FileEdit, FilesSynced, SkippedFile
 from ..actor import cli_actor
 from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..terminal_text import visible
@@ -22,7 +22,7 @@ _SHOWN = 20
 
 
 @contextmanager
-def shown() -> Iterator[Shown]:
+def shown() -> Iterator[ProgressCallback]:
     """A bar for each kind of work, on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(
@@ -80,11 +80,11 @@ def _tell(done: FilesSynced, as_json: bool) -> None:
     tell_left(done.left)
 
 
-def _what(one: Taken) -> str:
+def _what(one: FileEdit) -> str:
     return f"  {visible(one.event)}" if one.event else ""
 
 
-def tell_left(left: Sequence[Left]) -> None:
+def tell_left(left: Sequence[SkippedFile]) -> None:
     """Say on standard error what was left alone, and why."""
     console = PlainConsole(stderr=True)
     for one in left:
@@ -105,11 +105,11 @@ def _fields(done: FilesSynced) -> dict[str, Any]:
     }
 
 
-def _taken(one: Taken) -> dict[str, Any]:
+def _taken(one: FileEdit) -> dict[str, Any]:
     return {"path": one.path, "what": one.what, "memory": one.memory, "event": one.event}
 
 
-def left_fields(left: Sequence[Left]) -> list[dict[str, Any]]:
+def left_fields(left: Sequence[SkippedFile]) -> list[dict[str, Any]]:
     """What was left alone, as JSON."""
     return [{"path": one.path, "line": one.line, "reason": one.reason} for one in left]
 

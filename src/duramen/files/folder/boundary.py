@@ -18,7 +18,7 @@ from ...errors import BoundaryRefused, FileChanged, FileError, FileMalformed
 from .names import fold, folder_name
 from .paths import Place, place
 from .safe_open import MAX_BYTES, TRIES, content_of, encoded, look_at, step_into
-from .temp_file import Draft, draft_beside, is_draft, sweep_folder, sync_all
+from .temp_file import TempFile, is_temp_file, sweep_folder, sync_all, temp_file_for
 from .walk import Refusal, Signature, Walked, signature_of, walk
 
 __all__ = ["MAX_BYTES", "UNSEEN", "Folder", "Refusal", "Signature", "Walked", "Written"]
@@ -92,21 +92,21 @@ class Folder:
     def read_bytes(self, path: str) -> bytes | None:
         """The file's bytes; None if there is no file."""
         where = self.place(path)
-        with _trouble(path, "read"), self._open(where, make=False) as beside:
-            return None if beside is None else content_of(beside, where)
+        with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
+            return None if folder_fd is None else content_of(folder_fd, where)
 
     def signature(self, path: str) -> Signature | None:
         """What tells whether the file was changed since; None if there is no file."""
         where = self.place(path)
-        with _trouble(path, "read"), self._open(where, make=False) as beside:
-            found = None if beside is None else look_at(beside, where)
+        with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
+            found = None if folder_fd is None else look_at(folder_fd, where)
         return found and signature_of(found)
 
-    def beside(self, path: str) -> int:
+    def folder_inode(self, path: str) -> int:
         """Which folder a file lies in: another number if another one was put in its place, 0 if it is not there."""
         where = self.place(path)
-        with _trouble(path, "read"), self._open(where, make=False) as beside:
-            return 0 if beside is None else os.fstat(beside).st_ino
+        with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
+            return 0 if folder_fd is None else os.fstat(folder_fd).st_ino
 
     def expect_there(self) -> None:
         """Raise `FileError` if the root is gone, or another one has its name: its disk may be away."""
@@ -123,13 +123,13 @@ class Folder:
         where, data = self._writable(path), encoded(path, text)
         with _trouble(path, "write"), ExitStack() as open_files:
             folders = _Folders(self, open_files)
-            draft = self._drafted(folders, where, data, seen)
-            if draft is None:
+            temp = self._write_temp_file(folders, where, data, seen)
+            if temp is None:
                 return False
-            draft.sync()
-            _expect(where, look_at(draft.beside, where), seen)  # that took a while
-            draft.publish()
-            os.fsync(draft.beside)
+            temp.sync()
+            _expect(where, look_at(temp.folder_fd, where), seen)  # that took a while
+            temp.publish()
+            os.fsync(temp.folder_fd)
         return True
 
     def write_all(self, texts: Mapping[str, str], *, seen: Mapping[str, Signature | None] | None = None) -> Written:
@@ -151,13 +151,13 @@ class Folder:
     def remove(self, path: str, *, seen: _Seen = UNSEEN) -> bool:
         """Remove the file, durably, and the folders that are empty then; False if there was none."""
         where = self._writable(path)
-        with _trouble(path, "remove"), self._open(where, make=False) as beside:
-            found = None if beside is None else look_at(beside, where)
+        with _trouble(path, "remove"), self._open(where, make=False) as folder_fd:
+            found = None if folder_fd is None else look_at(folder_fd, where)
             _expect(where, found, seen)
-            if beside is None or found is None:
+            if folder_fd is None or found is None:
                 return False
-            os.unlink(where.name, dir_fd=beside)
-            os.fsync(beside)
+            os.unlink(where.name, dir_fd=folder_fd)
+            os.fsync(folder_fd)
         self._remove_empty(where.folders)
         return True
 
@@ -188,39 +188,39 @@ class Folder:
 
     def _write_some(self, folders: _Folders, wanted: list[tuple[Place, bytes]], batch: _Batch) -> None:
         with ExitStack() as open_files:
-            drafts: list[tuple[Place, Draft]] = []
+            temp_files: list[tuple[Place, TempFile]] = []
             for where, data in wanted:
                 with batch.reporting(where), _trouble(where.path, "write"):
-                    draft = self._drafted(folders.sharing(open_files), where, data, batch.seen(where))
-                    if draft is not None:
-                        drafts.append((where, draft))
+                    temp = self._write_temp_file(folders.sharing(open_files), where, data, batch.seen(where))
+                    if temp is not None:
+                        temp_files.append((where, temp))
             with _trouble(self.root, "write"):
-                sync_all([draft for _, draft in drafts])
-                for where, draft in drafts:
+                sync_all([temp for _, temp in temp_files])
+                for where, temp in temp_files:
                     with batch.reporting(where):
-                        _expect(where, look_at(draft.beside, where), batch.seen(where))
-                        draft.publish()
+                        _expect(where, look_at(temp.folder_fd, where), batch.seen(where))
+                        temp.publish()
                         batch.changed.append(where.path)
 
-    def _drafted(self, folders: _Folders, where: Place, data: bytes, seen: _Seen) -> Draft | None:
-        """The data in a draft beside the file; None if the file says so already."""
+    def _write_temp_file(self, folders: _Folders, where: Place, data: bytes, seen: _Seen) -> TempFile | None:
+        """A temporary file with the data; None if the file already has this content."""
         for _ in range(TRIES):
-            beside = folders.of(where)
-            old = look_at(beside, where)
+            folder_fd = folders.of(where)
+            old = look_at(folder_fd, where)
             _expect(where, old, seen)
             if old is None:
                 folders.expect_free(where)
-            elif old.st_size == len(data) and content_of(beside, where) == data:
+            elif old.st_size == len(data) and content_of(folder_fd, where) == data:
                 return None
             mode = 0o600 if old is None else stat.S_IMODE(old.st_mode)
             try:
-                draft = folders.open_files.enter_context(draft_beside(beside, where.name, mode))
+                temp = folders.open_files.enter_context(temp_file_for(folder_fd, where.name, mode))
             except FileNotFoundError:  # the folder was empty, and somebody has removed it meanwhile
                 folders.forget(where)
                 continue
-            draft.write(data)
+            temp.write(data)
             folders.note(where)
-            return draft
+            return temp
         raise FileError(f"cannot write {where.path}: its folder vanishes again and again", hint="see who removes it")
 
     @contextmanager
@@ -324,7 +324,9 @@ class _Folders:
         if fold(where.name) not in self._names[where.folders]:
             return
         names = [*os.listdir(self.of(where)), *self._noted.get(where.folders, ())]
-        alike = (name for name in names if fold(name) == fold(where.name) and name != where.name and not is_draft(name))
+        alike = (
+            name for name in names if fold(name) == fold(where.name) and name != where.name and not is_temp_file(name)
+        )
         if other := next(alike, None):
             raise BoundaryRefused(
                 where.path, f"{other!r} is there, and some systems do not tell the two apart", hint="rename one of them"

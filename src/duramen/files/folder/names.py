@@ -45,7 +45,7 @@ def folder_name(workspace: str) -> str:
     return f"{slug(workspace)[:40].strip('-')}-x{_digest(workspace, 16)}"
 
 
-def leaf_name(title: str, id: str) -> str:
+def file_name(title: str, id: str) -> str:
     """The file's name for a memory: words of its title, and enough of its id's hash that no two are alike.
 
     It depends on nothing else, so that it is the same after a rebuild. It is in lower case and plain ASCII.

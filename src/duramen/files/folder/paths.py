@@ -24,7 +24,7 @@ class Area(enum.StrEnum):
     """What a file is for."""
 
     ROOT_INDEX = "root index"  # MEMORY.md
-    SOUL = "soul"  # SOUL.md, the persona
+    PERSONA = "persona"  # SOUL.md, the persona
     PROGRESS = "progress"  # PROGRESS.md
     AGENTS = "agents"  # AGENTS.md: read, never written
     INDEX = "index"  # workspace/<id>/MEMORY.md
@@ -37,8 +37,8 @@ class Area(enum.StrEnum):
 
 KNOWLEDGE_FOLDERS = {"facts": "fact", "procedures": "procedure", "blockers": "blocker", "reference": "reference"}
 """The folders of knowledge, and the kind of what lies in each."""
-_FILES = {"MEMORY.md": Area.ROOT_INDEX, "SOUL.md": Area.SOUL, "PROGRESS.md": Area.PROGRESS, "AGENTS.md": Area.AGENTS}
-_LEAVES = {"preference": Area.PREFERENCE, "identity": Area.IDENTITY}
+_FILES = {"MEMORY.md": Area.ROOT_INDEX, "SOUL.md": Area.PERSONA, "PROGRESS.md": Area.PROGRESS, "AGENTS.md": Area.AGENTS}
+_PERSONAL_FOLDERS = {"preference": Area.PREFERENCE, "identity": Area.IDENTITY}
 
 _PLAIN = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?=[a-z0-9_]))*", re.ASCII)
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|com[0-9]|lpt[0-9])(?:[ .].*)?", re.ASCII | re.DOTALL)
@@ -161,17 +161,17 @@ def _laid_out(parts: list[str], path: str, own: str) -> Place | str:
         case ["workspace", _, "MEMORY.md"]:
             return Place(path, Area.INDEX)
         case ["workspace", _, "knowledge", folder, name] if folder in KNOWLEDGE_FOLDERS:
-            return _leaf(name) or Place(path, Area.KNOWLEDGE, KNOWLEDGE_FOLDERS[folder])
+            return _file_trouble(name) or Place(path, Area.KNOWLEDGE, KNOWLEDGE_FOLDERS[folder])
         case ["workspace", _, "runtime", _]:
             return Place(path, Area.RUNTIME)
-        case [folder, name] if folder in _LEAVES:
-            return _leaf(name) or Place(path, _LEAVES[folder], folder)
+        case [folder, name] if folder in _PERSONAL_FOLDERS:
+            return _file_trouble(name) or Place(path, _PERSONAL_FOLDERS[folder], folder)
         case ["memory", name]:
             return Place(path, Area.DAILY) if is_day(name) else "a daily log is named YYYY-MM-DD.md"
     return "there is no such folder in the layout"
 
 
-def _leaf(name: str) -> str:
+def _file_trouble(name: str) -> str:
     if not name.endswith(".md"):
         return "a memory's file ends with .md"
     return "an index is not kept here" if fold(name) == "memory.md" else ""

@@ -37,10 +37,10 @@ def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
     raise BoundaryRefused(path, f"{name}: it comes and goes", hint="see who removes it")
 
 
-def look_at(beside: int, where: Place) -> os.stat_result | None:
+def look_at(folder_fd: int, where: Place) -> os.stat_result | None:
     """What is at the place; None if nothing is. Raises for links and for what is not a file."""
     try:
-        found = os.stat(where.name, dir_fd=beside, follow_symlinks=False)
+        found = os.stat(where.name, dir_fd=folder_fd, follow_symlinks=False)
     except FileNotFoundError:
         return None
     return _expect_own(found, where)
@@ -56,14 +56,14 @@ def _expect_own(found: os.stat_result, where: Place) -> os.stat_result:
     return found
 
 
-def content_of(beside: int, where: Place) -> bytes | None:
+def content_of(folder_fd: int, where: Place) -> bytes | None:
     """The bytes of the file at the place; None if nothing is there. Raises for links and for what is not a file, also
     if it becomes one between the look at it and the opening."""
-    if look_at(beside, where) is None:
+    if look_at(folder_fd, where) is None:
         return None
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
-        handle = os.open(where.name, flags, dir_fd=beside)
+        handle = os.open(where.name, flags, dir_fd=folder_fd)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Drafts: temporary files that become the real ones by a rename, and what is left of them when a writer is killed.
+"""Temporary files: each becomes the real file by a rename; a sweep removes what killed writers left.
 
-A draft is locked as long as its writer lives, so that nobody takes it for a leftover. The system frees the lock when
-the writer dies, and the next sweep removes the file.
+A temporary file is locked while its writer lives. The system releases the lock when the writer dies, and the next sweep
+removes the file.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from filelock import lock_descriptor
 from ...crash_points import reach
 from .paths import KNOWLEDGE_FOLDERS
 
-_DRAFT = re.compile(r"\..{1,120}\.[0-9a-f]{8}\.duramen-draft", re.DOTALL)
+_TEMP_NAME = re.compile(r"\..{1,120}\.[0-9a-f]{8}\.duramen-tmp", re.DOTALL)
 _SHOWN = 40
 _SYNCERS = 8
 
 
-def is_draft(name: str) -> bool:
-    """Whether a file of this name is a draft of ours."""
-    return _DRAFT.fullmatch(name) is not None
+def is_temp_file(name: str) -> bool:
+    """Whether a file of this name is one of our temporary files."""
+    return _TEMP_NAME.fullmatch(name) is not None
 
 
 @dataclass(slots=True)
-class Draft:
-    """A file that is being written beside the one that it will replace."""
+class TempFile:
+    """A file that is being written next to the one that it will replace."""
 
-    beside: int
+    folder_fd: int
     target: str
     name: str
     handle: int
@@ -44,7 +44,7 @@ class Draft:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self.handle, rest) :]
-        reach("files.drafted")
+        reach("files.temp_written")
 
     def sync(self) -> None:
         """Make the content durable. Before the rename: else a power cut could leave the new name without content."""
@@ -52,85 +52,87 @@ class Draft:
 
     def publish(self) -> None:
         """Give it the real name. A link that lies there is replaced, not followed. Durable once the folder is."""
-        os.rename(self.name, self.target, src_dir_fd=self.beside, dst_dir_fd=self.beside)
+        os.rename(self.name, self.target, src_dir_fd=self.folder_fd, dst_dir_fd=self.folder_fd)
         self.published = True
         reach("files.published")
 
 
-def sync_all(drafts: Sequence[Draft]) -> None:
+def sync_all(temp_files: Sequence[TempFile]) -> None:
     """Make the content of all of them durable. Some at a time: file systems share one write of their journal among
     those who wait for it."""
-    if len(drafts) <= _SYNCERS:
-        for draft in drafts:
-            draft.sync()
+    if len(temp_files) <= _SYNCERS:
+        for temp in temp_files:
+            temp.sync()
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(_SYNCERS) as audience:
-        list(audience.map(lambda draft: draft.sync(), drafts))
+    with ThreadPoolExecutor(_SYNCERS) as syncers:
+        list(syncers.map(lambda temp: temp.sync(), temp_files))
 
 
 @contextmanager
-def draft_beside(beside: int, target: str, mode: int) -> Iterator[Draft]:
-    """A new draft for a file of this folder. Gone at the end unless it was published."""
-    draft = _begun(beside, target)
+def temp_file_for(folder_fd: int, target: str, mode: int) -> Iterator[TempFile]:
+    """A new temporary file for a file of this folder. Removed at the end unless it was published."""
+    temp = _open_temp_file(folder_fd, target)
     try:
-        os.fchmod(draft.handle, mode & 0o777)
-        yield draft
+        os.fchmod(temp.handle, mode & 0o777)
+        yield temp
     finally:
-        if not draft.published:
+        if not temp.published:
             with suppress(OSError):
-                os.unlink(draft.name, dir_fd=beside)
-        os.close(draft.handle)
+                os.unlink(temp.name, dir_fd=folder_fd)
+        os.close(temp.handle)
 
 
-def _begun(beside: int, target: str) -> Draft:
+def _open_temp_file(folder_fd: int, target: str) -> TempFile:
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        name = f".{target[:_SHOWN]}.{secrets.token_hex(4)}.duramen-draft"
+        name = f".{target[:_SHOWN]}.{secrets.token_hex(4)}.duramen-tmp"
         try:
-            handle = os.open(name, flags, 0o600, dir_fd=beside)
+            handle = os.open(name, flags, 0o600, dir_fd=folder_fd)
         except FileExistsError:
             continue
         try:
             if lock_descriptor(handle, blocking=False) and os.fstat(handle).st_nlink:
-                return Draft(beside, target, name, handle)
-        except OSError:  # a file system without locks; nobody sweeps there
-            return Draft(beside, target, name, handle)
-        os.close(handle)  # somebody who swept was faster than the lock and has removed it
+                return TempFile(folder_fd, target, name, handle)
+        except OSError:  # a file system without locks: nothing is swept there
+            return TempFile(folder_fd, target, name, handle)
+        os.close(handle)  # a sweep was faster than the lock and has removed it
 
 
 def sweep_folder(root: int, own: str) -> int:
-    """Remove the drafts of dead writers from all folders of the layout, and say how many."""
+    """Remove the temporary files of dead writers from all folders of the layout. Returns how many."""
     knowledge = [("workspace", own, "knowledge", folder) for folder in KNOWLEDGE_FOLDERS]
     shared = [(), ("preference",), ("identity",), ("memory",)]
-    return sum(_swept(root, way) for way in (*shared, ("workspace", own), ("workspace", own, "runtime"), *knowledge))
+    return sum(
+        _sweep_one(root, way) for way in (*shared, ("workspace", own), ("workspace", own, "runtime"), *knowledge)
+    )
 
 
-def _swept(root: int, way: tuple[str, ...]) -> int:
+def _sweep_one(root: int, way: tuple[str, ...]) -> int:
     handle = os.dup(root)
     try:
         for name in way:
             above, handle = handle, os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=handle)
             os.close(above)
-        return sum(_removed(handle, name) for name in os.listdir(handle) if is_draft(name))
+        return sum(_remove_if_dead(handle, name) for name in os.listdir(handle) if is_temp_file(name))
     except OSError:  # not there, or a link: nothing of ours is in it
         return 0
     finally:
         os.close(handle)
 
 
-def _removed(beside: int, name: str) -> bool:
+def _remove_if_dead(folder_fd: int, name: str) -> bool:
     try:
-        if not stat.S_ISREG(os.stat(name, dir_fd=beside, follow_symlinks=False).st_mode):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder_fd, follow_symlinks=False).st_mode):
             return False
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=beside)
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder_fd)
     except OSError:
         return False
     try:
         if not lock_descriptor(handle, blocking=False):
             return False
-        os.unlink(name, dir_fd=beside)
+        os.unlink(name, dir_fd=folder_fd)
     except OSError:
         return False
     else:

@@ -12,7 +12,7 @@ from ...errors import BoundaryRefused
 from .names import fold, folder_name
 from .paths import KNOWLEDGE_FOLDERS, Area, place
 
-LEAVES = (Area.KNOWLEDGE, Area.PREFERENCE, Area.IDENTITY)
+MEMORY_AREAS = (Area.KNOWLEDGE, Area.PREFERENCE, Area.IDENTITY)
 """Where memories lie."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import FileMalformed
 from .frontmatter import Many, Node, Scalar
-from .index_file import Entry, brief, line, parse
+from .index_file import IndexLine, brief, parse, render_line
 from .markdown_page import kept, laid_out, opened, rest_of, text_of
 from .note import Imported, Note, Role, path_for, trimmed, worth_writing
 
@@ -36,7 +36,7 @@ class Claude:
         problems: list[FileMalformed] = []
         for path in sorted(path for path in files if path.endswith(".md")):
             try:
-                notes.append(_index(files[path]) if path == INDEX else _leaf(files[path], path))
+                notes.append(_index(files[path]) if path == INDEX else _note(files[path], path))
             except FileMalformed as problem:
                 problems.append(problem)
         return Imported(tuple(notes), tuple(problems))
@@ -44,7 +44,7 @@ class Claude:
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
         """See `Format`. An index that came along is written as it was, with a line more for each leaf that is new."""
         files: dict[str, str] = {INDEX: ""}
-        index, entries = None, []
+        index, lines = None, []
         for note in worth_writing(notes, self.name):
             if note.role is Role.INDEX and index is None and note.metadata.get("format") == self.name:
                 index = note
@@ -53,9 +53,9 @@ class Claude:
             files[path] = laid_out(note, self.name, _BEFORE, _said, _fields)
             if note.metadata.get("format") != self.name or path != note.origin:
                 title = note.title or posixpath.basename(path).removesuffix(".md")
-                entries.append(Entry(title, path, summary=brief(note.summary or note.text)))
-        files[INDEX] = _listed(index, entries)
-        return {path: text for path, text in files.items() if path != INDEX or entries or index}
+                lines.append(IndexLine(title, path, summary=brief(note.summary or note.text)))
+        files[INDEX] = _listed(index, lines)
+        return {path: text for path, text in files.items() if path != INDEX or lines or index}
 
 
 def _index(text: str) -> Note:
@@ -65,13 +65,15 @@ def _index(text: str) -> Note:
     return Note(inner, title=found.heading, role=Role.INDEX, origin=INDEX, metadata=layout)
 
 
-def _listed(index: Note | None, entries: list[Entry]) -> str:
-    """The index with the entries that it lacks."""
+def _listed(index: Note | None, lines: list[IndexLine]) -> str:
+    """The index with the lines that it lacks."""
     text = ""
     if index is not None:
         text = f"{index.metadata.get('before', '')}{index.text}{index.metadata.get('after', '')}"
-    linked = {posixpath.normpath(entry.path) for entry in parse(text).entries}
-    return _extended(text, [line(entry) for entry in entries if posixpath.normpath(entry.path) not in linked])
+    linked = {posixpath.normpath(index_line.path) for index_line in parse(text).lines}
+    return _extended(
+        text, [render_line(index_line) for index_line in lines if posixpath.normpath(index_line.path) not in linked]
+    )
 
 
 def _extended(text: str, lines: list[str]) -> str:
@@ -80,7 +82,7 @@ def _extended(text: str, lines: list[str]) -> str:
     return text + ("" if not text or text.endswith("\n") else "\n") + "".join(f"{each}\n" for each in lines)
 
 
-def _leaf(text: str, path: str) -> Note:
+def _note(text: str, path: str) -> Note:
     page = opened(text, path)
     body, layout = kept(page, _BEFORE)
     fields = rest_of(page.fields, _KNOWN)

@@ -32,7 +32,7 @@ _POLICY = re.compile(r"verify: ?")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexLine:
     """One line of an index. `path` is relative to the folder that the index lies in."""
 
     title: str
@@ -49,10 +49,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What an index says. `others` are lines that are none of ours, with their numbers."""
+    """What an index says. `others` are all other lines, with their numbers."""
 
     heading: str | None
-    entries: tuple[Entry, ...]
+    lines: tuple[IndexLine, ...]
     others: tuple[tuple[int, str], ...] = ()
 
 
@@ -70,29 +70,29 @@ def brief(text: str, limit: int = MAX_SUMMARY) -> str:
     return (cut[: cut.rfind(" ")] if " " in cut[limit // 2 :] else cut[:-1]).rstrip(" ,.;:") + "…"
 
 
-def order(entry: Entry) -> tuple[int, str, str, str]:
-    """Where an entry stands: by kind, then by title. It depends on nothing but the entry."""
-    known = KINDS.index(entry.kind) if entry.kind in KINDS else len(KINDS)
-    return known, entry.kind or "", fold(entry.title), entry.path
+def order(index_line: IndexLine) -> tuple[int, str, str, str]:
+    """The sort key of a line: by kind, then by title."""
+    known = KINDS.index(index_line.kind) if index_line.kind in KINDS else len(KINDS)
+    return known, index_line.kind or "", fold(index_line.title), index_line.path
 
 
-def render(heading: str, entries: Iterable[Entry]) -> str:
-    """The text of an index. The same entries give the same text, whatever order they come in."""
-    lines = [line(entry) for entry in sorted(entries, key=order)]
-    return "\n".join([f"# {_encoded(heading)}", "", *lines, ""] if lines else [f"# {_encoded(heading)}", ""])
+def render(heading: str, lines: Iterable[IndexLine]) -> str:
+    """The text of an index. The same lines give the same text, whatever order they come in."""
+    texts = [render_line(index_line) for index_line in sorted(lines, key=order)]
+    return "\n".join([f"# {_encoded(heading)}", "", *texts, ""] if texts else [f"# {_encoded(heading)}", ""])
 
 
-def line(entry: Entry) -> str:
-    """One line."""
-    parts = [f"- [{_escaped(entry.title)}]({quote(entry.path, safe='/')})"]
-    if entry.kind or entry.policy or entry.tags:
-        parts.append(f"[{_escaped(entry.kind or '', ':')}]")
-    if entry.policy:
-        parts.append(f"[verify: {_escaped(entry.policy)}]")
-    if entry.tags:
-        parts.append("[" + ", ".join(_escaped(tag, ":,") for tag in entry.tags) + "]")
-    if entry.summary:
-        parts.append(f"- {_encoded(entry.summary)}")
+def render_line(index_line: IndexLine) -> str:
+    """The text of one line."""
+    parts = [f"- [{_escaped(index_line.title)}]({quote(index_line.path, safe='/')})"]
+    if index_line.kind or index_line.policy or index_line.tags:
+        parts.append(f"[{_escaped(index_line.kind or '', ':')}]")
+    if index_line.policy:
+        parts.append(f"[verify: {_escaped(index_line.policy)}]")
+    if index_line.tags:
+        parts.append("[" + ", ".join(_escaped(tag, ":,") for tag in index_line.tags) + "]")
+    if index_line.summary:
+        parts.append(f"- {_encoded(index_line.summary)}")
     return " ".join(parts)
 
 
@@ -123,27 +123,27 @@ def _unescaped(text: str) -> str:
 
 
 def parse(text: str) -> Index:
-    """The index that this text holds, written by us or by a person. Nothing is malformed: what is no entry is given
-    back with its line."""
+    """The index that this text holds, written by us or by a person. Never fails: lines that are not index lines are
+    returned in `others` with their numbers."""
     heading: str | None = None
-    entries: list[Entry] = []
+    lines: list[IndexLine] = []
     others: list[tuple[int, str]] = []
     for number, given in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         stripped = given.strip()
         if not stripped:
             continue
-        title = _TITLE.fullmatch(stripped) if heading is None and not entries else None
+        title = _TITLE.fullmatch(stripped) if heading is None and not lines else None
         if title:
             heading = _decoded(title[1])
-        elif entry := read_line(stripped):
-            entries.append(entry)
+        elif index_line := parse_line(stripped):
+            lines.append(index_line)
         else:
             others.append((number, given))
-    return Index(heading, tuple(entries), tuple(others))
+    return Index(heading, tuple(lines), tuple(others))
 
 
-def read_line(text: str) -> Entry | None:
-    """The entry that a line is, or None."""
+def parse_line(text: str) -> IndexLine | None:
+    """The index line that a text is; None if it is something else."""
     found = _LINE.fullmatch(text)
     if found is None:
         return None
@@ -151,7 +151,7 @@ def read_line(text: str) -> Entry | None:
     kind = groups.pop(0) if groups and not _POLICY.match(groups[0]) else ""
     policy = _POLICY.sub("", groups.pop(0), count=1) if groups and _POLICY.match(groups[0]) else ""
     tags = tuple(_unescaped(tag.strip()) for group in groups for tag in _split(group))
-    return Entry(
+    return IndexLine(
         _unescaped(found[1]), unquote(found[2]), _unescaped(kind), _unescaped(policy), tags, _decoded(found[4] or "")
     )
 

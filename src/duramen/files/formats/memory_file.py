@@ -1,4 +1,4 @@
-r"""A leaf: one memory as one markdown file, for people first.
+r"""A memory file: one memory as one markdown file.
 
     ---
     id: 01J9ZK
@@ -20,9 +20,8 @@ r"""A leaf: one memory as one markdown file, for people first.
 
     - trip-456#12: booked
 
-`parse` gives back what was rendered, exactly. A backslash comes before a line that would be read as something else, and
-only there: a blank line at either end of the content, a line that looks like one of the two headings, like a title
-where there is none, or like a conflict left by git. Everything is optional to people: a text alone is a leaf.
+`parse` returns exactly what was rendered. `render` puts a backslash only before a line that would be misread: a blank line at either end of the content, a line that looks like one of the two headings, like a title
+where there is none, or like a conflict left by git. Every part is optional: plain text is a memory file.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ORDER = ("id", "kind", "title", "summary", "tags", "policy", *_TIMES, "source",
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class MemoryFile:
     """One memory as it stands in a file. What is not known is None.
 
     Where `summary` is None, the content's first paragraph says it. `extra` are front-matter fields that we do not know;
@@ -73,7 +72,7 @@ class Leaf:
 
     def __post_init__(self) -> None:
         if taken := sorted(KNOWN & set(self.extra)):
-            raise InvalidInput(f"{taken[0]!r} is a leaf's own field", hint="give it by its name, not in extra")
+            raise InvalidInput(f"{taken[0]!r} is a field of its own", hint="give it by its name, not in extra")
         for name in _TIMES:
             time = getattr(self, name)
             if time is not None and time.tzinfo is None:
@@ -87,7 +86,7 @@ class Leaf:
         return first_paragraph(self.content) if self.summary is None else self.summary
 
 
-KNOWN = frozenset(each.name for each in fields(Leaf)) - {"extra", "content", "steps", "evidence"}
+KNOWN = frozenset(each.name for each in fields(MemoryFile)) - {"extra", "content", "steps", "evidence"}
 """The fields of the front matter that have a meaning."""
 
 
@@ -101,29 +100,29 @@ def first_paragraph(text: str) -> str:
 # -- writing
 
 
-def render(leaf: Leaf) -> str:
-    """The file's text. `parse` gives the same leaf back."""
-    found = _TITLE.fullmatch(f"# {leaf.title}") if leaf.title else None
-    headed = found is not None and found[1] == leaf.title
-    parts = [f"# {leaf.title}"] if headed else []
-    if leaf.content:
-        parts.append(_escaped(leaf.content, untitled=leaf.title is None))
-    if leaf.steps:
-        parts += ["## Steps", items.listed(leaf.steps, numbered=True)]
-    if leaf.evidence:
-        parts += ["## Evidence", items.listed(leaf.evidence, numbered=False)]
+def render(file: MemoryFile) -> str:
+    """The text of the file. `parse` returns the same memory file."""
+    found = _TITLE.fullmatch(f"# {file.title}") if file.title else None
+    headed = found is not None and found[1] == file.title
+    parts = [f"# {file.title}"] if headed else []
+    if file.content:
+        parts.append(_escaped(file.content, untitled=file.title is None))
+    if file.steps:
+        parts += ["## Steps", items.listed(file.steps, numbered=True)]
+    if file.evidence:
+        parts += ["## Evidence", items.listed(file.evidence, numbered=False)]
     body = "\n\n".join(parts) + "\n" if parts else ""
-    return joined(_front(leaf, headed), body, fenced="\r" in body or body.startswith(("---", "\ufeff")))
+    return joined(_front(file, headed), body, fenced="\r" in body or body.startswith(("---", "\ufeff")))
 
 
-def _front(leaf: Leaf, headed: bool) -> dict[str, Any]:
+def _front(file: MemoryFile, headed: bool) -> dict[str, Any]:
     front: dict[str, Any] = {}
     for name in _ORDER:
-        value = getattr(leaf, name)
+        value = getattr(file, name)
         if value is None or value == () or (name == "title" and headed):
             continue
         front[name] = Verbatim(_time(value)) if isinstance(value, dt.datetime) else value
-    return front | dict(leaf.extra)
+    return front | dict(file.extra)
 
 
 def _time(value: dt.datetime) -> str:
@@ -154,8 +153,8 @@ def _special(lines: list[str], untitled: bool) -> set[int]:
 # -- reading
 
 
-def parse(text: str, path: str) -> Leaf:
-    """The leaf that a file holds, written by us or by a person. Raises `FileMalformed` with the line."""
+def parse(text: str, path: str) -> MemoryFile:
+    """The memory file that a text holds, written by duramen or by a person. Raises `FileMalformed` with the line."""
     text = text.removeprefix("\ufeff")
     if "\r\n" in text and text.count("\n") == text.count("\r\n"):  # an editor that ends every line so
         text = text.replace("\r\n", "\n")
@@ -169,7 +168,7 @@ def parse(text: str, path: str) -> Leaf:
     content, steps, evidence = _sections(lines)
     if title is not None:
         known["title"] = title
-    return Leaf(
+    return MemoryFile(
         content=_unescaped(content, untitled=known.get("title") is None),
         steps=items.read(steps),
         evidence=items.read(evidence),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...errors import FileMalformed
-from ..folder.names import leaf_name
+from ..folder.names import file_name
 from ..folder.paths import name_trouble
 
 
@@ -75,10 +75,10 @@ def path_for(note: Note, format: str, taken: Mapping[str, object]) -> str:
     if note.metadata.get("format") == format and is_safe(note.origin) and note.origin not in taken:
         return note.origin
     title = note.title or note.key or note.text[:60]
-    number, path = 0, leaf_name(title, note.key or f"{title}\0{note.text}")
+    number, path = 0, file_name(title, note.key or f"{title}\0{note.text}")
     while path in taken:
         number += 1
-        path = leaf_name(title, f"{number}\0{note.key}\0{note.text}")
+        path = file_name(title, f"{number}\0{note.key}\0{note.text}")
     return path
 
 

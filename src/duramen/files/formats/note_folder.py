@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from ...errors import BoundaryRefused, FileError, FileMalformed, InvalidInput
 from ..folder.safe_open import MAX_BYTES, encoded, step_into
-from ..folder.temp_file import draft_beside
+from ..folder.temp_file import temp_file_for
 from .note import Format, Imported, Note, is_safe
 
 _SUFFIXES = (".md", ".jsonl", ".ndjson")
@@ -104,20 +104,20 @@ def _written(root: int, path: str, text: str) -> bool:
             os.close(above)
         if _holds(handle, name, data):
             return False
-        with draft_beside(handle, name, 0o600) as draft:
-            draft.write(data)
-            draft.sync()
-            draft.publish()
+        with temp_file_for(handle, name, 0o600) as temp:
+            temp.write(data)
+            temp.sync()
+            temp.publish()
         os.fsync(handle)
         return True
     finally:
         os.close(handle)
 
 
-def _holds(beside: int, name: str, data: bytes) -> bool:
+def _holds(folder_fd: int, name: str, data: bytes) -> bool:
     with (
         suppress(OSError),
-        open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=beside), "rb") as file,
+        open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder_fd), "rb") as file,
     ):
         return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(data) + 1) == data
     return False

@@ -2,7 +2,7 @@
 
 leafing    a memory as a leaf, and back
 manifest   what the last sync left, so that the next one looks only at what changed
-inlet      files to store: edits, new files, deleted ones
-outlet     store to files: leaves, indexes, daily logs
+reader      files to store: edits, new files, deleted ones
+writer     store to files: leaves, indexes, daily logs
 engine     one sync
 """

@@ -1,4 +1,4 @@
-"""Changes of files as commits to git: one for each memory, and one for what follows from them.
+"""ManifestChanges of files as commits to git: one for each memory, and one for what follows from them.
 
 What is to be committed is in the manifest before git is asked: a kill, a hook that refuses or a missing git puts it off
 to the next sync.
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from ...errors import DuramenError
 from ...runtime import run_blocking
 from ..folder import git
-from .known_memories import Knowing
-from .memory_mapping import Known
-from .report import Left, Taken
-from .sync_manifest import Commit, Manifest
+from .known_memories import KnownMemories
+from .memory_mapping import StoredMemory
+from .report import FileEdit, SkippedFile
+from .sync_manifest import Commit, SyncManifest
 
 _EACH = 100
 """So many changes get a commit of their own; more of them at once share one."""
@@ -25,36 +25,38 @@ _VOLATILE = "/runtime/"
 async def planned(
     written: Sequence[str],
     removed: Sequence[str],
-    told: Mapping[str, Known],
-    taken: Sequence[Taken],
-    knowing: Knowing,
+    told: Mapping[str, StoredMemory],
+    taken: Sequence[FileEdit],
+    memories: KnownMemories,
 ) -> list[Commit]:
     """The commits for what a sync did."""
     by_path = {one.path: one for one in taken}
     deleted = [one.path for one in taken if one.what == "deleted"]
     paths = [path for path in dict.fromkeys((*written, *removed, *deleted)) if _VOLATILE not in path]
-    leaves = [path for path in paths if path in told or path in by_path or (path in removed and _is_leaf(path))]
-    if len(leaves) > _EACH:
-        commits = [Commit(leaves, f"{len(leaves)} memories")]
+    memory_paths = [
+        path for path in paths if path in told or path in by_path or (path in removed and _is_memory_file(path))
+    ]
+    if len(memory_paths) > _EACH:
+        commits = [Commit(memory_paths, f"{len(memory_paths)} memories")]
     else:
-        actors = await knowing.actors(told[path] for path in leaves if path in told)
-        commits = [Commit([path], _message(path, told.get(path), by_path.get(path), actors)) for path in leaves]
-    rest = [path for path in paths if path not in set(leaves)]
+        actors = await memories.actors(told[path] for path in memory_paths if path in told)
+        commits = [Commit([path], _message(path, told.get(path), by_path.get(path), actors)) for path in memory_paths]
+    rest = [path for path in paths if path not in set(memory_paths)]
     return [*commits, Commit(rest, "Indexes and logs")] if rest else commits
 
 
-def _is_leaf(path: str) -> bool:
+def _is_memory_file(path: str) -> bool:
     return not path.startswith("memory/") and "/" in path
 
 
-def _message(path: str, known: Known | None, taken: Taken | None, actors: Mapping[int, str]) -> str:
+def _message(path: str, known: StoredMemory | None, taken: FileEdit | None, actors: Mapping[int, str]) -> str:
     """Kind, actor and event of a change."""
     name = os.path.splitext(os.path.basename(path))[0]
     if known is not None:
         row = known.row
         who = actors.get(row.number, "duramen")
         return f"{row.kind}: {name} ({who})\n\nEvent: {row.session}#{row.position}\nMemory: {row.id}\nActor: {who}"
-    kind = path.split("/")[-2].removesuffix("s") if "/" in path else "soul"
+    kind = path.split("/")[-2].removesuffix("s") if "/" in path else "persona"
     if taken is None:
         return f"{kind}: {name} is gone (duramen)\n\nActor: duramen"
     about = [f"Event: {taken.event}"] if taken.event else []
@@ -62,7 +64,7 @@ def _message(path: str, known: Known | None, taken: Taken | None, actors: Mappin
     return "\n".join([f"{kind}: {name} {taken.what} (human)", "", *about, "Actor: human"])
 
 
-async def commit(root: str, manifest: Manifest, left: list[Left]) -> list[str]:
+async def commit(root: str, manifest: SyncManifest, left: list[SkippedFile]) -> list[str]:
     """Make the commits that are due, in order. What git refuses is said; the files stay, and the next sync tries
     again."""
     made: list[str] = []
@@ -71,7 +73,7 @@ async def commit(root: str, manifest: Manifest, left: list[Left]) -> list[str]:
         try:
             done = await run_blocking(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
         except (DuramenError, OSError) as error:
-            left.append(Left(due.paths[0], f"not committed, the next sync tries again: {error}"))
+            left.append(SkippedFile(due.paths[0], f"not committed, the next sync tries again: {error}"))
             break
         manifest.commits.pop(0)
         if done is not None:

@@ -29,9 +29,9 @@ from ...runtime import run_blocking
 from ..formats import Note, format_named
 from ..formats.note import Role
 from ..formats.note_folder import export_folder, import_folder
-from .journal_edit import Saying
-from .memory_mapping import SUMMARY, TAGS, Said
-from .report import Left
+from .journal_edit import JournalEdit
+from .memory_mapping import SUMMARY, TAGS, MemoryInput
+from .report import SkippedFile
 
 SESSION = "@imports"
 """The session of what was imported and is no memory."""
@@ -40,7 +40,7 @@ PLACES = "imported"
 """Where in a memory's metadata the places are that it came from."""
 _KINDS = {Role.DAILY: "episode"}
 _pack = msgspec.msgpack.encode
-Shown = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class MemoriesImported:
 
     added: tuple[str, ...] = ()
     known: int = 0
-    left: tuple[Left, ...] = ()
+    left: tuple[SkippedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class MemoriesExported:
     written: tuple[str, ...]
 
 
-class Exchange:
+class ImportExport:
     """Imports and exports the memories of a workspace."""
 
     def __init__(self, journal: Journal, service: MemoryService) -> None:
@@ -69,20 +69,20 @@ class Exchange:
         self._service = service
 
     async def import_from(
-        self, root: str, format: str, subject: str | None, actor: str | None, shown: Shown | None
+        self, root: str, format: str, subject: str | None, actor: str | None, shown: ProgressCallback | None
     ) -> MemoriesImported:
         """Remember what stands in a folder, or in a file. Doing it again changes nothing."""
         read = await run_blocking(lambda: import_folder(format_named(format), root))
-        saying = Saying(self._service, actor or "import", f"imported from {format}")
+        journal_edit = JournalEdit(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
-        known, left = 0, [Left(one.path, one.reason, one.line) for one in read.problems]
+        known, left = 0, [SkippedFile(one.path, one.reason, one.line) for one in read.problems]
         for number, note in enumerate(read.notes):
             if shown is not None:
                 shown("Importing", number, len(read.notes))
             try:
-                memory = await self._take(note, format, subject, saying)
+                memory = await self._take(note, format, subject, journal_edit)
             except InvalidInput as error:
-                left.append(Left(note.origin, error.message))
+                left.append(SkippedFile(note.origin, error.message))
                 continue
             known += memory is None
             added += [memory] if memory is not None else []
@@ -90,7 +90,7 @@ class Exchange:
             shown("Importing", len(read.notes), len(read.notes))
         return MemoriesImported(tuple(added), known, tuple(left))
 
-    async def _take(self, note: Note, format: str, subject: str | None, saying: Saying) -> str | None:
+    async def _take(self, note: Note, format: str, subject: str | None, journal_edit: JournalEdit) -> str | None:
         """Remember a note; None if that is no news."""
         fields = note.metadata.get("fields")
         if subject is None and format == "jsonl" and isinstance(fields, Mapping):
@@ -109,7 +109,7 @@ class Exchange:
             if place in places:
                 return None
             said.details["metadata"] = {**said.details["metadata"], **before.metadata, PLACES: [*places, place]}
-        return await saying.say(said)
+        return await journal_edit.say(said)
 
     async def _keep(self, note: Note, subject: str | None) -> None:
         """Keep what is no memory, once."""
@@ -125,7 +125,7 @@ class Exchange:
         format: str,
         memories: AsyncIterator[Memory],
         whose: Callable[[str | None], bool],
-        shown: Shown | None,
+        shown: ProgressCallback | None,
     ) -> MemoriesExported:
         """Write memories to a folder in somebody's format. Those that came from files of this format go where they
         were."""
@@ -152,7 +152,7 @@ class Exchange:
             yield note
 
 
-def _said(note: Note, subject: str | None, now: int) -> Said:
+def _said(note: Note, subject: str | None, now: int) -> MemoryInput:
     """A note as what is to be remembered."""
     metadata: dict[str, Any] = {}
     if note.tags:
@@ -165,7 +165,7 @@ def _said(note: Note, subject: str | None, now: int) -> Said:
     if note.created is not None and note.created.timestamp() * 1e6 <= now and note.created.year >= 1970:
         details["valid_from"] = note.created
     details["lasting"] = True  # "today" in a note of last year ended long ago, and is kept all the same
-    said = Said(content, kind, subject, details, (), None)
+    said = MemoryInput(content, kind, subject, details, (), None)
     metadata[PLACES] = [_place(note, said)]
     return said
 
@@ -178,7 +178,7 @@ def _name(text: str | None) -> str | None:
         return None
 
 
-def _place(note: Note, said: Said) -> dict[str, Any]:
+def _place(note: Note, said: MemoryInput) -> dict[str, Any]:
     """All that is needed to write a note where it was."""
     place = _plain(note)
     if said.content == note.text:

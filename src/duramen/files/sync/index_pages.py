@@ -13,27 +13,27 @@ from ...journal.events import moment
 from ...ports import MemoryRow
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
-from ..formats.index_file import Entry, brief, line, read_line
+from ..formats.index_file import IndexLine, brief, parse_line, render_line
 from ..formats.memory_file import first_paragraph
-from .memory_mapping import Known
-from .report import Left
-from .sync_manifest import Day, Manifest, Page, seen
+from .memory_mapping import StoredMemory
+from .report import SkippedFile
+from .sync_manifest import IndexPage, LogLine, SyncManifest, seen
 
 ROOT = "MEMORY.md"
 _LOGGED = re.compile(r"- [0-9]{2}:[0-9]{2} (~~)?\[")
 
 
-class Pages:
+class IndexPages:
     """Writes the indexes and the logs of a folder."""
 
-    def __init__(self, folder: Folder, manifest: Manifest, walked: Walked) -> None:
+    def __init__(self, folder: Folder, manifest: SyncManifest, walked: Walked) -> None:
         self._folder = folder
         self._manifest = manifest
         self._walked = walked
         self.looked_at: list[str] = []
         self.written: list[str] = []
         self.removed: list[str] = []
-        self.left: list[Left] = []
+        self.left: list[SkippedFile] = []
 
     def write_indexes(self, scopes: set[bool]) -> None:
         """The indexes whose scope changed, and those that are not there."""
@@ -43,7 +43,7 @@ class Pages:
                 continue
             lines = self._manifest.lines(shared)
             if shared:
-                lines.insert(0, line(Entry(f"Workspace {name}", own)))
+                lines.insert(0, render_line(IndexLine(f"Workspace {name}", own)))
             self._write(path, heading, lines)
 
     def write_days(self, days: set[str]) -> None:
@@ -67,14 +67,14 @@ class Pages:
                 self.written.append(path)
             signature = self._folder.signature(path)
         except FileChanged:
-            self.left.append(Left(path, "edited just now: the next sync takes it up"))
+            self.left.append(SkippedFile(path, "edited just now: the next sync takes it up"))
         except FileMalformed as error:
-            self.left.append(Left(path, error.reason, error.line))
+            self.left.append(SkippedFile(path, error.reason, error.line))
         except BoundaryRefused as error:
-            self.left.append(Left(path, error.reason))
+            self.left.append(SkippedFile(path, error.reason))
         else:
             if signature is not None:
-                self._manifest.page(path, Page(seen(signature), added))
+                self._manifest.page(path, IndexPage(seen(signature), added))
 
     def _added(self, path: str, heading: str) -> list[str]:
         """The lines of a page that people wrote."""
@@ -92,14 +92,14 @@ class Pages:
 def _is_ours(text: str) -> bool:
     if _LOGGED.match(text):
         return True
-    entry = read_line(text.strip())
-    return entry is not None and entry.path.endswith(".md") and ("/" in entry.path)
+    index_line = parse_line(text.strip())
+    return index_line is not None and index_line.path.endswith(".md") and ("/" in index_line.path)
 
 
 # -- the lines of a log
 
 
-def note_day(manifest: Manifest, days: set[str], row: MemoryRow, told: Known | None) -> None:
+def note_day(manifest: SyncManifest, days: set[str], row: MemoryRow, told: StoredMemory | None) -> None:
     """The lines of a memory in the daily logs: when it was said, and when it ended. None for what was forgotten."""
     if told is None:
         days |= manifest.unlog(f"{row.number}") | manifest.unlog(f"{row.number}-")
@@ -110,8 +110,8 @@ def note_day(manifest: Manifest, days: set[str], row: MemoryRow, told: Known | N
         _put(manifest, days, f"{row.number}-", row.closed, f"~~{said}~~")
 
 
-def _put(manifest: Manifest, days: set[str], number: str, time: int, text: str) -> None:
+def _put(manifest: SyncManifest, days: set[str], number: str, time: int, text: str) -> None:
     when = moment(time)
     day = f"{when:%Y-%m-%d}"
-    if manifest.log(day, number, Day(time, f"- {when:%H:%M} {text}")):
+    if manifest.log(day, number, LogLine(time, f"- {when:%H:%M} {text}")):
         days.add(day)

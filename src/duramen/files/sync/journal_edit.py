@@ -6,13 +6,13 @@ from ...memory.catalog.catalog import HOME
 from ...memory.knowledge.procedures import ProcedureEdit
 from ...memory.knowledge.proposals import ProposalDraft
 from ...memory.memory_service import MemoryService
-from .memory_mapping import Known, Said
+from .memory_mapping import MemoryInput, StoredMemory
 
 HUMAN = "human"
 _BY_PROPOSAL = ("preference", "identity")
 
 
-class Saying:
+class JournalEdit:
     """Journals what somebody says. About themselves people decide: what they write is proposed and accepted at once."""
 
     def __init__(self, service: MemoryService, actor: str = HUMAN, how: str = "written in a file") -> None:
@@ -20,7 +20,7 @@ class Saying:
         self._actor = actor
         self._how = how
 
-    async def say(self, said: Said) -> str | None:
+    async def say(self, said: MemoryInput) -> str | None:
         """Remember it; gives the memory's id."""
         if said.steps and said.name:
             return await self._save(said)
@@ -36,7 +36,7 @@ class Saying:
         self._service.index_worker.wake()
         return memory.id
 
-    async def _save(self, said: Said) -> str:
+    async def _save(self, said: MemoryInput) -> str:
         assert said.name is not None
         title = None if said.details["title"] == said.name else said.details["title"]
         importance, metadata = said.details.get("importance"), said.details["metadata"]
@@ -45,7 +45,7 @@ class Saying:
         self._service.index_worker.wake()
         return saved.memory.id
 
-    async def revise(self, known: Known, said: Said) -> str | None:
+    async def revise(self, known: StoredMemory, said: MemoryInput) -> str | None:
         """Put it in the place of what was there."""
         if known.procedure is not None or said.kind in _BY_PROPOSAL or (said.steps and said.name):
             memory = await self.say(said)
@@ -58,7 +58,7 @@ class Saying:
         self._service.index_worker.wake()
         return revised.id
 
-    async def _is_over(self, known: Known) -> bool:
+    async def _is_over(self, known: StoredMemory) -> bool:
         """Whether the new one has taken its place by itself, as one with the same key does."""
         found = await self._service.catalog.current(known.row.id, known.row.audience)
         return found is None

@@ -10,17 +10,17 @@ from ...memory.catalog.catalog import HOME
 from ...memory.catalog.memory_event import memory_data, memory_row
 from ...memory.memory_service import MemoryService
 from ...ports import MemoryQuery, MemoryRow
-from .memory_mapping import FILE, Known, Said, path_of
+from .memory_mapping import FILE, MemoryInput, StoredMemory, path_of
 
 
-class Knowing:
+class KnownMemories:
     """Looks memories up, with their texts and owners."""
 
     def __init__(self, journal: Journal, service: MemoryService) -> None:
         self._journal = journal
         self._service = service
 
-    async def of(self, rows: Sequence[MemoryRow]) -> list[Known]:
+    async def of(self, rows: Sequence[MemoryRow]) -> list[StoredMemory]:
         """Rows with their texts; without those of sessions, and what was forgotten, erased or damaged."""
         rows = [row for row in rows if row.intact and row.audience[:1] != b"t"]
         texts: Mapping[int, Mapping[str, Any]] = await self._service.texts.event_data(rows)
@@ -28,16 +28,16 @@ class Knowing:
         for row in rows:
             owner = await self._journal.bookmarks.owner_of(row.owner)
             if row.number in texts and owner is not None:
-                found.append(Known(row, texts[row.number], owner.name))
+                found.append(StoredMemory(row, texts[row.number], owner.name))
         return found
 
-    async def versions(self, id: str) -> list[Known]:
+    async def versions(self, id: str) -> list[StoredMemory]:
         """Every version of a memory that is told to more than one session."""
         if not id or "\0" in id or not id.isascii():
             return []
         return await self.of(await self._rows(MemoryQuery(id=id, history=True)))
 
-    async def numbered(self, numbers: Iterable[int]) -> list[Known]:
+    async def numbered(self, numbers: Iterable[int]) -> list[StoredMemory]:
         """The memories of these numbers that hold."""
         wanted = tuple(sorted(numbers))
         if not wanted:
@@ -50,7 +50,7 @@ class Knowing:
         found = [one.row for one in await self.versions(id or "") if one.row.closed is None]
         return f"{found[-1].session}#{found[-1].position}" if found else None
 
-    async def actors(self, known: Iterable[Known]) -> dict[int, str]:
+    async def actors(self, known: Iterable[StoredMemory]) -> dict[int, str]:
         """Who said each memory, by number."""
         by_session: dict[str, list[MemoryRow]] = {}
         for one in known:
@@ -62,14 +62,14 @@ class Knowing:
             found |= {row.number: said.get(row.position) or "duramen" for row in rows}
         return found
 
-    async def identity(self, said: Said) -> str | None:
+    async def identity(self, said: MemoryInput) -> str | None:
         """The id of a memory that says this; None for a procedure, which is known by its name."""
         if (said.steps and said.name) or not said.content.strip():
             return None
         owner = await self._journal.owner(said.subject)
         return memory_row(HOME, 0, memory_data(said.content, said.kind, said.details), owner).id
 
-    async def filed_at(self, path: str, said: Said) -> str | None:
+    async def filed_at(self, path: str, said: MemoryInput) -> str | None:
         """The id of a memory that says this and has this very file: a sync that was killed had remembered it."""
         id = await self.identity(said)
         if said.steps and said.name:

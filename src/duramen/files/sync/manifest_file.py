@@ -17,18 +17,18 @@ from filelock import lock_descriptor
 from ...errors import FileError, InvalidInput
 from ...runtime import pause
 from ..folder.names import folder_name
-from .sync_manifest import FORM, Manifest, State
+from .sync_manifest import FORMAT_VERSION, ManifestState, SyncManifest
 
 FOLDER = ".duramen"
 _NAME = "manifest"
 _LITTLE = 500
-"""Changes up to which a line is added; more, and all is written anew."""
+"""ManifestChanges up to which a line is added; more, and all is written anew."""
 _MOST = 256 * 1024
 """Bytes of changes after which all is written anew."""
 _LOCK_POLL = 0.1
 """Seconds between two attempts to take the sync lock."""
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(State).decode
+_decode = msgspec.json.Decoder(ManifestState).decode
 
 
 @asynccontextmanager
@@ -58,7 +58,7 @@ def _try_lock(handle: int) -> bool:
         return True
 
 
-class Kept:
+class ManifestFile:
     """The manifest of a folder, remembered as long as nobody else writes it."""
 
     def __init__(self, root: str, workspace: str) -> None:
@@ -66,17 +66,17 @@ class Kept:
         self._workspace = workspace
         self._path = os.path.join(root, FOLDER, _NAME)
         self._changes = f"{self._path}-changes"
-        self._manifest: Manifest | None = None
+        self._manifest: SyncManifest | None = None
         self._base = ""
         self._seen: tuple[int, ...] = ()
 
-    def load(self) -> Manifest:
+    def load(self) -> SyncManifest:
         """The manifest; an empty one if there is none, or none that can be read. It is the caller's until it is saved.
         Raises `InvalidInput` if the folder is another workspace's."""
         manifest, self._manifest = self._manifest, None
         if manifest is not None and self._signature() == self._seen:
             return manifest
-        manifest, self._base = Manifest(self._workspace), ""
+        manifest, self._base = SyncManifest(self._workspace), ""
         try:
             state = _decode(_content(self._path))
         except (OSError, msgspec.DecodeError, ValueError):
@@ -84,23 +84,23 @@ class Kept:
             return manifest
         if state.workspace != self._workspace:
             raise _another(self._root, repr(state.workspace))
-        if state.form == FORM:
+        if state.form == FORMAT_VERSION:
             manifest.apply(state)
             for line in self._lines(state.base):
                 manifest.apply(line)
-            manifest.settle()
+            manifest.mark_saved()
             self._base = state.base
         return manifest
 
-    def _lines(self, base: str) -> Iterator[State]:
+    def _lines(self, base: str) -> Iterator[ManifestState]:
         with suppress(OSError, msgspec.DecodeError, ValueError):
             for line in _content(self._changes).split(b"\n")[:-1]:
                 state = _decode(line)
-                if state.base != base or state.form != FORM:
+                if state.base != base or state.form != FORMAT_VERSION:
                     return
                 yield state
 
-    def save(self, manifest: Manifest) -> None:
+    def save(self, manifest: SyncManifest) -> None:
         """Store what changed, durably."""
         if not self._base or manifest.lost or manifest.size > _LITTLE or self._is_long():
             self._save_whole(manifest)
@@ -108,10 +108,10 @@ class Kept:
             line = _encode(manifest.changes(self._base)) + b"\n"
             with _trouble(self._changes, "write"):
                 self._write(self._changes, os.O_APPEND, line)
-        manifest.settle()
+        manifest.mark_saved()
         self._manifest, self._seen = manifest, self._signature()
 
-    def _save_whole(self, manifest: Manifest) -> None:
+    def _save_whole(self, manifest: SyncManifest) -> None:
         base = secrets.token_hex(8)
         draft = f"{self._path}.new"  # under the lock there is one writer
         with _trouble(draft, "write"):

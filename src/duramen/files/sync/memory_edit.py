@@ -8,42 +8,42 @@ from ...journal.journal import Journal
 from ...memory.catalog.records import Memory
 from ...memory.memory_service import MemoryService
 from ..formats.memory_file import parse, render
-from .journal_edit import HUMAN, Saying
-from .known_memories import Knowing
-from .memory_mapping import Known, is_same, leaf_of, path_of, said_in
+from .journal_edit import HUMAN, JournalEdit
+from .known_memories import KnownMemories
+from .memory_mapping import StoredMemory, is_same, memory_file_of, memory_input, path_of
 
 _NAME = "the memory"
 
 
-class Editing:
-    """Changes memories by their leaves."""
+class MemoryEdit:
+    """ManifestChanges memories by their leaves."""
 
     def __init__(self, journal: Journal, service: MemoryService) -> None:
-        self._knowing = Knowing(journal, service)
+        self._memories = KnownMemories(journal, service)
         self._service = service
         self._workspace = journal.workspace
 
     async def text(self, id: str) -> str:
-        """The leaf of a memory that holds."""
-        return render(leaf_of(await self._current(id), self._service.policies))
+        """The file of a memory that holds."""
+        return render(memory_file_of(await self._current(id), self._service.policies))
 
     async def apply(self, id: str, text: str, actor: str | None) -> Memory:
-        """Put what a leaf says in the place of a memory."""
+        """Put what a file says in the place of a memory."""
         known = await self._current(id)
-        leaf = parse(text, _NAME)
-        if leaf.id is not None and leaf.id != id:
-            raise InvalidInput(f"this is the leaf of {leaf.id!r}", hint="edit that one, or leave its id out")
-        if is_same(leaf, leaf_of(known, self._service.policies)):
+        file = parse(text, _NAME)
+        if file.id is not None and file.id != id:
+            raise InvalidInput(f"this is the file of {file.id!r}", hint="edit that one, or leave its id out")
+        if is_same(file, memory_file_of(known, self._service.policies)):
             return await self._service.catalog.get(id)
-        if not (leaf.content.strip() or leaf.steps):
+        if not (file.content.strip() or file.steps):
             raise InvalidInput("there is nothing left to remember", hint="forget the memory instead")
         name = path_of(known, self._workspace).rpartition("/")[2]
-        said = said_in(leaf, leaf.kind or known.row.kind, name, known)
-        memory = await Saying(self._service, actor or HUMAN, "edited by hand").revise(known, said)
+        said = memory_input(file, file.kind or known.row.kind, name, known)
+        memory = await JournalEdit(self._service, actor or HUMAN, "edited by hand").revise(known, said)
         return await self._service.catalog.get(memory or id)
 
-    async def _current(self, id: str) -> Known:
-        versions = await self._knowing.versions(check_name("id of a memory", id))
+    async def _current(self, id: str) -> StoredMemory:
+        versions = await self._memories.versions(check_name("id of a memory", id))
         found = next((one for one in versions if one.row.closed is None), None)
         if found is None:
             raise UnknownMemory(id)

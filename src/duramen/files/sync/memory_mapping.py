@@ -1,4 +1,4 @@
-"""A memory as a leaf, where its file lies, and what a leaf says as a memory."""
+"""A memory as a file, where its file lies, and what a file says as a memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from ...errors import BoundaryRefused, InvalidInput
 from ...journal.events import moment
 from ...memory.extraction.expiry import holds_until
 from ...memory.knowledge.policies import Policies
-from ...memory.knowledge.procedures import note_of
 from ...ports import MemoryRow
-from ..folder.names import folder_name, leaf_name
+from ..folder.names import file_name, folder_name
 from ..folder.paths import KNOWLEDGE_FOLDERS, place
-from ..formats.index_file import Entry, brief
-from ..formats.memory_file import KNOWN, Leaf, first_paragraph
+from ..formats.index_file import IndexLine, brief
+from ..formats.memory_file import KNOWN, MemoryFile, first_paragraph
 
 _FOLDERS = {kind: folder for folder, kind in KNOWLEDGE_FOLDERS.items()}
 _OWN = ("preference", "identity")
@@ -24,11 +23,11 @@ _WEIGHTS = {"importance": 0.5, "confidence": 1.0}
 _PROCEDURE = ("procedure", "version")
 _TITLE = 70
 FILE, TAGS, EVIDENCE, FRONT, SUMMARY = "file", "tags", "evidence", "front", "summary"
-"""What of a memory's metadata is told in its leaf: its file's name, tags, evidence, fields of the front matter that
+"""What of a memory's metadata is told in its file: its file's name, tags, evidence, fields of the front matter that
 people added, and a summary of somebody's own."""
 
 
-class Known(NamedTuple):
+class StoredMemory(NamedTuple):
     """A memory as it is stored: its row, the data of its event, and whose it is."""
 
     row: MemoryRow
@@ -46,13 +45,13 @@ class Known(NamedTuple):
         return self.data.get("metadata") or {}
 
 
-def leaf_of(known: Known, policies: Policies) -> Leaf:
-    """The leaf of a memory."""
+def memory_file_of(known: StoredMemory, policies: Policies) -> MemoryFile:
+    """The file of a memory."""
     row, metadata, own = known.row, known.metadata, known.procedure
     content, steps = known.data["content"], ()
     if own is not None:
         steps, content = tuple(own["steps"]), note_of(known.data)
-    return Leaf(
+    return MemoryFile(
         content=content,
         title=title_of(known),
         summary=_summary(known, content, steps),
@@ -79,7 +78,7 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
 
 
-def _summary(known: Known, content: str, steps: tuple[str, ...]) -> str:
+def _summary(known: StoredMemory, content: str, steps: tuple[str, ...]) -> str:
     own = known.metadata.get(SUMMARY)
     return str(own) if own else _derived(content, steps)
 
@@ -89,7 +88,7 @@ def _derived(content: str, steps: tuple[str, ...]) -> str:
     return brief(first_paragraph(content) or "; ".join(steps))
 
 
-def title_of(known: Known) -> str:
+def title_of(known: StoredMemory) -> str:
     """What stands over a memory: its own title, or its first words."""
     title = known.data.get("title")
     if title:
@@ -99,7 +98,7 @@ def title_of(known: Known) -> str:
     return brief(first_paragraph(known.data["content"]), _TITLE)
 
 
-def _extra(known: Known) -> dict[str, Any]:
+def _extra(known: StoredMemory) -> dict[str, Any]:
     front = known.metadata.get(FRONT)
     extra: dict[str, Any] = {}
     if isinstance(front, Mapping):
@@ -113,7 +112,7 @@ def _extra(known: Known) -> dict[str, Any]:
     return extra
 
 
-def path_of(known: Known, workspace: str) -> str:
+def path_of(known: StoredMemory, workspace: str) -> str:
     """Where the file of a memory lies. It depends on nothing but the memory: a rebuild gives the same."""
     folder = folder_of(known.row.kind, workspace)
     chosen = known.metadata.get(FILE)
@@ -121,13 +120,13 @@ def path_of(known: Known, workspace: str) -> str:
         return f"{folder}/{chosen}"
     if known.row.key is not None:
         about = known.row.key.removeprefix(_PREFIX) if known.procedure is not None else known.row.key
-        return f"{folder}/{leaf_name(about, f'{known.row.audience.hex()} {known.row.key}')}"
+        return f"{folder}/{file_name(about, f'{known.row.audience.hex()} {known.row.key}')}"
     return other_path(known, workspace)
 
 
-def other_path(known: Known, workspace: str) -> str:
+def other_path(known: StoredMemory, workspace: str) -> str:
     """Where it lies if that place is taken."""
-    name = leaf_name(title_of(known), f"{known.row.audience.hex()} {known.row.id}")
+    name = file_name(title_of(known), f"{known.row.audience.hex()} {known.row.id}")
     return f"{folder_of(known.row.kind, workspace)}/{name}"
 
 
@@ -146,23 +145,23 @@ def _is_place(path: str, workspace: str) -> bool:
     return True
 
 
-def entry_of(leaf: Leaf, path: str) -> Entry:
-    """The line of a leaf in an index that lies at the root."""
-    return Entry(
-        title=leaf.title or brief(leaf.gist, _TITLE),
+def index_line_of(file: MemoryFile, path: str) -> IndexLine:
+    """The line of a file in an index that lies at the root."""
+    return IndexLine(
+        title=file.title or brief(file.gist, _TITLE),
         path=path,
-        kind=leaf.kind,
-        policy=leaf.policy,
-        tags=leaf.tags,
-        summary=brief(leaf.gist),
+        kind=file.kind,
+        policy=file.policy,
+        tags=file.tags,
+        summary=brief(file.gist),
     )
 
 
 # -- back
 
 
-class Said(NamedTuple):
-    """What a leaf says as a memory."""
+class MemoryInput(NamedTuple):
+    """What a file says as a memory."""
 
     content: str
     kind: str
@@ -172,43 +171,43 @@ class Said(NamedTuple):
     name: str | None
 
 
-def said_in(leaf: Leaf, kind: str, name: str, before: Known | None) -> Said:
+def memory_input(file: MemoryFile, kind: str, name: str, before: StoredMemory | None) -> MemoryInput:
     """What a person wrote, on top of what was there before. A title that only repeats the first words is none."""
-    if leaf.scope == "session":
+    if file.scope == "session":
         raise InvalidInput("a session's own memory has no file", hint="leave `scope` out")
-    title = leaf.title
-    if title is not None and (title == brief(first_paragraph(leaf.content), _TITLE) or _is_untouched(title, before)):
+    title = file.title
+    if title is not None and (title == brief(first_paragraph(file.content), _TITLE) or _is_untouched(title, before)):
         title = None if before is None else before.data.get("title")
-    content = leaf.content or ("" if leaf.steps else leaf.title or "")
-    details: dict[str, Any] = {"title": title, "key": leaf.key, "metadata": _metadata(leaf, name, before)}
-    details |= {} if leaf.scope is None else {"scope": leaf.scope}
+    content = file.content or ("" if file.steps else file.title or "")
+    details: dict[str, Any] = {"title": title, "key": file.key, "metadata": _metadata(file, name, before)}
+    details |= {} if file.scope is None else {"scope": file.scope}
     details |= {} if before is None else _still(before, content)
-    details |= {weight: leaf.extra[weight] for weight in _WEIGHTS if weight in leaf.extra}
-    procedure = leaf.extra.get("procedure")
-    named = str(procedure) if procedure else leaf.title or name.removesuffix(".md")
-    return Said(content, kind, leaf.subject, details, leaf.steps, named if leaf.steps else None)
+    details |= {weight: file.extra[weight] for weight in _WEIGHTS if weight in file.extra}
+    procedure = file.extra.get("procedure")
+    named = str(procedure) if procedure else file.title or name.removesuffix(".md")
+    return MemoryInput(content, kind, file.subject, details, file.steps, named if file.steps else None)
 
 
-def _metadata(leaf: Leaf, name: str, before: Known | None) -> dict[str, Any]:
+def _metadata(file: MemoryFile, name: str, before: StoredMemory | None) -> dict[str, Any]:
     told = (TAGS, EVIDENCE, FRONT, SUMMARY, *_PROCEDURE, "standing")
     metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k not in told}
-    extra = {key: value for key, value in leaf.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
-    values = {TAGS: list(leaf.tags), EVIDENCE: list(leaf.evidence), FRONT: extra, SUMMARY: _own_summary(leaf, before)}
+    extra = {key: value for key, value in file.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
+    values = {TAGS: list(file.tags), EVIDENCE: list(file.evidence), FRONT: extra, SUMMARY: _own_summary(file, before)}
     return metadata | {key: value for key, value in values.items() if value} | {FILE: name}
 
 
-def _own_summary(leaf: Leaf, before: Known | None) -> str | None:
+def _own_summary(file: MemoryFile, before: StoredMemory | None) -> str | None:
     """A summary that somebody wrote; None for one that only followed from the text as it was, or as it is."""
-    derived = {_derived(leaf.content, leaf.steps)}
+    derived = {_derived(file.content, file.steps)}
     if before is not None:
         text, own = before.data["content"], before.procedure
         if before.metadata.get(SUMMARY):
-            return leaf.summary
+            return file.summary
         derived.add(_summary(before, note_of(before.data) if own else text, tuple(own["steps"]) if own else ()))
-    return None if leaf.summary in derived else leaf.summary
+    return None if file.summary in derived else file.summary
 
 
-def _still(before: Known, content: str) -> dict[str, Any]:
+def _still(before: StoredMemory, content: str) -> dict[str, Any]:
     """What held of a memory holds of it in other words, too. When it ends by its old words, the new ones say."""
     data, kept = before.data, {}
     if data.get("speaker"):
@@ -223,16 +222,16 @@ def _still(before: Known, content: str) -> dict[str, Any]:
     return kept
 
 
-def _is_untouched(title: str, before: Known | None) -> bool:
+def _is_untouched(title: str, before: StoredMemory | None) -> bool:
     return before is not None and title == title_of(before)
 
 
-def is_same(leaf: Leaf, other: Leaf) -> bool:
+def is_same(file: MemoryFile, other: MemoryFile) -> bool:
     """Whether two leaves say the same: what is told by the store alone does not count."""
-    return _meant(leaf) == _meant(other)
+    return _meant(file) == _meant(other)
 
 
-def _meant(leaf: Leaf) -> tuple[Any, ...]:
-    extra = {name: value for name, value in leaf.extra.items() if name != "version"}
-    said = (leaf.content, leaf.title, leaf.summary or _derived(leaf.content, leaf.steps), leaf.steps, leaf.evidence)
-    return *said, leaf.tags, leaf.kind, leaf.key, leaf.subject, leaf.scope, extra
+def _meant(file: MemoryFile) -> tuple[Any, ...]:
+    extra = {name: value for name, value in file.extra.items() if name != "version"}
+    said = (file.content, file.title, file.summary or _derived(file.content, file.steps), file.steps, file.evidence)
+    return *said, file.tags, file.kind, file.key, file.subject, file.scope, extra

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FileEdit:
     """A change that a person made in the files and that is journaled now: `what` is "edited", "added", "deleted",
     "verified" or "proposed"; `memory` is the id of what it became, or was; `event` the one that says so, as
     ``"session#position"``."""
@@ -18,7 +18,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SkippedFile:
     """A file that was left alone, and why; `line` is where to look, if that is known."""
 
     path: str
@@ -33,9 +33,9 @@ class FilesSynced:
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    taken: tuple[Taken, ...] = ()
-    conflicts: tuple[Taken, ...] = ()
-    left: tuple[Left, ...] = ()
+    taken: tuple[FileEdit, ...] = ()
+    conflicts: tuple[FileEdit, ...] = ()
+    left: tuple[SkippedFile, ...] = ()
     commits: tuple[str, ...] = ()
 
     @property

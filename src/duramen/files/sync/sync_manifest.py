@@ -13,10 +13,10 @@ import msgspec
 
 from ..folder.walk import Signature
 
-FORM = 2
+FORMAT_VERSION = 2
 
 
-class Filed(msgspec.Struct, array_like=True):
+class ManifestEntry(msgspec.Struct, array_like=True):
     """A file that holds a memory: which, its line in the index, how the file looked, when the memory expires, by
     reference whose it is, and in which folder it lies."""
 
@@ -26,17 +26,17 @@ class Filed(msgspec.Struct, array_like=True):
     seen: tuple[int, int, int, int]
     expires: int | None = None
     owner: str = ""
-    beside: int = 0
+    folder_inode: int = 0
 
 
-class Day(msgspec.Struct, array_like=True):
+class LogLine(msgspec.Struct, array_like=True):
     """A line of a daily log: when, and what."""
 
     time: int
     line: str
 
 
-class Page(msgspec.Struct, array_like=True):
+class IndexPage(msgspec.Struct, array_like=True):
     """An index or a log, which we write: how it looked, and the lines in it that people added."""
 
     seen: tuple[int, int, int, int]
@@ -50,75 +50,75 @@ class Commit(msgspec.Struct, array_like=True):
     message: str
 
 
-class State(msgspec.Struct, kw_only=True):
+class ManifestState(msgspec.Struct, kw_only=True):
     """A manifest as it is stored, or what changed in one: None stands for what went."""
 
     base: str
     workspace: str
-    form: int = FORM
+    form: int = FORMAT_VERSION
     audiences: dict[str, int] = {}
-    files: dict[str, Filed | None] = {}
-    days: dict[str, dict[str, Day | None]] = {}
-    pages: dict[str, Page | None] = {}
-    soul: str = ""
+    files: dict[str, ManifestEntry | None] = {}
+    days: dict[str, dict[str, LogLine | None]] = {}
+    pages: dict[str, IndexPage | None] = {}
+    persona: str = ""
     owed: list[int] = []
     commits: list[Commit] = []
 
 
-class Manifest:
+class SyncManifest:
     """What the last sync left. `owed` are memories whose files could not be written, `commits` what is not in git yet:
     the next sync tries again. It notes what changes in it, and keeps what is asked for at each sync in order: with many
     thousand files one change must not cost a walk through all of them."""
 
     def __init__(self, workspace: str) -> None:
         self.workspace = workspace
-        self.files: dict[str, Filed] = {}
+        self.files: dict[str, ManifestEntry] = {}
         self.numbers: dict[int, str] = {}
         """The files, by the numbers of the memories in them."""
         self.expiring: dict[str, int] = {}
-        self.days: dict[str, dict[str, Day]] = {}
+        self.days: dict[str, dict[str, LogLine]] = {}
         self.audiences: dict[str, int] = {}
-        self.pages: dict[str, Page] = {}
-        self.soul = ""
+        self.pages: dict[str, IndexPage] = {}
+        self.persona = ""
         self.owed: list[int] = []
         self.commits: list[Commit] = []
         self._listed: dict[bool, list[str]] = {False: [], True: []}
         self._ordered: dict[str, list[tuple[int, str, str]]] = {}
-        self._news = Changes()
+        self._news = ManifestChanges()
         self.anew = False
         """Whether all of it must be stored anew."""
 
-    def put(self, path: str, filed: Filed) -> None:
+    def put(self, path: str, entry: ManifestEntry) -> None:
         """A file holds a memory."""
         self._unlist(path)
-        self.files[path] = filed
-        self.numbers[filed.number] = path
-        if filed.expires is not None:
-            self.expiring[path] = filed.expires
-        insort(self._listed[is_shared(path)], filed.line)
+        self.files[path] = entry
+        self.numbers[entry.number] = path
+        if entry.expires is not None:
+            self.expiring[path] = entry.expires
+        insort(self._listed[is_shared(path)], entry.line)
         self._news.files.add(path)
 
-    def drop(self, path: str) -> Filed | None:
+    def drop(self, path: str) -> ManifestEntry | None:
         """A file holds a memory no longer."""
-        filed = self._unlist(path)
-        if filed is not None:
+        entry = self._unlist(path)
+        if entry is not None:
             del self.files[path]
             self._news.files.add(path)
-        return filed
+        return entry
 
-    def _unlist(self, path: str) -> Filed | None:
-        filed = self.files.get(path)
-        if filed is not None:
-            if self.numbers.get(filed.number) == path:
-                del self.numbers[filed.number]
+    def _unlist(self, path: str) -> ManifestEntry | None:
+        entry = self.files.get(path)
+        if entry is not None:
+            if self.numbers.get(entry.number) == path:
+                del self.numbers[entry.number]
             self.expiring.pop(path, None)
-            _remove(self._listed[is_shared(path)], filed.line)
-        return filed
+            _remove(self._listed[is_shared(path)], entry.line)
+        return entry
 
     def clear(self) -> None:
         """There are no files; what is owed, stays."""
-        fresh = Manifest(self.workspace)
-        fresh.soul, fresh.owed, fresh.commits = self.soul, self.owed, self.commits
+        fresh = SyncManifest(self.workspace)
+        fresh.persona, fresh.owed, fresh.commits = self.persona, self.owed, self.commits
         self.__dict__ = fresh.__dict__
         self.anew = True
 
@@ -126,7 +126,7 @@ class Manifest:
         """The lines of an index, in order: the root's, or the workspace's."""
         return list(self._listed[shared])
 
-    def log(self, day: str, number: str, entry: Day) -> bool:
+    def log(self, day: str, number: str, entry: LogLine) -> bool:
         """Put a line into the log of a day; False if it is there."""
         lines = self.days.setdefault(day, {})
         before = lines.get(number)
@@ -160,7 +160,7 @@ class Manifest:
         self.audiences[audience] = changes
         self._news.audiences.add(audience)
 
-    def page(self, path: str, page: Page | None) -> None:
+    def page(self, path: str, page: IndexPage | None) -> None:
         """How an index or a log looks; None: it is gone."""
         if self.pages.get(path) != page:
             self._news.pages.add(path)
@@ -171,9 +171,9 @@ class Manifest:
 
     # -- storing
 
-    def whole(self, base: str) -> State:
+    def whole(self, base: str) -> ManifestState:
         """All of it."""
-        return State(
+        return ManifestState(
             base=base,
             workspace=self.workspace,
             audiences=self.audiences,
@@ -183,12 +183,12 @@ class Manifest:
             **self._small(),
         )
 
-    def changes(self, base: str) -> State:
+    def changes(self, base: str) -> ManifestState:
         """What changed since it was last stored."""
-        days: dict[str, dict[str, Day | None]] = {}
+        days: dict[str, dict[str, LogLine | None]] = {}
         for day, number in sorted(self._news.days):
             days.setdefault(day, {})[number] = self.days.get(day, {}).get(number)
-        return State(
+        return ManifestState(
             base=base,
             workspace=self.workspace,
             audiences={audience: self.audiences[audience] for audience in sorted(self._news.audiences)},
@@ -198,24 +198,24 @@ class Manifest:
             **self._small(),
         )
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: ManifestState) -> None:
         """Take over what was stored, or what changed after that."""
         self.audiences.update(state.audiences)
-        for path, filed in state.files.items():
-            self.drop(path) if filed is None else self.put(path, filed)
+        for path, entry in state.files.items():
+            self.drop(path) if entry is None else self.put(path, entry)
         for day, lines in state.days.items():
-            for number, entry in lines.items():
-                self.unlog(number) if entry is None else self.log(day, number, entry)
+            for number, line in lines.items():
+                self.unlog(number) if line is None else self.log(day, number, line)
         for path, page in state.pages.items():
             self.page(path, page)
-        self.soul, self.owed, self.commits = state.soul, state.owed, state.commits
+        self.persona, self.owed, self.commits = state.persona, state.owed, state.commits
 
     def _small(self) -> dict[str, Any]:
-        return {"soul": self.soul, "owed": list(self.owed), "commits": list(self.commits)}
+        return {"persona": self.persona, "owed": list(self.owed), "commits": list(self.commits)}
 
-    def settle(self) -> None:
+    def mark_saved(self) -> None:
         """What changed is stored."""
-        self._news = Changes(small=_encode(self._small()))
+        self._news = ManifestChanges(small=_encode(self._small()))
         self.anew = False
 
     @property
@@ -238,7 +238,7 @@ class Manifest:
         )
 
 
-class Changes:
+class ManifestChanges:
     """What changed in a manifest."""
 
     def __init__(self, small: bytes = b"") -> None:

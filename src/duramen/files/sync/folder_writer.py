@@ -10,48 +10,52 @@ from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder
 from ..folder.walk import Walked
-from ..formats.index_file import Entry, line, linked
-from ..formats.memory_file import render as render_leaf
-from .index_pages import ROOT, Pages, note_day
-from .inlet import Shown
-from .known_memories import Knowing
-from .memory_mapping import Known, entry_of, leaf_of, other_path, path_of
-from .report import Left
-from .sync_manifest import Filed, Manifest, is_shared, seen
+from ..formats.index_file import IndexLine, linked, render_line
+from ..formats.memory_file import render as render_memory_file
+from .folder_reader import ProgressCallback
+from .index_pages import ROOT, IndexPages, note_day
+from .known_memories import KnownMemories
+from .memory_mapping import StoredMemory, index_line_of, memory_file_of, other_path, path_of
+from .report import SkippedFile
+from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
 
 _PAGE = 1_000
-_LEAVES = 512
+_BATCH = 512
 """Leaves that are written at a time."""
-_Text = tuple[str, Known, Entry]
+_Text = tuple[str, StoredMemory, IndexLine]
 
 
-class Outlet:
+class FolderWriter:
     """Writes what the store knows into a folder."""
 
-    def __init__(self, journal: Journal, service: MemoryService, folder: Folder, held: set[str], shown: Shown) -> None:
+    def __init__(
+        self, journal: Journal, service: MemoryService, folder: Folder, held: set[str], shown: ProgressCallback
+    ) -> None:
         self._journal = journal
         self._service = service
         self._folder = folder
         self._held = held
         """Files that people must look at first: they are neither written nor removed."""
         self._shown = shown
-        self._knowing = Knowing(journal, service)
+        self._memories = KnownMemories(journal, service)
         self._index = f"workspace/{folder.own}/MEMORY.md"
         self.written: list[str] = []
         self.removed: list[str] = []
-        self.left: list[Left] = []
-        self.told: dict[str, Known] = {}
+        self.left: list[SkippedFile] = []
+        self.told: dict[str, StoredMemory] = {}
         """What was looked at, by path: a sync that was killed may have written it, and not have committed it."""
         self.pages: list[str] = []
 
-    async def write(self, manifest: Manifest, walked: Walked, forced: set[int], scopes: set[bool], wiped: bool) -> None:
+    async def write(
+        self, manifest: SyncManifest, walked: Walked, forced: set[int], scopes: set[bool], wiped: bool
+    ) -> None:
         """Bring the files up to date with the store, and the manifest with the files. `scopes` are indexes that have
         changed already: True is the root's."""
         now = self._journal.clock.now()
         counts = await self._journal.store.audience_changes(self._journal.workspace, None)
         if wiped or _is_behind(counts, manifest):
             manifest.clear()
-        live: dict[int, Known] = {}
+        live: dict[int, StoredMemory] = {}
         gone = {manifest.files[path].number for path, expires in manifest.expiring.items() if expires <= now}
         days: set[str] = set()
         for audience, count in sorted(counts.items()):
@@ -59,7 +63,7 @@ class Outlet:
             if audience[:1] != b"t" and (count != before):
                 await self._read(audience, before, live, gone, manifest, days, now)
                 manifest.count(audience.hex(), count)
-        for known in await self._knowing.numbered((forced | set(manifest.owed)) - live.keys() - gone):
+        for known in await self._memories.numbered((forced | set(manifest.owed)) - live.keys() - gone):
             live[known.row.number] = known
         manifest.owed = []
         await run_blocking(lambda: self._write(manifest, walked, live, gone, days, scopes))
@@ -68,9 +72,9 @@ class Outlet:
         self,
         audience: bytes,
         after: int,
-        live: dict[int, Known],
+        live: dict[int, StoredMemory],
         gone: set[int],
-        manifest: Manifest,
+        manifest: SyncManifest,
         days: set[str],
         now: int,
     ) -> None:
@@ -79,7 +83,7 @@ class Outlet:
         while changes := await store.changes(workspace, audience, 0, after, _PAGE):
             after = changes[-1].row.changed
             rows = [change.row for change in changes]
-            known = {one.row.number: one for one in await self._knowing.of(rows)}
+            known = {one.row.number: one for one in await self._memories.of(rows)}
             for row in rows:
                 told = known.get(row.number)
                 note_day(manifest, days, row, told)
@@ -91,14 +95,14 @@ class Outlet:
 
     def _write(
         self,
-        manifest: Manifest,
+        manifest: SyncManifest,
         walked: Walked,
-        live: dict[int, Known],
+        live: dict[int, StoredMemory],
         gone: set[int],
         days: set[str],
         scopes: set[bool],
     ) -> None:
-        pages = Pages(self._folder, manifest, walked)
+        pages = IndexPages(self._folder, manifest, walked)
         scopes = scopes | self._replace(manifest, live, gone, walked)
         pages.write_days(days)
         pages.write_indexes(scopes)
@@ -107,40 +111,42 @@ class Outlet:
         self.removed += pages.removed
         self.left += pages.left
 
-    def _replace(self, manifest: Manifest, live: dict[int, Known], gone: set[int], walked: Walked) -> set[bool]:
+    def _replace(
+        self, manifest: SyncManifest, live: dict[int, StoredMemory], gone: set[int], walked: Walked
+    ) -> set[bool]:
         """Write the leaves that changed and remove those that went. Says which indexes changed: True is the root's."""
         scopes: set[bool] = set()
         numbers = manifest.numbers
         left = {numbers[number] for number in gone | live.keys() if number in numbers}
-        lines = {path: filed.line for path in left if (filed := manifest.drop(path)) is not None}
+        lines = {path: entry.line for path in left if (entry := manifest.drop(path)) is not None}
         texts: dict[str, _Text] = {}
         for _, known in sorted(live.items()):
             path = path_of(known, self._journal.workspace)
             if path in texts or path in manifest.files:
                 path = other_path(known, self._journal.workspace)
             try:
-                leaf = leaf_of(known, self._service.policies)
-                texts[path] = (render_leaf(leaf), known, entry_of(leaf, path))
+                file = memory_file_of(known, self._service.policies)
+                texts[path] = (render_memory_file(file), known, index_line_of(file, path))
             except InvalidInput as error:  # an application put something else into the metadata
-                self.left.append(Left(path, error.message))
+                self.left.append(SkippedFile(path, error.message))
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
             scopes.add(is_shared(path))
-        refused = self._write_leaves(texts, walked)
+        refused = self._write_files(texts, walked)
         self._file(texts, refused, manifest, scopes, lines)
         return scopes
 
-    def _write_leaves(self, texts: dict[str, _Text], walked: Walked) -> set[str]:
+    def _write_files(self, texts: dict[str, _Text], walked: Walked) -> set[str]:
         """Write leaves, some at a time. Gives those that could not be: the next sync looks at them again."""
         refused = set(self._held)
         paths = [path for path in texts if path not in self._held]
-        for start in range(0, len(paths), _LEAVES):
+        for start in range(0, len(paths), _BATCH):
             self._shown("Writing", start, len(paths))
-            some = paths[start : start + _LEAVES]
+            some = paths[start : start + _BATCH]
             seen_then = {path: walked.files.get(path) for path in some}
             done = self._folder.write_all({path: texts[path][0] for path in some}, seen=seen_then)
             refused |= {one.path for one in done.refused} | set(done.edited)
-            self.left += [Left(path, reason) for path, reason in done.refused]
+            self.left += [SkippedFile(path, reason) for path, reason in done.refused]
             self.written += done.changed
         if paths:
             self._shown("Writing", len(paths), len(paths))
@@ -150,30 +156,30 @@ class Outlet:
         self,
         texts: dict[str, _Text],
         refused: set[str],
-        manifest: Manifest,
+        manifest: SyncManifest,
         scopes: set[bool],
         lines: dict[str, str],
     ) -> None:
         """Note in the manifest how the files look now."""
         found = self._folder.walk().files if len(texts) > _PAGE else None
-        beside: dict[str, int] = {}
-        for path, (_, known, entry) in texts.items():
+        folder_inode: dict[str, int] = {}
+        for path, (_, known, index_line) in texts.items():
             signature = None
             if path not in refused:
                 signature = self._folder.signature(path) if found is None else found.get(path)
             if signature is None:
                 manifest.owed.append(known.row.number)
                 continue
-            text = line(_entry_at(entry, ROOT if is_shared(path) else self._index))
+            text = render_line(_line_in(index_line, ROOT if is_shared(path) else self._index))
             if lines.get(path) != text:
                 scopes.add(is_shared(path))
             row = known.row
             owner = "" if row.owner is None or known.subject is None else row.owner.hex()
             folder = path.rpartition("/")[0]
-            if folder not in beside:
-                beside[folder] = self._folder.beside(path)
-            filed = Filed(row.number, row.id, text, seen(signature), row.expires, owner, beside[folder])
-            manifest.put(path, filed)
+            if folder not in folder_inode:
+                folder_inode[folder] = self._folder.folder_inode(path)
+            entry = ManifestEntry(row.number, row.id, text, seen(signature), row.expires, owner, folder_inode[folder])
+            manifest.put(path, entry)
             self.told[path] = known
 
     def _remove(self, path: str, walked: Walked) -> None:
@@ -184,15 +190,24 @@ class Outlet:
             if self._folder.remove(path, seen=walked.files[path]):
                 self.removed.append(path)
         except FileChanged:
-            self.left.append(Left(path, "edited while the memory went: remove the file, or its `id` to add it anew"))
+            self.left.append(
+                SkippedFile(path, "edited while the memory went: remove the file, or its `id` to add it anew")
+            )
 
 
-def _is_behind(counts: Mapping[bytes, int], manifest: Manifest) -> bool:
+def _is_behind(counts: Mapping[bytes, int], manifest: SyncManifest) -> bool:
     """Whether the store knows less than it did: a backup was restored, or it is another one. What was read of it then
     says nothing about it now."""
     return any(counts.get(bytes.fromhex(audience), 0) < count for audience, count in manifest.audiences.items())
 
 
-def _entry_at(entry: Entry, index: str) -> Entry:
-    """An entry as it stands in an index."""
-    return Entry(entry.title, linked(entry.path, index), entry.kind, entry.policy, entry.tags, entry.summary)
+def _line_in(index_line: IndexLine, index: str) -> IndexLine:
+    """An index_line as it stands in an index."""
+    return IndexLine(
+        index_line.title,
+        linked(index_line.path, index),
+        index_line.kind,
+        index_line.policy,
+        index_line.tags,
+        index_line.summary,
+    )

@@ -1,0 +1,302 @@
+"""Files to store: what people edited, added or deleted becomes a journaled change by a human."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import msgspec
+
+from ...errors import FileChanged, FileError, FileMalformed, InvalidInput
+from ...journal.journal import Journal
+from ...memory.memory_service import MemoryService
+from ...runtime import pause, run_blocking
+from ..folder.boundary import Folder
+from ..folder.walk import MEMORY_AREAS, Signature, Walked
+from ..formats.memory_file import MemoryFile, parse
+from .journal_edit import HUMAN, JournalEdit
+from .known_memories import KnownMemories
+from .memory_mapping import FILE, StoredMemory, is_same, memory_file_of, memory_input, path_of
+from .report import FileEdit, SkippedFile
+from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
+
+_SAVING = 0.25
+"""Seconds after which a file is missed in earnest: some editors move it away before they write it anew."""
+_MANY, _SHARE, _VERY_MANY = 10, 4, 100
+"""So many missing files are no deletions by hand, if they are that part of all there were, or very many."""
+ProgressCallback = Callable[[str, int, int], None]
+"""Is told what is done, how much of it, and of how much."""
+
+
+class FolderReader:
+    """Takes in what people did to the files of a folder."""
+
+    def __init__(self, journal: Journal, service: MemoryService, folder: Folder, shown: ProgressCallback) -> None:
+        self._journal = journal
+        self._service = service
+        self._folder = folder
+        self._shown = shown
+        self._memories = KnownMemories(journal, service)
+        self._journal_edit = JournalEdit(service)
+        self.taken: list[FileEdit] = []
+        self.conflicts: list[FileEdit] = []
+        self.left: list[SkippedFile] = []
+        self.removed: list[str] = []
+        self.missing: list[str] = []
+        self.numbers: set[int] = set()
+        """Memories whose files must be written anew, changed or not."""
+        self.scopes: set[bool] = set()
+        """The indexes that lost a line: True is the root's."""
+        self._paths: dict[int, str] = {}
+        self._settling: list[tuple[str, str | None, Signature]] = []
+
+    async def take_in(self, walked: Walked, manifest: SyncManifest, wiped: bool, deletions: bool = False) -> None:
+        """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand; where
+        many are, they were if somebody says so: `deletions`."""
+        self.left += [SkippedFile(path, reason) for path, reason in walked.refused]
+        self._paths = dict(manifest.numbers)
+        changed = [path for path in walked.files if self._is_news(path, walked, manifest)]
+        for number, path in enumerate(changed):
+            await self._one(path, walked.files[path], manifest, walked)
+            self._shown("Reading", number + 1, len(changed))
+        for path, memory, signature in self._settling:  # not before: two files may have said the same
+            await self._settle(path, memory, signature)
+        if not wiped:
+            refused = {path for path, _ in walked.refused}
+            await self._missed(sorted(manifest.files.keys() - walked.files.keys() - refused), manifest, deletions)
+
+    def _is_news(self, path: str, walked: Walked, manifest: SyncManifest) -> bool:
+        signature, entry = walked.files.get(path), manifest.files.get(path)
+        if signature is None or (entry is not None and entry.seen == signature):
+            return False
+        return self._folder.place(path).area in MEMORY_AREAS
+
+    async def _one(self, path: str, signature: Signature, manifest: SyncManifest, walked: Walked) -> None:
+        try:
+            text = await run_blocking(lambda: self._folder.read(path))
+            file = None if text is None else parse(text, path)
+            if file is not None:
+                await self._judge(path, file, signature, manifest, walked)
+        except FileMalformed as error:
+            if not await self._erased(path, signature, manifest):
+                self.left.append(SkippedFile(path, error.reason, error.line))
+        except (FileError, InvalidInput) as error:  # one bad file stops no other
+            self.left.append(SkippedFile(path, error.message))
+
+    async def _judge(
+        self, path: str, file: MemoryFile, signature: Signature, manifest: SyncManifest, walked: Walked
+    ) -> None:
+        if file.id is None:
+            file = await self._rewritten(path, file, manifest)
+        if file.id is None:
+            await self._added(path, file, signature)
+            return
+        rows = await self._memories.versions(file.id)
+        current = next((one for one in rows if one.row.closed is None), None)
+        if not rows:
+            await self._unknown(path, signature, manifest)
+        elif current is not None:
+            await self._compared(path, file, current, signature, manifest, walked)
+        elif (newer := await self._taken_before(path, file, rows[-1])) is not None:
+            self._told_before(path, file, newer, signature, manifest)
+        elif not is_same(file, self._stored_file(rows[-1])):
+            await self._clashed(path, file, rows[-1], signature, manifest)
+        elif path in manifest.files:
+            self.numbers.add(manifest.files[path].number)
+        else:
+            self.left.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it anew"))
+
+    async def _rewritten(self, path: str, file: MemoryFile, manifest: SyncManifest) -> MemoryFile:
+        """A file of ours that lost its `id` was written anew by somebody, or by a program: that is an edit. Where all
+        fields are gone, what they said still holds; above all, whose it is."""
+        entry = manifest.files.get(path)
+        versions = [] if entry is None else await self._memories.versions(entry.id)
+        known = next((one for one in versions if entry and one.row.number == entry.number), None)
+        if known is None or known.row.closed is not None:
+            return file
+        self.numbers.add(known.row.number)  # it gets its `id` back
+        if not (file.kind or file.key or file.subject or file.source):
+            old = self._stored_file(known)
+            file = replace(file, kind=old.kind, key=old.key, subject=old.subject, scope=old.scope)
+            file = replace(file, tags=file.tags or old.tags, extra={**old.extra, **file.extra})
+        return replace(file, id=known.row.id)
+
+    async def _unknown(self, path: str, signature: Signature, manifest: SyncManifest) -> None:
+        """A file of a memory that was forgotten."""
+        if not await self._erased(path, signature, manifest):
+            self.left.append(
+                SkippedFile(path, "its id is not known here, or was forgotten: remove the `id` to add it anew")
+            )
+
+    async def _erased(self, path: str, signature: Signature, manifest: SyncManifest) -> bool:
+        """Whether the owner of a file was erased. Then so is the file, edited or not, whatever is in it."""
+        entry = manifest.files.get(path)
+        if entry is None or not entry.owner or await self._memories.has_owner(entry.owner):
+            return False
+        with suppress(FileChanged):
+            if await run_blocking(lambda: self._folder.remove(path, seen=signature)):
+                self.removed.append(path)
+        return True
+
+    async def _taken_before(self, path: str, file: MemoryFile, old: StoredMemory) -> StoredMemory | None:
+        """What took the place of an old memory, if it says what the file says."""
+        said = memory_input(file, file.kind or old.row.kind, self._folder.place(path).name, old)
+        for id in (old.row.successor, await self._memories.identity(said)):
+            for one in await self._memories.versions(id or ""):
+                now = self._stored_file(one)
+                if one.row.closed is None and (now.content, now.steps) == (file.content, file.steps):
+                    return one
+        return None
+
+    def _told_before(
+        self, path: str, file: MemoryFile, newer: StoredMemory, signature: Signature, manifest: SyncManifest
+    ) -> None:
+        """A file that says what holds already: a sync that was killed had journaled it, or it is a copy."""
+        self.numbers.add(newer.row.number)
+        own = path_of(newer, self._journal.workspace)
+        if path in manifest.files or path == own:
+            return
+        if is_same(file, self._stored_file(newer)):
+            self._settling.append((path, newer.row.id, signature))
+        else:
+            self.left.append(SkippedFile(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
+
+    def _stored_file(self, known: StoredMemory) -> MemoryFile:
+        return memory_file_of(known, self._service.policies)
+
+    async def _compared(
+        self,
+        path: str,
+        file: MemoryFile,
+        known: StoredMemory,
+        signature: Signature,
+        manifest: SyncManifest,
+        walked: Walked,
+    ) -> None:
+        """A file of a memory that holds: as it is, moved, copied or edited."""
+        before = self._paths.get(known.row.number)
+        if before is not None and before != path and before in walked.files:
+            self.left.append(SkippedFile(path, f"a copy of {before}: remove its `id` to add it as a memory of its own"))
+            return
+        stored = self._stored_file(known)
+        if is_same(file, stored) and before in (None, path):
+            await self._touched(path, file, stored, known, signature, manifest)
+            return
+        moved = before not in (None, path)
+        if before is not None:
+            manifest.drop(before)
+            self.scopes.add(is_shared(before))
+        where = self._folder.place(path)
+        kind = file.kind or where.kind or known.row.kind
+        if moved and where.kind is not None and where.kind != known.row.kind and file.kind == known.row.kind:
+            kind = where.kind
+        memory = await self._journal_edit.revise(known, memory_input(file, kind, where.name, known))
+        self._settling.append((path, memory, signature))
+        self.taken.append(FileEdit(path, "edited", memory, await self._memories.source(memory)))
+
+    async def _touched(
+        self,
+        path: str,
+        file: MemoryFile,
+        stored: MemoryFile,
+        known: StoredMemory,
+        signature: Signature,
+        manifest: SyncManifest,
+    ) -> None:
+        """A file that says the same: spaced otherwise, or with another time of verification, or other fields that the
+        store alone tells."""
+        if file.verified is not None and stored.verified is not None and file.verified > stored.verified:
+            verified = await self._service.catalog.confirm(known.row.id, actor=HUMAN)
+            self.taken.append(FileEdit(path, "verified", known.row.id, verified.source))
+        told = ("policy", "observed", "verified", "source")
+        if any(getattr(file, name) != getattr(stored, name) for name in told):
+            self.numbers.add(known.row.number)
+        elif path in manifest.files:
+            folder_inode = await run_blocking(lambda: self._folder.folder_inode(path))
+            manifest.put(
+                path, msgspec.structs.replace(manifest.files[path], seen=seen(signature), folder_inode=folder_inode)
+            )
+
+    async def _added(self, path: str, file: MemoryFile, signature: Signature) -> None:
+        where = self._folder.place(path)
+        if not (file.content.strip() or file.steps or (file.title or "").strip()):
+            self.left.append(SkippedFile(path, "there is nothing to remember in it", 1))
+            return
+        said = memory_input(file, file.kind or where.kind or "fact", where.name, None)
+        memory = await self._memories.filed_at(path, said) or await self._journal_edit.say(said)
+        self.taken.append(FileEdit(path, "added", memory, await self._memories.source(memory)))
+        self._settling.append((path, memory, signature))
+
+    async def _settle(self, path: str, memory: str | None, signature: Signature) -> None:
+        """A file that lies elsewhere than its memory's own is in the way: that one is, or gets, written."""
+        known = [one for one in await self._memories.versions(memory or "") if one.row.closed is None]
+        self.numbers |= {one.row.number for one in known}
+        if known and path_of(known[0], self._journal.workspace) != path:
+            with suppress(FileChanged):
+                await run_blocking(lambda: self._folder.remove(path, seen=signature))
+
+    async def _clashed(
+        self, path: str, file: MemoryFile, old: StoredMemory, signature: Signature, manifest: SyncManifest
+    ) -> None:
+        """A person edited what was replaced meanwhile: what they wrote becomes a memory next to the newer one."""
+        said = memory_input(file, file.kind or old.row.kind, self._folder.place(path).name, None)
+        metadata = {name: value for name, value in said.details["metadata"].items() if name != FILE}
+        metadata["conflicts_with"] = old.row.successor or old.row.id
+        memory = await self._journal_edit.say(said._replace(details=said.details | {"key": None, "metadata": metadata}))
+        self.conflicts.append(FileEdit(path, "edited", memory, await self._memories.source(memory)))
+        for id in (old.row.successor or old.row.id, memory or ""):
+            self.numbers |= {one.row.number for one in await self._memories.versions(id)}
+        if path in manifest.files:
+            self.numbers.add(manifest.files[path].number)  # it has been somebody else's file for a while
+        else:
+            self._settling.append((path, memory, signature))
+
+    async def _missed(self, paths: list[str], manifest: SyncManifest, deletions: bool) -> None:
+        """Files that are not there any more, if they do not come back at once."""
+        if not paths:
+            return
+        await pause(_SAVING)
+        gone: list[str] = []
+        for path in paths:
+            try:
+                found = await run_blocking(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
+            except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
+                self.left.append(SkippedFile(path, error.message))
+                continue
+            if found is None:
+                gone.append(path)
+        if not deletions and _too_many(len(gone), len(manifest.files)):
+            self._held_back(gone)
+            return
+        for path in gone:
+            entry = manifest.files[path]
+            folder_inode = await run_blocking(lambda path=path: self._folder.folder_inode(path))  # type: ignore[misc]
+            if folder_inode and entry.folder_inode and folder_inode != entry.folder_inode:
+                self.numbers.add(entry.number)  # in this folder it never was: another one is in its place
+            else:
+                manifest.drop(path)
+                self.scopes.add(is_shared(path))
+                await self._deleted(path, entry)
+
+    def _held_back(self, gone: list[str]) -> None:
+        """A part of the folder is not there, as after a partial checkout, or where a disk is not mounted."""
+        for folder, count in sorted(Counter(path.rpartition("/")[0] for path in gone).items()):
+            reason = (
+                f"{count} of its files are missing at once, which was not taken for deletions: put them back, or "
+                "confirm with `duramen sync --deletions`, or sync(deletions=True); without the workspace's MEMORY.md "
+                "all that is missing is written again"
+            )
+            self.left.append(SkippedFile(folder, reason))
+
+    async def _deleted(self, path: str, entry: ManifestEntry) -> None:
+        self.missing.append(path)
+        for one in await self._memories.versions(entry.id):
+            if one.row.number == entry.number and one.row.closed is None:
+                event = await self._service.catalog.retire(one.row, actor=HUMAN)
+                self.taken.append(FileEdit(path, "deleted", one.row.id, event))
+
+
+def _too_many(gone: int, known: int) -> bool:
+    return gone >= _MANY and (gone * _SHARE >= known or gone >= _VERY_MANY)
