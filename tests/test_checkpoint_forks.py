@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.side_effects import Open
 
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.errors import CheckpointConflict

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import Open
 from programs.savers import as_they_are, checkpoints_of, form_of, plain, texts
+from programs.side_effects import Open
 
 import duramen
 from duramen import crash_points as crashpoints

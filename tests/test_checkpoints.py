@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import Open
 from programs.savers import checkpoints_of, form_of, listed, plain, texts
+from programs.side_effects import Open
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints

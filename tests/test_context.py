@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from programs.faroff import Open
+from programs.side_effects import Open
 from programs.talking import Characters, Recorder, Words, digest_of, recount, take_turn
 
 import duramen

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from programs.faroff import Open
-from programs.modelserver import ModelServer, error, gpt, hangs, says, vanishes
+from programs.model_server import ModelServer, error, gpt, hangs, says, vanishes
+from programs.side_effects import Open
 from programs.talking import Recorder, Words, take_turn
 
 import duramen

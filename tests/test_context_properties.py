@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.providers import check_anthropic, check_openai
+from programs.provider_requests import check_anthropic, check_openai
 from programs.talking import Characters, Recorder, Words, digest_of, recount
 
 from duramen import Context, Duramen, Session, Window

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
-from programs.children import until
+from programs.child_processes import until
 from programs.embedding import Counted
 from programs.minds import DIMS, contents, open_mind, vectors_of
 

@@ -10,8 +10,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from programs.modelserver import ModelServer, claude, gpt, says
-from programs.providers import check_anthropic, check_openai
+from programs.model_server import ModelServer, claude, gpt, says
+from programs.provider_requests import check_anthropic, check_openai
 from programs.talking import Characters, take_turn
 
 import duramen

@@ -1,11 +1,11 @@
-"""A process whose handle has a model that reads over the turns."""
+"""A process that writes turns back with a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import duramen
-from duramen.memory import memory_service as mind  # noqa: F401 - loaded once, so that no child has to
+from duramen.memory import memory_service  # noqa: F401 - imported once, not in each child
 from duramen.models import openai  # noqa: F401
 from duramen.testing.clock import FakeClock
 
@@ -19,13 +19,13 @@ TURNS = (
 
 
 def take_turns(dm: duramen.Duramen, session: str = "s", subject: str | None = "ada") -> None:
-    """A conversation in which there is more to keep than the rules find."""
+    """A conversation with more to remember than the rules find."""
     for number, said in enumerate(TURNS):
         dm.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
 
 
-def read_over(say: Callable[[str], None], address: str, url: str, later: float) -> None:
-    """Write everything back, with a model at an address, some seconds after the beginning of time."""
+def write_back_with_model(say: Callable[[str], None], address: str, url: str, later: float) -> None:
+    """Write everything back with a model at `url`. The clock is `later` seconds ahead."""
     clock = FakeClock()
     clock.advance(later)
     model = f"openai:small@{url}/v1"
