@@ -2,8 +2,8 @@
 
     python examples/checkpoint_after_agent.py agent.json http://127.0.0.1:PORT
 
-Between the two lies a moment in which the step has happened and nobody knows. The key that each booking is sent with
-does not help: it is made for the request, as HTTP clients do, and dies with the process. Mail takes no key at all.
+Between the two is a moment in which the step has happened and is not recorded. The key of each booking does not help: it
+is created for the request, as HTTP clients do, and lost with the process. Mail takes no key at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ travel = Travel(ADDRESS)
 
 
 def once(name: str, do: Callable[[], Any]) -> Any:
-    """A step's result: from the checkpoint, or by doing it and saving it after."""
+    """The result of a step: from the checkpoint, or by doing it and saving it afterwards."""
     path = Path(CHECKPOINT)
     done = json.loads(path.read_text()) if path.exists() else {}
     if name not in done:

@@ -1,6 +1,6 @@
 """The main promise in seconds: an agent is killed in the middle of a booking and of a mail, and does neither twice.
 
-Three kinds of process, nothing faked: a travel agency that speaks HTTP (`travel_server.py`), an agent that books there
+Three kinds of process, nothing is simulated: a travel agency that speaks HTTP (`travel_server.py`), an agent that books there
 (`trip_agent.py`), and this one, which kills the agent with SIGKILL after the agency has acted and before its answer
 arrives, starts it again, and prints what the journal says as it grows. Then the same for an agent that saves a
 checkpoint after each step (`checkpoint_after_agent.py`). Exits with 1 if the promise was not kept.
@@ -30,45 +30,45 @@ import duramen
 
 HERE = Path(__file__).parent
 RUN = "trip-456"
-DEEDS = {"book": "bookings", "send_mail": "mails"}
-"""The steps in whose middle the agent is killed, and the agency's book that shows when that is."""
-PATIENCE = 30.0
-"""Seconds after which something has gone wrong: nothing here takes two of them."""
-HOLD = 60.0
-"""Seconds that the agency keeps its first answers back: longer than any agent lives."""
+EFFECTS = {"book": "bookings", "send_mail": "mails"}
+"""The steps during which the agent is killed, and the list of the agency that shows when."""
+TIMEOUT = 30.0
+"""Seconds after which the demo fails. Nothing here takes longer than two."""
+ANSWER_DELAY = 60.0
+"""Seconds by which the agency delays its first answers: longer than any agent lives."""
 PAUSE = 0.3 if sys.stdout.isatty() else 0.0
-"""Seconds after each line, for whoever watches."""
+"""Seconds after each line, so that it can be read."""
 
 
 class DemoFailed(Exception):
-    """Something did not come about, so that nothing can be said of the promise."""
+    """The demo could not be completed, so it says nothing about the promise."""
 
 
 class Outcome(NamedTuple):
-    """What the agency has in its books at the end."""
+    """The number of bookings and mails of the agency at the end."""
 
     bookings: int
     mails: int
 
 
 class Timeline:
-    """What happens, line by line, with the agent at work below it if there is a terminal."""
+    """Prints what happens, line by line; on a terminal, also what the agent does now."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
         self.status = self.console.status("[dim]starting")
         self._begun = time.monotonic()
 
-    def head(self, title: str, script: str) -> None:
+    def print_title(self, title: str, script: str) -> None:
         self.console.print()
         self.console.print(Rule(f"[bold]{title}[/] [dim]({script})", align="left"))
 
-    def say(self, who: str, what: str, style: str = "") -> None:
+    def print_line(self, who: str, what: str, style: str = "") -> None:
         elapsed = f"{time.monotonic() - self._begun:5.2f} s  "
         self.console.print(Text.assemble((elapsed, "dim"), f"{who:<12}", (what, style)))
         time.sleep(PAUSE)
 
-    def doing(self, what: str) -> None:
+    def set_status(self, what: str) -> None:
         self.status.update(f"[dim]{what}")
 
 
@@ -77,18 +77,18 @@ class Processes:
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen[str]] = []
-        self._undisturbed = False
+        self._uninterruptible = False
         self._interrupted = 0
 
     def interrupt(self, number: int, _: FrameType | None) -> None:
-        """Ctrl-C and its like: leave, but not between the start of a process and the note of it."""
+        """Exit on a signal, but not between the start of a process and its registration."""
         self._interrupted = number
-        if not self._undisturbed:
+        if not self._uninterruptible:
             sys.exit(128 + number)
 
     def start(self, script: str, *given: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        # In a session of its own, so that Ctrl-C reaches the demo alone, which then ends the others.
-        self._undisturbed = True
+        # In its own session, so that Ctrl-C only reaches the demo, which then ends the others.
+        self._uninterruptible = True
         process = subprocess.Popen(
             [sys.executable, str(HERE / script), *given],
             stdin=stdin,
@@ -98,7 +98,7 @@ class Processes:
             env=os.environ | {"no_proxy": "127.0.0.1"},
         )
         self._started.append(process)
-        self._undisturbed = False
+        self._uninterruptible = False
         if self._interrupted:
             sys.exit(128 + self._interrupted)
         return process
@@ -109,8 +109,8 @@ class Processes:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._undisturbed = True
-        agents_first = self._started[::-1]  # an agent whose agency is gone would complain
+        self._uninterruptible = True
+        agents_first = self._started[::-1]  # an agent without its agency would print errors
         for process in agents_first:
             process.kill()
         for process in agents_first:
@@ -119,34 +119,34 @@ class Processes:
 
 
 class Agency:
-    """The travel agency's process, and its books as they lie on disk."""
+    """The process of the travel agency, and its bookings and mails on disk."""
 
     def __init__(self, processes: Processes, folder: Path) -> None:
         folder.mkdir()
         self._folder = folder
-        self._told = dict.fromkeys(DEEDS.values(), 0)
-        process = processes.start("travel_server.py", str(folder), "--hold", str(HOLD), stdin=subprocess.PIPE)
+        self._reported = dict.fromkeys(EFFECTS.values(), 0)
+        process = processes.start("travel_server.py", str(folder), "--hold", str(ANSWER_DELAY), stdin=subprocess.PIPE)
         assert process.stdout is not None
         self.address = process.stdout.readline().strip()
 
     def outcome(self) -> Outcome:
-        return Outcome(*(len(self._book(name)) for name in Outcome._fields))
+        return Outcome(*(len(self._entries(name)) for name in Outcome._fields))
 
-    def news(self) -> Iterator[str]:
-        """What it has done since somebody last asked."""
-        for name, told in self._told.items():
-            entries = self._book(name)
-            self._told[name] = len(entries)
-            for entry in entries[told:]:
+    def new_entries(self) -> Iterator[str]:
+        """The entries since the last call."""
+        for name, reported in self._reported.items():
+            entries = self._entries(name)
+            self._reported[name] = len(entries)
+            for entry in entries[reported:]:
                 yield f"{name.removesuffix('s')} {entry['number']} made"
 
-    def _book(self, name: str) -> list[dict[str, Any]]:
+    def _entries(self, name: str) -> list[dict[str, Any]]:
         path = self._folder / name
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-class Play:
+class Scenario:
     """An agency and an agent that is killed and started again."""
 
     def __init__(self, processes: Processes, timeline: Timeline, folder: Path, script: str, state: Path) -> None:
@@ -158,19 +158,19 @@ class Play:
 
     def start_agent(self) -> None:
         self._agent = self._processes.start(*self._command, self.agency.address)
-        self._timeline.doing(f"process {self._agent.pid} is at work")
-        self._timeline.say("agent", f"starts as process {self._agent.pid}", "bold")
+        self._timeline.set_status(f"process {self._agent.pid} is at work")
+        self._timeline.print_line("agent", f"starts as process {self._agent.pid}", "bold")
 
-    def kill_agent_during(self, deed: str) -> None:
-        """Let the agency act, then kill the agent before it hears of it."""
-        self._wait(lambda: getattr(self.agency.outcome(), deed) > 0)
+    def kill_agent_during(self, effect: str) -> None:
+        """Wait until the agency has acted, then kill the agent before it gets the answer."""
+        self._wait(lambda: getattr(self.agency.outcome(), effect) > 0)
         self._agent.kill()
         self._agent.wait()
-        self._timeline.doing("nobody is at work")
-        self._timeline.say("agent", "killed with SIGKILL before the answer arrived", "bold red")
+        self._timeline.set_status("nobody is at work")
+        self._timeline.print_line("agent", "killed with SIGKILL before the answer arrived", "bold red")
 
-    def see_agent_off(self) -> str:
-        """Wait for the agent's end; its last words."""
+    def wait_for_agent(self) -> str:
+        """Wait until the agent ends. Returns its output."""
         self._wait(lambda: self._agent.poll() is not None)
         assert self._agent.stdout is not None
         if self._agent.returncode != 0:
@@ -178,45 +178,45 @@ class Play:
         return self._agent.stdout.read().strip()
 
     def _wait(self, reached: Callable[[], bool]) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while not reached():
             if time.monotonic() > until:
                 raise DemoFailed("the agent and the agency did not come to it in time")
-            self._tell_news()
+            self._print_new_entries()
             time.sleep(0.01)
-        self._tell_news()
+        self._print_new_entries()
 
-    def _tell_news(self) -> None:
-        for what in self.agency.news():
-            self._timeline.say("agency", what, "magenta")
+    def _print_new_entries(self) -> None:
+        for what in self.agency.new_entries():
+            self._timeline.print_line("agency", what, "magenta")
 
 
 def with_duramen(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
-    """Follow the journal of an agent that is killed in the middle of each deed."""
-    timeline.head("duramen: intent, act, outcome; a check settles doubt", "trip_agent.py")
+    """Follow the journal of an agent that is killed in the middle of each effect."""
+    timeline.print_title("duramen: intent, act, outcome; a check settles doubt", "trip_agent.py")
     path = folder / "agent.db"
     with duramen.open(path) as dm:
-        play = Play(processes, timeline, folder / "agency-1", "trip_agent.py", path)
-        spared = dict(DEEDS)
-        for event in dm.session(RUN).follow(timeout=PATIENCE):
-            what, style = told(event)
-            timeline.say(f"journal #{event.position}", what, style)
-            deed = spared.pop(step_of(event), None) if event.type == "step.started" else None
-            if deed is not None:
-                play.kill_agent_during(deed)
+        scenario = Scenario(processes, timeline, folder / "agency-1", "trip_agent.py", path)
+        pending = dict(EFFECTS)
+        for event in dm.session(RUN).follow(timeout=TIMEOUT):
+            what, style = event_line(event)
+            timeline.print_line(f"journal #{event.position}", what, style)
+            effect = pending.pop(step_of(event), None) if event.type == "step.started" else None
+            if effect is not None:
+                scenario.kill_agent_during(effect)
                 for step in in_doubt(dm):
-                    timeline.say("in doubt", f"{step} has an intent and no outcome: did it happen?", "yellow")
-                play.start_agent()
+                    timeline.print_line("in doubt", f"{step} has an intent and no outcome: did it happen?", "yellow")
+                scenario.start_agent()
             if event.type == "run.finished":
                 break
-        play.see_agent_off()
+        scenario.wait_for_agent()
         if not dm.verify().ok:
             raise DemoFailed("the journal does not verify")
-    return play.agency.outcome()
+    return scenario.agency.outcome()
 
 
 def in_doubt(dm: duramen.Duramen) -> list[str]:
-    """The steps that were begun, as the journal stands."""
+    """The steps that have an intent and no outcome."""
     return [record.step for record in dm.run_info(RUN).steps if not record.finished]
 
 
@@ -225,8 +225,8 @@ def step_of(event: duramen.Event) -> str:
     return str(event.data.get("step", "")).partition("#")[0]
 
 
-def told(event: duramen.Event) -> tuple[str, str]:
-    """An event in words, and the style of its line."""
+def event_line(event: duramen.Event) -> tuple[str, str]:
+    """An event as text, and the style of its line."""
     data = event.data
     step, value = data.get("step"), data.get("value")
     match event.type, data.get("verdict"):
@@ -237,9 +237,9 @@ def told(event: duramen.Event) -> tuple[str, str]:
         case "step.started", _:
             return f"{step}: intent", ""
         case "step.done", _:
-            return f"{step}: done, {brief(value)}", "green"
+            return f"{step}: done, {short_text(value)}", "green"
         case "step.settled", "happened":
-            return f"{step}: its check found {brief(value)} there: it happened", "bold cyan"
+            return f"{step}: its check found {short_text(value)} there: it happened", "bold cyan"
         case "step.settled", verdict:
             return f"{step}: {verdict}", "yellow"
         case "run.finished", _:
@@ -247,29 +247,29 @@ def told(event: duramen.Event) -> tuple[str, str]:
     return event.type, ""
 
 
-def brief(value: Any) -> str:
-    """A step's result in a few words."""
+def short_text(value: Any) -> str:
+    """The result of a step in a few words."""
     if isinstance(value, list):
         return f"{len(value)} found"
     return str(value.get("number") or value.get("flight")) if isinstance(value, dict) else str(value)
 
 
 def with_checkpoint_after(processes: Processes, timeline: Timeline, folder: Path) -> Outcome:
-    """The same kills for an agent that saves what it has done after it has done it."""
-    timeline.head("checkpoint after: act, then save that it is done", "checkpoint_after_agent.py")
+    """The same kills for an agent that saves a checkpoint after each step."""
+    timeline.print_title("checkpoint after: act, then save that it is done", "checkpoint_after_agent.py")
     checkpoint = folder / "agent.json"
-    play = Play(processes, timeline, folder / "agency-2", "checkpoint_after_agent.py", checkpoint)
-    for deed in DEEDS.values():
-        play.kill_agent_during(deed)
+    scenario = Scenario(processes, timeline, folder / "agency-2", "checkpoint_after_agent.py", checkpoint)
+    for effect in EFFECTS.values():
+        scenario.kill_agent_during(effect)
         saved = json.loads(checkpoint.read_text(encoding="utf-8"))
-        timeline.say("checkpoint", f"{', '.join(saved)}: done; of more it knows nothing", "yellow")
-        play.start_agent()
-    timeline.say("agent", f"finished: {play.see_agent_off()}", "bold green")
-    return play.agency.outcome()
+        timeline.print_line("checkpoint", f"{', '.join(saved)}: done; of more it knows nothing", "yellow")
+        scenario.start_agent()
+    timeline.print_line("agent", f"finished: {scenario.wait_for_agent()}", "bold green")
+    return scenario.agency.outcome()
 
 
 def comparison(outcomes: dict[str, Outcome]) -> Table:
-    """One line for each way, one column for each kind of deed."""
+    """One row for each agent, one column for each kind of effect."""
     table = Table(title="one trip, two kills", title_justify="left")
     table.add_column("")
     for name in Outcome._fields:
@@ -279,8 +279,8 @@ def comparison(outcomes: dict[str, Outcome]) -> Table:
     return table
 
 
-def play_both(timeline: Timeline) -> int:
-    """Both ways and the verdict, as an exit code."""
+def run_both(timeline: Timeline) -> int:
+    """Run both agents and compare them. Returns the exit code."""
     with tempfile.TemporaryDirectory(prefix="duramen-demo-") as name, Processes() as processes, timeline.status:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, processes.interrupt)
@@ -301,7 +301,7 @@ def play_both(timeline: Timeline) -> int:
 def main() -> int:
     timeline = Timeline()
     try:
-        return play_both(timeline)
+        return run_both(timeline)
     except DemoFailed as failure:
         timeline.console.print(f"[bold red]The demo failed:[/] {escape(str(failure))}.")
         return 1

@@ -1,4 +1,4 @@
-"""What an agent needs of the travel agency in `travel_server.py`; it knows nothing of duramen."""
+"""A client of the travel agency in `travel_server.py`. It does not use duramen."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A travel agency on loopback: flights, bookings and mail over real HTTP, with its books on disk.
+"""A travel agency on 127.0.0.1: flights, bookings and mails over real HTTP, stored on disk.
 
     python examples/travel_server.py FOLDER         prints its address; ends when its input does
 
 Bookings honour an Idempotency-Key. Mail takes no key, as most mail gateways do not, but what was sent can be looked up
 by its reference. With `--hold SECONDS` the first booking and the first mail are entered at once and answered that much
-later: time enough to kill whoever waits for the answer.
+later: time enough to kill the client that waits for the answer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FLIGHTS = [
 Entry = dict[str, Any]
 
 
-class Book:
-    """What the agency has done of one kind, one line each. An entry is on disk before anybody hears of it."""
+class EntryFile:
+    """The bookings or the mails, one line each. An entry is on disk before it is answered."""
 
     def __init__(self, path: Path, prefix: str) -> None:
         self._path = path
@@ -42,12 +42,12 @@ class Book:
         return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
 
     def find(self, field: str, value: str | None) -> Entry | None:
-        """The entry with that value. One that is being made is waited for: "no" must mean no."""
+        """The entry with this value. Waits for an entry that is being written, so that None is reliable."""
         with self._mutex:
             return next((entry for entry in self.entries() if value is not None and entry.get(field) == value), None)
 
-    def enter(self, details: Entry, key: str | None = None) -> tuple[Entry, bool]:
-        """A new entry, and whether it is the first; or the one that was made under the key."""
+    def add(self, details: Entry, key: str | None = None) -> tuple[Entry, bool]:
+        """Add an entry, or find the one with the same key. Returns it, and whether it is the first of all."""
         with self._mutex:
             known = self.find("key", key)
             if known is not None:
@@ -62,18 +62,18 @@ class Book:
 
 
 class Agency(ThreadingHTTPServer):
-    """The server and its two books."""
+    """The server with its bookings and mails."""
 
     daemon_threads = True
 
     def __init__(self, folder: Path, hold: float) -> None:
-        super().__init__(("127.0.0.1", 0), Counter)
+        super().__init__(("127.0.0.1", 0), Handler)
         self.hold = hold
-        self.books = {"/bookings": Book(folder / "bookings", "B"), "/mails": Book(folder / "mails", "M")}
+        self.entries = {"/bookings": EntryFile(folder / "bookings", "B"), "/mails": EntryFile(folder / "mails", "M")}
 
 
-class Counter(BaseHTTPRequestHandler):
-    """Where one customer is served."""
+class Handler(BaseHTTPRequestHandler):
+    """Handles the requests of the agents."""
 
     server: Agency
 
@@ -82,19 +82,19 @@ class Counter(BaseHTTPRequestHandler):
         wanted = dict(parse_qsl(address.query))
         if address.path == "/flights":
             self._answer(200, [flight for flight in FLIGHTS if flight["to"] == wanted.get("to")])
-        elif address.path in self.server.books and wanted:
-            found = self.server.books[address.path].find(*next(iter(wanted.items())))
+        elif address.path in self.server.entries and wanted:
+            found = self.server.entries[address.path].find(*next(iter(wanted.items())))
             self._answer(200 if found else 404, found)
         else:
             self._answer(404, None)
 
     def do_POST(self) -> None:
-        book = self.server.books.get(self.path)
+        entries = self.server.entries.get(self.path)
         details = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if book is None:
+        if entries is None:
             return self._answer(404, None)
         key = self.headers["Idempotency-Key"] if self.path == "/bookings" else None
-        entry, first = book.enter(details, key)
+        entry, first = entries.add(details, key)
         if first:
             time.sleep(self.server.hold)
         return self._answer(201, entry)
@@ -108,18 +108,18 @@ class Counter(BaseHTTPRequestHandler):
         self.wfile.write(payload)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Keep the terminal for the customers."""
+        """No log."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A travel agency on loopback.")
-    parser.add_argument("folder", type=Path, help="where its books are kept")
-    parser.add_argument("--hold", type=float, default=0.0, help="seconds that the first answers are late")
+    parser.add_argument("folder", type=Path, help="where bookings and mails are stored")
+    parser.add_argument("--hold", type=float, default=0.0, help="seconds by which the first answers are delayed")
     given = parser.parse_args()
     agency = Agency(given.folder, given.hold)
     threading.Thread(target=agency.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{agency.server_port}", flush=True)
-    sys.stdin.read()  # whoever started this is gone, however they went
+    sys.stdin.read()  # the process that started this has ended
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python examples/trip_agent.py agent.db http://127.0.0.1:PORT       (the address of a travel_server.py)
 
-Kill it wherever you like and start it again: it goes on where it was, and neither books nor mails twice.
+Kill it at any moment and start it again: it continues where it stopped, and neither books nor mails twice.
 """
 
 from __future__ import annotations

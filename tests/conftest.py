@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, a fresh database for each test that asks; and child processes that end with it."""
+"""Fixtures: stores, one PostgreSQL for the whole run with a fresh database for each test, and child processes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Before NumPy is loaded: its threads only get in each other's way on a machine that runs tests.
+# Before NumPy is imported: its threads slow each other down while tests run.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Tests start some thousand programs: only the first compiles, also where Python was told to leave nothing behind.
+# Tests start some thousand processes: only the first compiles, also if PYTHONDONTWRITEBYTECODE is set.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
 
 import pytest
-from programs.children import Nursery
-from programs.faroff import Far, Open
+from programs.child_processes import ChildProcesses
+from programs.side_effects import Open, SideEffects
 
 import duramen
 from duramen.embedders import Installed, find
@@ -25,7 +25,7 @@ from duramen.testing.postgres import PostgresServer
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    # No test cuts its power, and a database for each test is much to sync.
+    # No test cuts its power, and syncing a database for each test takes long.
     with PostgresServer.start(settings={"fsync": "off", "full_page_writes": "off"}) as server:
         yield server
 
@@ -51,11 +51,12 @@ def _database_at(url: str) -> str:
 
 @pytest.fixture(scope="session")
 def _new_bound_database(_new_database: Callable[[], str]) -> Callable[[], tuple[str, str]]:
-    return lambda: _give_to_somebody(_new_database())
+    return lambda: _owned_by_new_role(_new_database())
 
 
-def _give_to_somebody(url: str) -> tuple[str, str]:
-    """A database that belongs to an ordinary role: its URL for that role, and for the superuser, whom nothing binds."""
+def _owned_by_new_role(url: str) -> tuple[str, str]:
+    """Give a database to an ordinary role. Returns its URL for that role and for the superuser, who bypasses row level
+    security."""
     import psycopg
 
     role = f"tenants_{uuid.uuid4().hex}"
@@ -68,7 +69,7 @@ def _give_to_somebody(url: str) -> tuple[str, str]:
 
 @pytest.fixture
 def bound_url(_new_bound_database: Callable[[], tuple[str, str]]) -> str:
-    """A database whose role PostgreSQL keeps to the workspace of its connection."""
+    """A database whose role is restricted to the workspace of its connection."""
     return _new_bound_database()[0]
 
 
@@ -87,32 +88,32 @@ def any_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def dm(any_address: str) -> Iterator[duramen.Duramen]:
-    """A handle on each store in turn, on which runs wait by unwinding."""
+    """A handle on each store in turn. Waiting runs are unwound at once."""
     with duramen.open(any_address) as opened:
         opened._core._engine.patience = 0
         yield opened
 
 
 @pytest.fixture
-def far() -> Far:
-    return Far()
+def effects() -> SideEffects:
+    return SideEffects()
 
 
 @pytest.fixture(scope="module")
-def _nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("children")) as nursery:
-        yield nursery
+def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildProcesses]:
+    with ChildProcesses(tmp_path_factory.mktemp("children")) as processes:
+        yield processes
 
 
 @pytest.fixture
-def nursery(_nursery: Nursery) -> Iterator[Nursery]:
-    yield _nursery
-    _nursery.kill_all()
+def processes(_processes: ChildProcesses) -> Iterator[ChildProcesses]:
+    yield _processes
+    _processes.kill_all()
 
 
 @pytest.fixture(scope="session")
 def installed() -> Installed:
-    """The default embedder's real files, which `make test` puts into the user's cache."""
+    """The real files of the default embedder, which `make test` installs into the cache of the user."""
     found = find()
     if found is None:
         missing = "the embedding model is not installed: run `duramen model install`"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import BookingError, Far, Killed, killed
+from programs.side_effects import BookingError, Killed, SideEffects, run_until_killed
 
 import duramen
 from duramen import AsyncDuramen, Duramen, Retry, RunStatus
@@ -54,11 +54,11 @@ def test_plain_and_async_steps_side_by_side(looped: Looped) -> None:
 
 
 @pytest.mark.promise("X23")
-def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, far: Far) -> None:
-    @duramen.step(undo=lambda value: far.do(f"undo {value}"))
+def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, effects: SideEffects) -> None:
+    @duramen.step(undo=lambda value: effects.do(f"undo {value}"))
     async def act(number: int) -> int:
         await asyncio.sleep(0.01)
-        far.do(f"act {number}")
+        effects.do(f"act {number}")
         return number
 
     @duramen.task
@@ -68,7 +68,7 @@ def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, far: Far) -
 
     async def body(dm: AsyncDuramen) -> None:
         running = asyncio.create_task(dm.run(job, id="r"))
-        while len(far.done) < 3:
+        while len(effects.done) < 3:
             await asyncio.sleep(0.005)
         await dm.cancel("r", "enough")
         with pytest.raises(RunCancelled, match="enough"):
@@ -76,16 +76,18 @@ def test_an_async_run_can_be_cancelled_in_the_middle(looped: Looped, far: Far) -
         assert (await dm.run_info("r")).status is RunStatus.CANCELLED
 
     looped(body)
-    acts = [what for what, _ in far.done if what.startswith("act")]
-    undone = [what for what, _ in far.done if what.startswith("undo")]
+    acts = [what for what, _ in effects.done if what.startswith("act")]
+    undone = [what for what, _ in effects.done if what.startswith("undo")]
     assert [f"undo {what}" for what in reversed(acts)] == [f"undo act {what.split()[1]}" for what in undone]
 
 
 @pytest.mark.promise("X3")
-def test_what_another_process_did_between_start_and_claim_is_not_done_again(tmp_path: Path, far: Far) -> None:
+def test_what_another_process_did_between_start_and_claim_is_not_done_again(
+    tmp_path: Path, effects: SideEffects
+) -> None:
     @duramen.step
     def charge() -> str:
-        return far.do("charge")
+        return effects.do("charge")
 
     @duramen.task
     def job() -> Any:
@@ -105,10 +107,10 @@ def test_what_another_process_did_between_start_and_claim_is_not_done_again(tmp_
 
         engine.attempt = late  # type: ignore[method-assign]
         assert one.run(job, id="r") == 7
-    assert far.times("charge") == 1
+    assert effects.times("charge") == 1
 
 
-def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, far: Far) -> None:
+def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, effects: SideEffects) -> None:
     @duramen.step
     async def inner() -> None:
         await asyncio.sleep(0.05)
@@ -119,7 +121,7 @@ def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, f
 
     @duramen.step
     async def charge(who: str) -> str:
-        return far.do(who)
+        return effects.do(who)
 
     async def branch(who: str) -> str:
         return await charge(who)
@@ -138,7 +140,7 @@ def test_a_child_in_place_does_not_shift_the_branches_after_it(looped: Looped, f
 
     looped(first)
     assert looped(lambda dm: dm.run(parent, id="p")) == ["a done", "b done"]
-    assert sorted(what for what, _ in far.done) == ["a", "b"]
+    assert sorted(what for what, _ in effects.done) == ["a", "b"]
 
 
 def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Looped) -> None:
@@ -180,10 +182,10 @@ def test_as_completed_is_refused_for_coroutines_and_works_with_tasks(looped: Loo
 
 
 @pytest.mark.parametrize("how", ["gather", "group", "background"])
-def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, far: Far, how: str) -> None:
+def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, effects: SideEffects, how: str) -> None:
     @duramen.step(retry=Retry(attempts=2, first=3600))
     def flaky() -> None:
-        far.do("flaky")
+        effects.do("flaky")
         raise OSError("down")
 
     async def branch() -> None:
@@ -208,17 +210,17 @@ def test_a_plain_step_that_waits_in_a_branch_parks_the_run(looped: Looped, far: 
         assert (info.status, info.waiting) == (RunStatus.SLEEPING, "flaky#1.1 to be tried again")
 
     looped(body)
-    assert far.times("flaky") == 1
+    assert effects.times("flaky") == 1
 
 
 @pytest.mark.promise("X23")
-def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, far: Far) -> None:
+def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, effects: SideEffects) -> None:
     def refund(value: str) -> None:
-        far.do("refund")
+        effects.do("refund")
 
     @duramen.step(undo=refund)
     async def charge() -> str:
-        return far.do("charge")
+        return effects.do("charge")
 
     @duramen.step
     async def fails() -> None:
@@ -241,10 +243,10 @@ def test_a_branch_that_is_behind_after_a_restart_is_undone_too(looped: Looped, f
         with pytest.raises(BookingError):
             await dm.run(job, id="r")
 
-    far.die = "before refund"
+    effects.die = "before refund"
     looped(dying)
     looped(again)
-    assert [what for what, _ in far.done] == ["charge", "refund"]
+    assert [what for what, _ in effects.done] == ["charge", "refund"]
 
 
 def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(looped: Looped) -> None:
@@ -271,10 +273,10 @@ def test_a_plain_run_whose_waiter_left_stays_owned_until_its_step_has_ended(loop
 
 
 @pytest.mark.parametrize("how", ["finally", "wrapped", "swallowed"])
-def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, far: Far, how: str) -> None:
-    @duramen.step(undo=lambda value: far.do("undo"))
+def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, effects: SideEffects, how: str) -> None:
+    @duramen.step(undo=lambda value: effects.do("undo"))
     def charge() -> str:
-        return far.do("charge")
+        return effects.do("charge")
 
     @duramen.task
     def job() -> Any:
@@ -288,21 +290,21 @@ def test_code_that_gets_in_the_way_of_a_wait_changes_nothing(dm: Duramen, far: F
                 return "partial"
             raise
         finally:
-            if how == "finally" and far.times("late") == 0:
-                far.do("late")
+            if how == "finally" and effects.times("late") == 0:
+                effects.do("late")
                 raise KeyError("clean-up that fails")
 
     with pytest.raises(RunParked):
         dm.run(job, id="answered")
     with pytest.raises(RunParked):
         dm.run(job, id="cancelled")
-    assert far.times("undo") == 0
+    assert effects.times("undo") == 0
     dm.answer("answered", "yes")
     assert dm.resume("answered", job) == "yes"
     dm.cancel("cancelled")
     with pytest.raises(RunCancelled):
         dm.resume("cancelled", job)
-    assert far.times("undo") == 1
+    assert effects.times("undo") == 1
 
 
 def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
@@ -320,15 +322,15 @@ def test_a_task_that_cancels_itself_has_failed(looped: Looped) -> None:
     assert looped(body) is RunStatus.FAILED
 
 
-def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, far: Far) -> None:
-    @duramen.step(undo=lambda value: far.do("undo a"))
+def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, effects: SideEffects) -> None:
+    @duramen.step(undo=lambda value: effects.do("undo a"))
     def a() -> str:
-        return far.do("a")
+        return effects.do("a")
 
     @duramen.step
     def b() -> str:
         time.sleep(0.8)
-        return far.do("b")
+        return effects.do("b")
 
     @duramen.task(deadline=0.6)
     def job() -> None:
@@ -336,18 +338,18 @@ def test_a_run_that_failed_and_was_killed_while_undoing_has_failed(dm: Duramen, 
         b()
         b()
 
-    far.die = "before undo a"
-    killed(dm, job, id="r")
+    effects.die = "before undo a"
+    run_until_killed(dm, job, id="r")
     with pytest.raises(DeadlineExceeded):
         dm.run(job, id="r")
     assert dm.run_info("r").status is RunStatus.FAILED
-    assert [what for what, _ in far.done] == ["a", "b", "undo a"]
+    assert [what for what, _ in effects.done] == ["a", "b", "undo a"]
 
 
-def test_a_branch_gets_on_while_another_waits(looped: Looped, far: Far) -> None:
+def test_a_branch_gets_on_while_another_waits(looped: Looped, effects: SideEffects) -> None:
     @duramen.step
     async def work() -> str:
-        return far.do("work")
+        return effects.do("work")
 
     async def waits() -> Any:
         return await duramen.receive("go")
@@ -363,12 +365,12 @@ def test_a_branch_gets_on_while_another_waits(looped: Looped, far: Far) -> None:
     async def body(dm: AsyncDuramen) -> Any:
         with pytest.raises(RunParked):
             await dm.run(job, id="r")
-        assert far.times("work") == 1
+        assert effects.times("work") == 1
         await dm.signal("r", "go", "on")
         return await dm.resume("r", job)
 
     assert looped(body) == ["on", "work done"]
-    assert far.times("work") == 1
+    assert effects.times("work") == 1
 
 
 @pytest.mark.parametrize("end", ["returns", "fails"])
@@ -408,10 +410,10 @@ def test_tasks_nest_deeper_than_an_id_is_long(dm: Duramen) -> None:
     assert dm.run(explore_a_folder, 40, id="r") == 40
 
 
-def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, far: Far) -> None:
+def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
-        return far.do(what)
+        return effects.do(what)
 
     order = ["order#3", "order#1"]
 
@@ -426,26 +428,26 @@ def test_keys_may_look_like_numbers_and_come_in_any_order(dm: Duramen, far: Far)
     dm.signal("r", "go")
     order.reverse()
     assert dm.resume("r", job) == ["order#1 done", "order#3 done"]
-    assert len(far.done) == 2
+    assert len(effects.done) == 2
 
 
-def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen, far: Far) -> None:
+def test_what_is_done_is_written_when_the_code_leaves_in_its_own_way(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act() -> str:
-        return far.do("act")
+        return effects.do("act")
 
     @duramen.task
     def job() -> str:
         said = act()
-        if far.times("interrupt") == 0:
-            far.do("interrupt")
+        if effects.times("interrupt") == 0:
+            effects.do("interrupt")
             raise KeyboardInterrupt
         return said
 
     with pytest.raises(KeyboardInterrupt):
         dm.run(job, id="r")
     assert dm.run(job, id="r") == "act done"
-    assert far.times("act") == 1
+    assert effects.times("act") == 1
 
 
 def test_a_blocking_wait_for_a_sleeping_run_does_not_execute_it_again_and_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
-from programs.faroff import Open
+from programs.side_effects import Open
 
 from duramen.checkpoints.checkpoints import Checkpoints
 from duramen.errors import CheckpointConflict

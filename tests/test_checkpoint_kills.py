@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain
-from programs.children import Nursery
-from programs.proxy import CuttingProxy
+from programs.child_processes import ChildProcesses
+from programs.cutting_proxy import CuttingProxy
 
 import duramen
 from duramen.checkpoints.checkpoints import Checkpoints
@@ -55,24 +55,26 @@ def check_survivors(address: str, said: int, most: int) -> int:
 
 @pytest.mark.promise("C8", "C3", "J2", "J8")
 @pytest.mark.parametrize("point", SAVE_POINTS)
-def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(address: str, nursery: Nursery, point: str) -> None:
+def test_a_kill_during_a_save_leaves_the_old_state_or_the_new_one(
+    address: str, processes: ChildProcesses, point: str
+) -> None:
     reached = -1
     for visit in (1, 2, 5):
-        child = nursery.start(
+        child = processes.start(
             "checkpoint_writers:save_states", crash=(point, visit), address=address, first=reached + 1, count=9
         )
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        assert child.wait() == -signal.SIGKILL, child.errors()
         said = int(child.lines()[-1]) if child.lines() else reached
         before, reached = reached, check_survivors(address, said, said + (point == "append.committed"))
         assert reached >= before
 
 
 @pytest.mark.promise("C8", "J2")
-def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str, nursery: Nursery) -> None:
+def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str, processes: ChildProcesses) -> None:
     chance, reached = random.Random(3), -1
     for _ in range(8):
-        child = nursery.start("checkpoint_writers:save_states", address=address, first=reached + 1, count=1000)
-        child.hear(chance.randrange(5))
+        child = processes.start("checkpoint_writers:save_states", address=address, first=reached + 1, count=1000)
+        child.wait_for_lines(chance.randrange(5))
         time.sleep(chance.uniform(0, 0.02))  # not to wait for anything: to hit any instruction
         assert child.kill() == -signal.SIGKILL
         said = int(child.lines()[-1]) if child.lines() else reached
@@ -82,13 +84,13 @@ def test_kills_at_random_moments_leave_the_old_state_or_the_new_one(address: str
 
 @pytest.mark.promise("C8", "C6")
 @pytest.mark.parametrize("point", DROP_POINTS)
-def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, nursery: Nursery, point: str) -> None:
+def test_a_kill_during_a_drop_leaves_all_or_the_rest(address: str, processes: ChildProcesses, point: str) -> None:
     with duramen.open(address) as dm:
         for number in range(9):
             save(checkpoints_of(dm), number)
     ids = ["c0", "c3", "c4", "c8"]
-    child = nursery.start("checkpoint_writers:drop_states", crash=(point, 1), address=address, ids=ids)
-    assert child.wait() == -signal.SIGKILL, child.complaint()
+    child = processes.start("checkpoint_writers:drop_states", crash=(point, 1), address=address, ids=ids)
+    assert child.wait() == -signal.SIGKILL, child.errors()
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)
         left = [number for number in range(9) if point != "append.committed" or f"c{number}" not in ids]

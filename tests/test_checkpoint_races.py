@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from programs.checkpoint_writers import checkpoints_of, fields_of, listed, plain, texts
-from programs.children import Gate, Nursery
-from programs.faroff import Open
+from programs.child_processes import ChildProcesses, Gate
+from programs.side_effects import Open
 
 import duramen
 from duramen import crash_points as crashpoints
@@ -296,11 +296,11 @@ def test_coroutines_lose_nothing(address: str) -> None:
 
 
 @pytest.mark.promise("M1", "J6")
-def test_nobody_overwrites_what_another_process_added(address: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_nobody_overwrites_what_another_process_added(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "count": 8, "gate": gate.path}
-    children = [nursery.start("checkpoint_writers:count_up", writer=f"w{number}", **given) for number in range(3)]
+    children = [processes.start("checkpoint_writers:count_up", writer=f"w{number}", **given) for number in range(3)]
     gate.open()
     for child in children:
         child.finish()
@@ -313,19 +313,19 @@ def test_nobody_overwrites_what_another_process_added(address: str, nursery: Nur
 
 
 @pytest.mark.promise("C6", "C8")
-def test_one_drops_while_others_save(address: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_one_drops_while_others_save(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     duramen.open(address).close()
     gate = Gate(tmp_path / "gate")
     given: Any = {"address": address, "gate": gate.path}
-    dropper = nursery.start("checkpoint_writers:drop_for_ever", **given)
+    dropper = processes.start("checkpoint_writers:drop_for_ever", **given)
     savers = [
-        nursery.start("checkpoint_writers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)
+        processes.start("checkpoint_writers:save_beside_others", writer=f"w{n}", count=25, **given) for n in range(2)
     ]
     gate.open()
     for child in savers:
         assert len(child.finish()) == 25
     dropper.kill()
-    assert dropper.complaint() == ""
+    assert dropper.errors() == ""
     to_drop = {id for line in dropper.lines() for id in json.loads(line)}
     with duramen.open(address) as dm:
         cp = checkpoints_of(dm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs.faroff import Far, Open, killed
+from programs.side_effects import Open, SideEffects, run_until_killed
 
 import duramen
 from duramen import RunStatus
@@ -13,10 +13,10 @@ from duramen.testing.clock import FakeClock
 
 
 @pytest.mark.promise("X18")
-def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, far: Far) -> None:
+def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.step
     def work(part: int, day: int) -> str:
-        return far.do(f"part {part} day {day}")
+        return effects.do(f"part {part} day {day}")
 
     @duramen.task
     def part(number: int) -> list[str]:
@@ -32,7 +32,7 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
 
     dm = open_one()
     dm.start(project, id="r")
-    far.die = "after part 1 day 1"
+    effects.die = "after part 1 day 1"
     restarts = 0
     for _ in range(40):
         dm = open_one()
@@ -45,14 +45,14 @@ def test_a_task_over_five_sessions_and_three_restarts(open_one: Open, clock: Fak
             break
     assert dm.resume("r") == [[f"part {part} day {day} done" for day in range(3)] for part in range(4)]
     assert len({one.session for one in dm.runs()}) == 5
-    assert all(far.times(what) == 1 for what, _ in far.done if what != "part 1 day 1")
+    assert all(effects.times(what) == 1 for what, _ in effects.done if what != "part 1 day 1")
 
 
 @pytest.mark.promise("X26")
-def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far: Far) -> None:
+def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
-        return far.do(what)
+        return effects.do(what)
 
     @duramen.task
     def child(what: str) -> str:
@@ -71,14 +71,14 @@ def test_a_child_is_delivered_once_and_its_failure_surfaces(open_one: Open, far:
         return got
 
     dm = open_one()
-    far.die = "after good"
-    killed(dm, parent, id="r")
+    effects.die = "after good"
+    run_until_killed(dm, parent, id="r")
     statuses = {one.id: one.status for one in dm.runs()}
     assert len(statuses) == 2
-    far.die = "before after"
-    killed(open_one(), parent, id="r")
+    effects.die = "before after"
+    run_until_killed(open_one(), parent, id="r")
     assert open_one().run(parent, id="r") == ["good done", "a child failed", "after done"]
-    assert far.times("good") == 2, "in doubt and declared to rerun: under the same key"
+    assert effects.times("good") == 2, "in doubt and declared to rerun: under the same key"
     children = dm.runs(parent="r")
     assert sorted(one.status for one in children) == [RunStatus.DONE, RunStatus.FAILED]
 
@@ -124,12 +124,12 @@ def test_cancelling_a_parent_cancels_its_children(open_one: Open) -> None:
 
 
 @pytest.mark.promise("M2")
-def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_one: Open, far: Far) -> None:
+def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_one: Open, effects: SideEffects) -> None:
     briefs: list[Any] = []
 
     @duramen.step
     def search(what: str) -> str:
-        far.do(what)
+        effects.do(what)
         return what * 50
 
     @duramen.step
@@ -148,12 +148,12 @@ def test_a_child_is_briefed_within_a_budget_and_knows_where_it_comes_from(open_o
         note()
         all_of_it = child("What do we know?", duramen.brief("search"))
         newest = child("And lately?", duramen.brief("search", budget=90))
-        far.do("done")
+        effects.do("done")
         return [all_of_it, newest]
 
-    far.die = "before done"
+    effects.die = "before done"
     dm = open_one()
-    killed(dm, parent, id="r")
+    run_until_killed(dm, parent, id="r")
     assert open_one().run(parent, id="r") == [2, 1]
     assert [item["step"] for item in briefs[0]["items"]] == ["search#1", "search#2"]
     assert (briefs[1]["items"][0]["outcome"], briefs[1]["left_out"]) == ("b" * 50, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from programs.conversations import Characters, Recorder, Words, digest_of, recount, take_turn
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen import Draft, Duramen, Session

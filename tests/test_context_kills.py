@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from programs.children import Gate, Nursery
+from programs.child_processes import ChildProcesses, Gate
 from programs.conversations import SMALL, Recorder, digest_of, take_turn
 
 import duramen
@@ -67,8 +67,8 @@ def test_the_run_that_is_killed_has_all_that_can_be_killed() -> None:
 class Story:
     """A conversation that is killed and taken up again."""
 
-    def __init__(self, nursery: Nursery, address: str, calls: Path) -> None:
-        self._nursery = nursery
+    def __init__(self, processes: ChildProcesses, address: str, calls: Path) -> None:
+        self._processes = processes
         self._address = address
         self._calls = calls
         self.seen: list[tuple[int, str]] = []
@@ -84,7 +84,7 @@ class Story:
         }
         child = self._nursery.start("conversations:converse", **given, die=die or None)
         status = child.wait()
-        assert status in (0, -signal.SIGKILL if die else 0), child.complaint()
+        assert status in (0, -signal.SIGKILL if die else 0), child.errors()
         self.seen += [(position, digest) for position, digest in map(json.loads, child.lines())]
         self.kills += status != 0
         return status != 0
@@ -113,8 +113,10 @@ class Story:
 
 @pytest.mark.promise("W1", "W8", "J2")
 @pytest.mark.parametrize("point", [*APPEND_POINTS, "context.summarised"])
-def test_a_kill_at_every_point_of_every_compaction(address: str, nursery: Nursery, tmp_path: Path, point: str) -> None:
-    story = Story(nursery, address, tmp_path / "calls")
+def test_a_kill_at_every_point_of_every_compaction(
+    address: str, processes: ChildProcesses, tmp_path: Path, point: str
+) -> None:
+    story = Story(processes, address, tmp_path / "calls")
     for turn in uninterrupted().compacting[::3]:  # the first, and one that merges what the others wrote
         # Nothing is stored before the first visit but in the first process; from then on each stores one event more.
         visit = 1
@@ -131,8 +133,8 @@ def test_a_kill_at_every_point_of_every_compaction(address: str, nursery: Nurser
 
 @pytest.mark.promise("W1", "J2")
 @pytest.mark.parametrize("point", APPEND_POINTS)
-def test_a_kill_in_the_middle_of_a_turn(address: str, nursery: Nursery, tmp_path: Path, point: str) -> None:
-    story = Story(nursery, address, tmp_path / "calls")
+def test_a_kill_in_the_middle_of_a_turn(address: str, processes: ChildProcesses, tmp_path: Path, point: str) -> None:
+    story = Story(processes, address, tmp_path / "calls")
     for turn, visit in ((0, 1), (0, 2), (0, 5), (2, 3), (4, 4)):
         story.go_on(turn + 1, turn, "turn", point, visit)
         story.check()
@@ -143,8 +145,8 @@ def test_a_kill_in_the_middle_of_a_turn(address: str, nursery: Nursery, tmp_path
 
 
 @pytest.mark.promise("W8")
-def test_a_restart_asks_no_model(address: str, nursery: Nursery, tmp_path: Path) -> None:
-    story = Story(nursery, address, tmp_path / "calls")
+def test_a_restart_asks_no_model(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
+    story = Story(processes, address, tmp_path / "calls")
     assert not story.go_on(TURNS)
     asked = story.end()
     model = Recorder()
@@ -156,7 +158,9 @@ def test_a_restart_asks_no_model(address: str, nursery: Nursery, tmp_path: Path)
 
 
 @pytest.mark.promise("W1", "W8", "J5")
-def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_processes_that_compact_at_the_same_moment_agree(
+    address: str, processes: ChildProcesses, tmp_path: Path
+) -> None:
     with duramen.open(address) as dm:
         for name in ("one", "two", "three"):
             drafts = [Draft("talk.message", {"role": "user", "content": f"Message {n} of {name}."}) for n in range(60)]
@@ -164,9 +168,9 @@ def test_processes_that_compact_at_the_same_moment_agree(address: str, nursery: 
     for name in ("one", "two", "three"):
         gate = Gate(tmp_path / name)
         given: dict[str, Any] = {"address": address, "gate": gate.path, "calls": str(tmp_path / "calls")}
-        children = [nursery.start("conversations:compact_together", **given, session=name) for _ in range(4)]
+        children = [processes.start("conversations:compact_together", **given, session=name) for _ in range(4)]
         for child in children:
-            child.hear(1)
+            child.wait_for_lines(1)
         gate.open()
         found = {child.finish()[1] for child in children}
         with duramen.open(address, window=Window(**SMALL)) as dm:

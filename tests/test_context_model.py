@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from programs.conversations import Recorder, Words, take_turn
-from programs.faroff import Open
-from programs.modelserver import ModelServer, error, gpt, hangs, says, vanishes
+from programs.model_server import ModelServer, error, gpt, hangs, says, vanishes
+from programs.side_effects import Open
 
 import duramen
 from duramen import Draft, Duramen, Event, Session

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from programs.conversations import Characters, Recorder, Words, digest_of, recount
-from programs.providers import check_anthropic, check_openai
+from programs.provider_requests import check_anthropic, check_openai
 
 from duramen import Context, Duramen, Session, Window
 from duramen.api._async.duramen import AsyncDuramen

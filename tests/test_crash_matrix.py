@@ -1,7 +1,7 @@
 """A task of 25 steps of all kinds, killed everywhere: whatever happens, it ends as if nothing had.
 
 Some 800 processes are killed here, by themselves at crash points or from outside at random moments; after each of them
-the journal, the steps' own notes and the far side are compared.
+the journal, the steps' own notes and the effect server are compared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 import apsw
 import psycopg
 import pytest
-from programs import matrix
-from programs.children import Child, Nursery, complete_lines, until
-from programs.effects import EffectServer
-from programs.proxy import CuttingProxy
+from programs import crash_task
+from programs.child_processes import ChildProcess, ChildProcesses, complete_lines, until
+from programs.cutting_proxy import CuttingProxy
+from programs.effect_server import EffectServer
 
 import duramen
 from duramen import crash_points as crashpoints
@@ -65,7 +65,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[EffectServer]:
+def effect_server() -> Iterator[EffectServer]:
     with EffectServer() as server:
         yield server
 
@@ -76,8 +76,8 @@ class Journey:
 
     address: str
     run: str
-    far: EffectServer
-    nursery: Nursery
+    effect_server: EffectServer
+    processes: ChildProcesses
     log: Path
     patience: float = 5.0
     kills: int = 0
@@ -86,10 +86,10 @@ class Journey:
     heard: int = 0
     watcher: Duramen | None = None
 
-    def begin(self, crash: tuple[str, int] | None = None) -> Child:
+    def begin(self, crash: tuple[str, int] | None = None) -> ChildProcess:
         """A child that goes on with it."""
-        given = {"port": self.far.port, "log": str(self.log), "patience": self.patience}
-        return self.nursery.start("matrix:travel", crash=crash, address=self.address, run=self.run, **given)
+        given = {"port": self.effect_server.port, "log": str(self.log), "patience": self.patience}
+        return self.processes.start("crash_task:run_trip", crash=crash, address=self.address, run=self.run, **given)
 
     def die(self, point: str, visit: int) -> bool:
         """Go on until the given point. False if the run got to its end without coming there."""
@@ -97,7 +97,7 @@ class Journey:
         status = child.wait()
         if status == 0:
             return False
-        assert status == -signal.SIGKILL, child.complaint()
+        assert status == -signal.SIGKILL, child.errors()
         self.buried()
         return True
 
@@ -113,7 +113,7 @@ class Journey:
 
     def check_arrival(self, result: Any) -> None:
         """The result is the one of a run that nobody disturbed, and so is everything else."""
-        assert result == matrix.RESULT
+        assert result == crash_task.RESULT
         self.audit()
         self.check_effects()
         self.check_journal()
@@ -205,12 +205,12 @@ class Journey:
 
     def check_effects(self) -> None:
         """One booking and one mail each; every booking was asked for under one key only."""
-        for ref in (f"{self.run}/{name}" for name in matrix.BOOKED):
-            assert len(self.far.bookings[ref]) == 1, ref
-            assert len(self.far.asked[ref]) == 1, ref
-        for ref in (f"{self.run}/{name}" for name in matrix.MAILED):
-            assert self.far.mails[ref] == 1, ref
-        assert self.far.knocks[self.run] >= 3
+        for ref in (f"{self.run}/{name}" for name in crash_task.BOOKED):
+            assert len(self.effect_server.bookings[ref]) == 1, ref
+            assert len(self.effect_server.requested_keys[ref]) == 1, ref
+        for ref in (f"{self.run}/{name}" for name in crash_task.MAILED):
+            assert self.effect_server.mails[ref] == 1, ref
+        assert self.effect_server.flaky_calls[self.run] >= 3
 
     def check_journal(self) -> None:
         """Every step has one outcome, every piece of output is there once, in order."""
@@ -223,7 +223,8 @@ class Journey:
             if event.type == "step.output":
                 outputs.setdefault(name, []).append((event.data["index"], event.data["value"]))
         wanted = {
-            name: list(enumerate(text.format(self.run) for text in texts)) for name, texts in matrix.STREAMED.items()
+            name: list(enumerate(text.format(self.run) for text in texts))
+            for name, texts in crash_task.STREAMED.items()
         }
         assert outputs == wanted
         assert [event.type for _, event in named].count("run.finished") == 2
@@ -236,15 +237,17 @@ def _ends(event: duramen.Event) -> bool:
 
 
 @pytest.fixture
-def set_out(address: str, far: EffectServer, nursery: Nursery, tmp_path: Path) -> Iterator[Any]:
+def set_out(address: str, effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path) -> Iterator[Any]:
     """Begin a journey of its own."""
     with ExitStack() as stack:
         # A file is opened and closed for each look, as that changes it; at a server one handle looks all the time.
         watcher = None if address.endswith("agent.db") else stack.enter_context(duramen.open(address))
 
         def begin(run: str, patience: float = 5.0) -> Journey:
-            unique = f"{tmp_path.name}-{run}"  # the far side is shared by all tests
-            return Journey(address, unique, far, nursery, tmp_path / f"{run}.log", patience, watcher=watcher)
+            unique = f"{tmp_path.name}-{run}"  # the effect server is shared by all tests
+            return Journey(
+                address, unique, effect_server, processes, tmp_path / f"{run}.log", patience, watcher=watcher
+            )
 
         yield begin
 
@@ -255,14 +258,14 @@ def verified(address: str) -> None:
     assert found.ok, found.problems
 
 
-def visits(address: str, run: str, far: EffectServer) -> Counter[str]:
+def visits(address: str, run: str, effect_server: EffectServer) -> Counter[str]:
     """How often a run that nobody disturbs comes to each point."""
     seen = Counter[str]()
-    matrix.world.port, matrix.world.log = far.port, os.devnull
+    crash_task.environment.port, crash_task.environment.log = effect_server.port, os.devnull
     with duramen.open(address) as store:
         crashpoints.listen(lambda point: seen.update([point]))
         try:
-            assert matrix.go(store, run) == matrix.RESULT
+            assert crash_task.start_trip(store, run) == crash_task.RESULT
         finally:
             crashpoints.listen(None)
     return seen
@@ -270,8 +273,10 @@ def visits(address: str, run: str, far: EffectServer) -> Counter[str]:
 
 @pytest.mark.promise("X1", "X2", "X3", "X5", "X6", "X8", "X10", "X11", "X12", "X15", "X19", "X26", "C8")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_at_every_point_changes_nothing(address: str, far: EffectServer, set_out: Any, point: str) -> None:
-    there = visits(address, set_out("undisturbed").run, far)[point]
+def test_a_kill_at_every_point_changes_nothing(
+    address: str, effect_server: EffectServer, set_out: Any, point: str
+) -> None:
+    there = visits(address, set_out("undisturbed").run, effect_server)[point]
     assert there >= (22 if point in COMMON else 2)
     # All of them would take too long everywhere: the chains below come to those that are left out here.
     stride = STRIDES[address.endswith("agent.db")].get(point, 1)
@@ -340,14 +345,14 @@ def test_a_kill_while_doubt_is_settled_changes_nothing(address: str, set_out: An
 
 @pytest.mark.promise("X2", "X14")
 def test_a_kill_where_a_run_is_unwound_changes_nothing(
-    address: str, far: EffectServer, nursery: Nursery, set_out: Any
+    address: str, effect_server: EffectServer, processes: ChildProcesses, set_out: Any
 ) -> None:
     journey = set_out("r")
-    given = {"address": address, "run": journey.run, "port": far.port, "log": str(journey.log)}
+    given = {"address": address, "run": journey.run, "port": effect_server.port, "log": str(journey.log)}
     for _ in range(2):  # two sleeps
-        child = nursery.start("matrix:sleep_through", crash=("run.parked", 1), **given)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
-    said = nursery.start("matrix:sleep_through", **given).finish()
+        child = processes.start("crash_task:run_doze", crash=("run.parked", 1), **given)
+        assert child.wait() == -signal.SIGKILL, child.errors()
+    said = processes.start("crash_task:run_doze", **given).finish()
     assert json.loads(said[-1]) == [{"seat": 1}, {"sent": True}, 1]
     assert [name for _, verb, name in journey.deeds() if verb == "begin"] == ["book#1", "mail#1", "enrol#1"]
     assert journey.rows() == [f"{journey.run}/first"]
@@ -386,16 +391,16 @@ def cut_short(disk: PowerLossDisk, run: str, synchronous: str = "full") -> None:
         # The machine that went down was another one, and nobody has to wait for its lease.
         handle._core._engine._owner = new_owner().replace(f"/{os.getpid()}/", f"/{2**22 + 1}/")
         try:
-            matrix.go(handle, run)
+            crash_task.start_trip(handle, run)
         finally:
             handle.close()
 
 
 def journeys_through_power_cuts(
-    far: EffectServer, nursery: Nursery, directory: Path, synchronous: str
+    effect_server: EffectServer, processes: ChildProcesses, directory: Path, synchronous: str
 ) -> Iterator[Journey]:
     """Runs that were cut short at many calls, each on the machine after its reboot."""
-    matrix.world.port, matrix.world.log = far.port, os.devnull
+    crash_task.environment.port, crash_task.environment.log = effect_server.port, os.devnull
     with PowerLossDisk() as disk:
         cut_short(disk, f"{directory.name}-whole", synchronous)
         calls = disk.calls
@@ -404,35 +409,37 @@ def journeys_through_power_cuts(
         call = 1 + number * (calls - 1) // (POWER_CUTS - 1)
         run = f"{directory.name}-{call}"
         log = directory / f"{call}.log"
-        matrix.world.log = str(log)
+        crash_task.environment.log = str(log)
         with PowerLossDisk(seed=call) as disk:
             disk.cut_at(call)
             cut_short(disk, run, synchronous)
             survivors = disk.survivors(directory / str(call))
-        yield Journey(str(survivors / "agent.db"), run, far, nursery, log, kills=1)
+        yield Journey(str(survivors / "agent.db"), run, effect_server, processes, log, kills=1)
 
 
 def go_on(journey: Journey) -> None:
     """What a reboot must bring."""
     journey.audit()
     with duramen.open(journey.address) as store:
-        result = matrix.go(store, journey.run)
+        result = crash_task.start_trip(store, journey.run)
     journey.check_arrival(result)
     verified(journey.address)
 
 
 @pytest.mark.promise("X1", "X2", "X3", "X8", "X10", "X11", "J3", "C8")
-def test_a_power_cut_at_any_moment_changes_nothing(far: EffectServer, nursery: Nursery, tmp_path: Path) -> None:
-    for journey in journeys_through_power_cuts(far, nursery, tmp_path, "full"):
+def test_a_power_cut_at_any_moment_changes_nothing(
+    effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path
+) -> None:
+    for journey in journeys_through_power_cuts(effect_server, processes, tmp_path, "full"):
         go_on(journey)
 
 
 @pytest.mark.promise("X1")
 def test_the_matrix_would_catch_intents_that_are_not_durable(
-    far: EffectServer, nursery: Nursery, tmp_path: Path
+    effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     caught = 0
-    for journey in journeys_through_power_cuts(far, nursery, tmp_path, "normal"):
+    for journey in journeys_through_power_cuts(effect_server, processes, tmp_path, "normal"):
         try:
             go_on(journey)
         except AssertionError:
@@ -446,33 +453,33 @@ def test_the_matrix_would_catch_intents_that_are_not_durable(
 @pytest.mark.promise("X16", "X17")
 @pytest.mark.parametrize("where", ["step.intended:1", "step.acted:1", "step.intended:2", "step.recorded:2", "killed"])
 def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
-    address: str, far: EffectServer, nursery: Nursery, tmp_path: Path, where: str
+    address: str, effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path, where: str
 ) -> None:
     run = f"{tmp_path.name}-run"
-    given = {"address": address, "run": run, "port": far.port, "log": str(tmp_path / "log"), "lease": LEASE}
+    given = {"address": address, "run": run, "port": effect_server.port, "log": str(tmp_path / "log"), "lease": LEASE}
     with duramen.open(address) as store:
-        handle = store.start(matrix.errand, run, id=run)
+        handle = store.start(crash_task.errand, run, id=run)
         stopped = "step.acted:2" if where == "killed" else where
-        away = nursery.start("matrix:serve_slowly", stop_at=stopped, **given)
-        assert away.hear(2) == ["serving", "stopping"], away.complaint()
+        away = processes.start("crash_task:work_with_lease", stop_at=stopped, **given)
+        assert away.wait_for_lines(2) == ["working", "stopping"], away.errors()
         if where == "killed":
             away.kill()
-        other = nursery.start("matrix:serve_slowly", stop_at=None, **given)
+        other = processes.start("crash_task:work_with_lease", stop_at=None, **given)
         assert handle.result(timeout=30) == [{"seat": 1}, 1, {"seat": 1}]
         other.kill()
         before = [(event.type, event.hash) for event in store.session(run).events()]
         away.signal(signal.SIGCONT)
         if where != "killed":
             said = away.finish()
-            assert said[-1] == "served"
+            assert said[-1] == "stopped"
             assert [line for line in said if line.startswith("log") and "lease" in line], said
         assert [(event.type, event.hash) for event in store.session(run).events()] == before
         types = Counter(kind for kind, _ in before)
         assert (types["run.finished"], types["run.resumed"], types["memory.added"]) == (1, 1, 3)
         assert store.verify().ok
     for ref in (f"{run}/flight", f"{run}/hotel"):
-        assert (len(far.bookings[ref]), len(far.asked[ref])) == (1, 1)
-    assert Journey(address, run, far, nursery, tmp_path / "log").rows() == [f"{run}/first"]
+        assert (len(effect_server.bookings[ref]), len(effect_server.requested_keys[ref])) == (1, 1)
+    assert Journey(address, run, effect_server, processes, tmp_path / "log").rows() == [f"{run}/first"]
 
 
 # -- a network that breaks
@@ -482,14 +489,14 @@ def test_a_worker_that_was_away_for_longer_than_its_lease_writes_nothing(
 @pytest.mark.parametrize("text", [b"", b"COMMIT"], ids=["any answer", "the answer to a commit"])
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "step.intended", "step.transacted"])
 def test_a_connection_cut_in_the_middle_of_a_run_doubles_nothing(
-    postgres_url: str, far: EffectServer, nursery: Nursery, tmp_path: Path, point: str, text: bytes
+    postgres_url: str, effect_server: EffectServer, processes: ChildProcesses, tmp_path: Path, point: str, text: bytes
 ) -> None:
-    matrix.world.port = far.port
+    crash_task.environment.port = effect_server.port
     with CuttingProxy(postgres_url) as proxy:
         for visit in (1, 2) if point == "step.transacted" else range(1, 42, 9):
             run = f"{tmp_path.name}-{visit}"
-            journey = Journey(postgres_url, run, far, nursery, tmp_path / f"{visit}.log")
-            matrix.world.log = str(journey.log)
+            journey = Journey(postgres_url, run, effect_server, processes, tmp_path / f"{visit}.log")
+            crash_task.environment.log = str(journey.log)
             journey.kills = proxy.cuts
             result = _through(proxy, run, point, visit, text)
             journey.kills = proxy.cuts - journey.kills
@@ -515,8 +522,8 @@ def _through(proxy: CuttingProxy, run: str, point: str, visit: int, text: bytes)
         try:
             for _ in range(3):
                 with suppress(DuramenError):
-                    return matrix.go(store, run)
-            return matrix.go(store, run)
+                    return crash_task.start_trip(store, run)
+            return crash_task.start_trip(store, run)
         finally:
             crashpoints.listen(None)
             proxy.cut_after(b"nothing that anybody sends")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from programs.faroff import Far, killed
+from programs.side_effects import SideEffects, run_until_killed
 
 import duramen
 from duramen import CannotTell, Duramen, Happened, Retry, RunStatus
@@ -24,23 +24,23 @@ from duramen.errors import (
 
 # -- doubt
 @pytest.mark.promise("X4", "X5")
-def test_a_check_that_finds_it_settles_doubt_without_running_again(dm: Duramen, far: Far) -> None:
+def test_a_check_that_finds_it_settles_doubt_without_running_again(dm: Duramen, effects: SideEffects) -> None:
     def find(what: str, *, key: str) -> str | None:
-        return next((f"{what} found" for done, used in far.done if used == key), None)
+        return next((f"{what} found" for done, used in effects.done if used == key), None)
 
     @duramen.step(check=find)
     def book(what: str, *, key: str) -> str:
-        return far.do(what, key)
+        return effects.do(what, key)
 
     @duramen.task
     def trip() -> str:
         return book("flight")
 
-    far.die = "after flight"
-    killed(dm, trip, id="r")
+    effects.die = "after flight"
+    run_until_killed(dm, trip, id="r")
     assert dm.run_info("r").in_doubt == ["book#1"]
     assert dm.run(trip, id="r") == "flight found"
-    assert far.times("flight") == 1
+    assert effects.times("flight") == 1
     settled = next(iter(dm.session("r").events(types="step.settled"))).data
     assert settled == {"step": "book#1", "by": "check", "verdict": "happened", "value": "flight found"}
     assert dm.run_info("r").in_doubt == []
@@ -48,7 +48,7 @@ def test_a_check_that_finds_it_settles_doubt_without_running_again(dm: Duramen, 
 
 @pytest.mark.promise("X6")
 @pytest.mark.parametrize("checked", [True, False])
-def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, far: Far, checked: bool) -> None:
+def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, effects: SideEffects, checked: bool) -> None:
     keys = []
 
     def find(what: str, *, key: str) -> None:
@@ -57,14 +57,14 @@ def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, far: Far
     @duramen.step(check=find if checked else None)
     def book(what: str, *, key: str) -> str:
         keys.append(key)
-        return far.do(what, key)
+        return effects.do(what, key)
 
     @duramen.task
     def trip() -> str:
         return book("flight")
 
-    far.die = "before flight"
-    killed(dm, trip, id="r")
+    effects.die = "before flight"
+    run_until_killed(dm, trip, id="r")
     assert dm.run(trip, id="r") == "flight done"
     assert len(keys) == (3 if checked else 2)
     assert len(set(keys)) == 1
@@ -74,24 +74,24 @@ def test_what_did_not_happen_runs_again_under_the_same_key(dm: Duramen, far: Far
 
 @pytest.mark.promise("X7")
 @pytest.mark.parametrize("verdict", ["done", "retry", "abort"])
-def test_a_step_that_must_not_repeat_parks_for_a_person(dm: Duramen, far: Far, verdict: Any) -> None:
+def test_a_step_that_must_not_repeat_parks_for_a_person(dm: Duramen, effects: SideEffects, verdict: Any) -> None:
     @duramen.step(in_doubt="ask")
     def pay() -> str:
-        return far.do("pay")
+        return effects.do("pay")
 
     @duramen.task
     def shop() -> str:
         return f"paid: {pay()}"
 
-    far.die = "after pay"
-    killed(dm, shop, id="r")
+    effects.die = "after pay"
+    run_until_killed(dm, shop, id="r")
     with pytest.raises(RunParked, match="pay#1 is in doubt"):
         dm.run(shop, id="r")
     with pytest.raises(RunParked):
         dm.resume("r")
     info = dm.run_info("r")
     assert (info.status, info.in_doubt) == (RunStatus.WAITING, ["pay#1"])
-    assert far.times("pay") == 1
+    assert effects.times("pay") == 1
     dm.settle("r", verdict, "by hand" if verdict == "done" else None, actor="ada")
     if verdict == "abort":
         with pytest.raises(StepInDoubt, match="aborted"):
@@ -100,16 +100,16 @@ def test_a_step_that_must_not_repeat_parks_for_a_person(dm: Duramen, far: Far, v
             dm.resume("r")
     else:
         assert dm.resume("r") == ("paid: by hand" if verdict == "done" else "paid: pay done")
-    assert far.times("pay") == (2 if verdict == "retry" else 1)
+    assert effects.times("pay") == (2 if verdict == "retry" else 1)
     assert [event.actor for event in dm.session("r").events(types="step.settled")][-1] == "ada"
     with pytest.raises(RunError):
         dm.settle("r", "retry")
 
 
-def test_in_doubt_fail_fails(dm: Duramen, far: Far) -> None:
+def test_in_doubt_fail_fails(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(in_doubt="fail")
     def pay() -> str:
-        return far.do("pay")
+        return effects.do("pay")
 
     @duramen.task
     def shop() -> str:
@@ -118,15 +118,15 @@ def test_in_doubt_fail_fails(dm: Duramen, far: Far) -> None:
         except StepInDoubt as doubt:
             return f"no idea about {doubt.step}"
 
-    far.die = "after pay"
-    killed(dm, shop, id="r")
+    effects.die = "after pay"
+    run_until_killed(dm, shop, id="r")
     assert dm.run(shop, id="r") == "no idea about pay#1"
     assert dm.run(shop, id="r") == "no idea about pay#1"
-    assert far.times("pay") == 1
+    assert effects.times("pay") == 1
 
 
 @pytest.mark.parametrize("answer", [CannotTell("the line is dead"), OSError("no route"), True])
-def test_a_check_that_cannot_tell_parks(dm: Duramen, far: Far, answer: Any) -> None:
+def test_a_check_that_cannot_tell_parks(dm: Duramen, effects: SideEffects, answer: Any) -> None:
     def find() -> Any:
         if isinstance(answer, Exception):
             raise answer
@@ -134,15 +134,15 @@ def test_a_check_that_cannot_tell_parks(dm: Duramen, far: Far, answer: Any) -> N
 
     @duramen.step(check=find)
     def pay() -> str:
-        return far.do("pay")
+        return effects.do("pay")
 
     @duramen.task
     def shop() -> str:
         return pay()
 
-    far.die = "after pay"
+    effects.die = "after pay"
     dm._core._engine.patience = 5
-    killed(dm, shop, id="r")
+    run_until_killed(dm, shop, id="r")
     if answer is True:
         with pytest.raises(InvalidInput, match="returned True"):
             dm.run(shop, id="r")
@@ -152,31 +152,31 @@ def test_a_check_that_cannot_tell_parks(dm: Duramen, far: Far, answer: Any) -> N
         dm.run(shop, id="r")
     dm.settle("r", "done", "found by phone")
     assert dm.resume("r") == "found by phone"
-    assert far.times("pay") == 1
+    assert effects.times("pay") == 1
 
 
-def test_a_check_can_find_a_result_that_is_nothing(dm: Duramen, far: Far) -> None:
+def test_a_check_can_find_a_result_that_is_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(check=lambda: Happened(None))
     def pay() -> None:
-        far.do("pay")
+        effects.do("pay")
 
     @duramen.task
     def shop() -> str:
         return f"{pay()}"
 
-    far.die = "after pay"
-    killed(dm, shop, id="r")
+    effects.die = "after pay"
+    run_until_killed(dm, shop, id="r")
     assert dm.run(shop, id="r") == "None"
-    assert far.times("pay") == 1
+    assert effects.times("pay") == 1
 
 
-def test_a_failed_attempt_is_checked_before_the_next(dm: Duramen, far: Far) -> None:
+def test_a_failed_attempt_is_checked_before_the_next(dm: Duramen, effects: SideEffects) -> None:
     def find() -> str | None:
-        return "sent after all" if far.times("send") else None
+        return "sent after all" if effects.times("send") else None
 
     @duramen.step(check=find, retry=Retry(attempts=3, first=0))
     def send() -> str:
-        far.do("send")
+        effects.do("send")
         raise TimeoutError("no answer")
 
     @duramen.task
@@ -184,18 +184,18 @@ def test_a_failed_attempt_is_checked_before_the_next(dm: Duramen, far: Far) -> N
         return send()
 
     assert dm.run(job, id="r") == "sent after all"
-    assert far.times("send") == 1
+    assert effects.times("send") == 1
 
 
 @pytest.mark.parametrize("in_doubt", ["rerun", "ask"])
-def test_a_timeout_leaves_doubt(dm: Duramen, far: Far, in_doubt: Any) -> None:
+def test_a_timeout_leaves_doubt(dm: Duramen, effects: SideEffects, in_doubt: Any) -> None:
     import threading
 
     never = threading.Event()
 
     @duramen.step(timeout=0.05, in_doubt=in_doubt)
     def slow() -> None:
-        far.do("slow")
+        effects.do("slow")
         never.wait(20)
 
     @duramen.task
@@ -205,7 +205,7 @@ def test_a_timeout_leaves_doubt(dm: Duramen, far: Far, in_doubt: Any) -> None:
     with pytest.raises(StepTimeout if in_doubt == "rerun" else RunParked):
         dm.run(job, id="r")
     never.set()
-    assert far.times("slow") == 1
+    assert effects.times("slow") == 1
 
 
 # -- what is refused, and when
@@ -247,7 +247,7 @@ def test_generators_and_classes_are_refused() -> None:
         with pytest.raises(InvalidInput, match="generator"):
             make(generator)
         with pytest.raises(InvalidInput):
-            make(Far)
+            make(SideEffects)
 
 
 def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs.modelserver import Answer, ModelServer, breaks_off, drips, error, hangs, says, vanishes
+from programs.model_server import Answer, ModelServer, breaks_off, drips, error, hangs, says, vanishes
 
 from duramen.embedders import (
     CallableEmbedder,

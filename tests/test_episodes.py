@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen import EpisodePolicy

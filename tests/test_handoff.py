@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.children import Gate, Nursery
-from programs.faroff import Far, Killed, Open
+from programs.child_processes import ChildProcesses, Gate
 from programs.session_writers import damage_event
+from programs.side_effects import Killed, Open, SideEffects
 
 import duramen
 from duramen import Draft, Duramen, Progress
@@ -32,12 +32,12 @@ def shop() -> Any:
     return duramen.ask("May I buy the expensive one?")
 
 
-def leave_work(dm: Duramen, far: Far) -> None:
+def leave_work(dm: Duramen, effects: SideEffects) -> None:
     """A session `old` with all that there is to hand over."""
 
     @duramen.step(in_doubt="ask")
     def pay() -> str:
-        return far.do("pay")
+        return effects.do("pay")
 
     @duramen.task
     def checkout() -> str:
@@ -52,7 +52,7 @@ def leave_work(dm: Duramen, far: Far) -> None:
         old.decide(f"decision {number}", reason=f"reason {number}")
     with pytest.raises(RunParked):
         dm.run(shop, id="asking", session="old")
-    far.die = "after pay"
+    effects.die = "after pay"
     with pytest.raises(Killed):
         dm.run(checkout, id="paying", session="doubtful")
 
@@ -61,9 +61,9 @@ def leave_work(dm: Duramen, far: Far) -> None:
 
 
 @pytest.mark.promise("H4", "W11")
-def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one: Open, far: Far) -> None:
+def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one: Open, effects: SideEffects) -> None:
     dm = open_one()
-    leave_work(dm, far)
+    leave_work(dm, effects)
     left = dm.session("old").handoff()
     assert (left.session, left.position) == ("old", dm.session("old").head().position)
     assert left.progress == dm.session("old").progress.read()
@@ -90,9 +90,9 @@ def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one:
 
 
 @pytest.mark.promise("H4", "X5")
-def test_what_may_have_happened_is_said_first(open_one: Open, far: Far) -> None:
+def test_what_may_have_happened_is_said_first(open_one: Open, effects: SideEffects) -> None:
     dm = open_one()
-    leave_work(dm, far)
+    leave_work(dm, effects)
     assert dm.session("doubtful").handoff().in_doubt == ("pay#1 of checkout (paying)",)
     dm.session("new", continues="doubtful").say("user", "go on")
     lines = memory(open_one()).splitlines()
@@ -100,7 +100,7 @@ def test_what_may_have_happened_is_said_first(open_one: Open, far: Far) -> None:
         "This session goes on from 'doubtful'.",
         "In doubt, may have happened: pay#1 of checkout (paying)",
     ]
-    assert far.times("pay") == 1, "nothing was done again to find out"
+    assert effects.times("pay") == 1, "nothing was done again to find out"
 
 
 @pytest.mark.promise("H4")
@@ -171,7 +171,7 @@ def test_whatever_is_first_it_begins_with_the_handoff(act: Callable[[Any], Any])
 
 
 @pytest.mark.promise("H4", "J7")
-def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> None:
+def test_it_begins_once_however_many_try(tmp_path: Path, processes: ChildProcesses) -> None:
     address = str(tmp_path / "agent.db")
     with duramen.open(address) as dm:
         dm.session("old").decide("d", reason="r")
@@ -179,9 +179,9 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
     for number in range(3):
         gate = Gate(tmp_path / f"gate {number}")
         given: dict[str, Any] = {"address": address, "new": f"new {number}", "old": "old", "gate": gate.path}
-        children = [nursery.start("session_writers:go_on", **given) for _ in range(3)]
+        children = [processes.start("session_writers:go_on", **given) for _ in range(3)]
         for child in children:
-            child.hear(1)
+            child.wait_for_lines(1)
         gate.open()
         assert len({child.finish()[1] for child in children}) == 1, "all see the same"
         with duramen.open(address) as dm:
@@ -192,15 +192,15 @@ def test_it_begins_once_however_many_try(tmp_path: Path, nursery: Nursery) -> No
 
 @pytest.mark.promise("H4")
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
-def test_a_kill_in_between_changes_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
+def test_a_kill_in_between_changes_nothing(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     with duramen.open(address) as dm:
         dm.session("old").progress.begin("g", next_action="n")
         dm.session("old").progress.complete("one")
     for visit in (1, 2) if point != "append.inserted" else (1,):
         new = f"new {visit}"
-        child = nursery.start("session_writers:go_on", address=address, new=new, old="old", crash=(point, visit))
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("session_writers:go_on", address=address, new=new, old="old", crash=(point, visit))
+        assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
             if begun(dm, new):
                 dm.session(new).say("user", "opened without naming the old one")
@@ -271,8 +271,8 @@ def test_the_idempotency_keys_of_users_are_their_own(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("H4", "W11")
-def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, far: Far) -> None:
-    leave_work(open_one(), far)
+def test_a_chain_of_sessions_forgets_nothing_that_is_open(open_one: Open, effects: SideEffects) -> None:
+    leave_work(open_one(), effects)
     for number in range(5):
         dm = open_one()
         session = dm.session(f"s{number}", continues=f"s{number - 1}" if number else "old")

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs.children import Child, Gate, Nursery
-from programs.ledger import Ledger, verified
-from programs.proxy import CuttingProxy
+from programs.append_audit import AppendAudit, verified
+from programs.child_processes import ChildProcess, ChildProcesses, Gate
+from programs.cutting_proxy import CuttingProxy
 
 import duramen
 from duramen.errors import StoreBusy
@@ -45,69 +45,71 @@ def mortal_server() -> Iterator[PostgresServer]:
         yield server
 
 
-def _writer(nursery: Nursery, address: str, name: str, crash: tuple[str, int] | None = None, threads: int = 1) -> Child:
+def _writer(
+    processes: ChildProcesses, address: str, name: str, crash: tuple[str, int] | None = None, threads: int = 1
+) -> ChildProcess:
     given = {"writer": name, "first": 0, "count": 1000, "sessions": ["a", "b"], "threads": threads}
-    return nursery.start("writer:write", address=address, crash=crash, **given)
+    return processes.start("writer:write", address=address, crash=crash, **given)
 
 
 @pytest.mark.promise("J1", "J2", "J5", "J14")
-def test_writers_killed_at_random_moments_lose_nothing(address: str, nursery: Nursery) -> None:
+def test_writers_killed_at_random_moments_lose_nothing(address: str, processes: ChildProcesses) -> None:
     chance = random.Random(4)
-    ledger = Ledger(address)
+    audit = AppendAudit(address)
     for number in range(RANDOM_ROUNDS):
         threads = chance.choice([1, 1, 3])
         if number % 5 == 4:  # opening and closing, with all that they do to a log, are to be hit as well
             given = {"address": address, "count": 1000, "sessions": ["a", "b"]}
-            child = nursery.start("writer:come_and_go", writer=f"w{number}", **given)
+            child = processes.start("writer:append_with_new_handles", writer=f"w{number}", **given)
         else:
-            child = _writer(nursery, address, f"w{number}", threads=threads)
-        child.hear(chance.choice([0, 1, 5, 15]))
+            child = _writer(processes, address, f"w{number}", threads=threads)
+        child.wait_for_lines(chance.choice([0, 1, 5, 15]))
         time.sleep(chance.uniform(0, 0.01))  # not to wait for anything: to hit any instruction
         assert child.kill() == -signal.SIGKILL
-        ledger.audit([child.said], unsure=threads)
-    assert ledger.acknowledged > RANDOM_ROUNDS
-    assert verified(address) == ledger.events
+        audit.check([child.output], unsure=threads)
+    assert audit.acknowledged > RANDOM_ROUNDS
+    assert verified(address) == audit.events
 
 
 @pytest.mark.promise("J1", "J2", "J5", "J14")
 @pytest.mark.parametrize("point", APPEND_POINTS)
-def test_a_kill_at_any_point_of_an_append_loses_nothing(address: str, nursery: Nursery, point: str) -> None:
-    ledger = Ledger(address)
+def test_a_kill_at_any_point_of_an_append_loses_nothing(address: str, processes: ChildProcesses, point: str) -> None:
+    audit = AppendAudit(address)
     for visit in VISITS:
-        before = ledger.events
-        child = _writer(nursery, address, f"w{visit}", crash=(point, visit))
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        before = audit.events
+        child = _writer(processes, address, f"w{visit}", crash=(point, visit))
+        assert child.wait() == -signal.SIGKILL, child.errors()
         # Killed before the commit, the append left nothing; killed after it, it is there though nobody was told.
-        ledger.audit([child.said], unsure=1 if point == "append.committed" else 0)
-        assert ledger.events > before or visit == 1
-    assert verified(address) == ledger.events
+        audit.check([child.output], unsure=1 if point == "append.committed" else 0)
+        assert audit.events > before or visit == 1
+    assert verified(address) == audit.events
 
 
 @pytest.mark.promise("J2", "J5")
-def test_threads_killed_with_their_group_lose_nothing(address: str, nursery: Nursery) -> None:
-    ledger = Ledger(address)
+def test_threads_killed_with_their_group_lose_nothing(address: str, processes: ChildProcesses) -> None:
+    audit = AppendAudit(address)
     for visit, point in enumerate(["append.begun", "append.committed"] * 4, start=1):
-        child = _writer(nursery, address, f"w{visit}", crash=(point, visit * 4), threads=6)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
-        ledger.audit([child.said], unsure=6)
-    assert verified(address) == ledger.events
+        child = _writer(processes, address, f"w{visit}", crash=(point, visit * 4), threads=6)
+        assert child.wait() == -signal.SIGKILL, child.errors()
+        audit.check([child.output], unsure=6)
+    assert verified(address) == audit.events
 
 
 @pytest.mark.promise("J2", "J5", "J14")
-def test_the_others_go_on_when_one_of_them_is_killed(address: str, nursery: Nursery) -> None:
+def test_the_others_go_on_when_one_of_them_is_killed(address: str, processes: ChildProcesses) -> None:
     chance = random.Random(7)
-    ledger = Ledger(address)
+    audit = AppendAudit(address)
     duramen.open(address).close()
     for number in range(5):
         given = {"address": address, "first": 0, "count": 40, "sessions": ["a"]}
-        children = [nursery.start("writer:write", writer=f"w{number}.{index}", **given) for index in range(3)]
+        children = [processes.start("writer:write", writer=f"w{number}.{index}", **given) for index in range(3)]
         victim = children.pop(chance.randrange(3))
-        victim.hear(chance.randrange(1, 20))
+        victim.wait_for_lines(chance.randrange(1, 20))
         victim.kill()
         for child in children:
             assert len(child.finish()) == 40
-        ledger.audit([victim.said, *(child.said for child in children)], unsure=1)
-    assert verified(address) == ledger.events
+        audit.check([victim.output, *(child.output for child in children)], unsure=1)
+    assert verified(address) == audit.events
 
 
 @pytest.mark.promise("J2", "J14")
@@ -126,30 +128,32 @@ def test_a_program_that_dies_is_continued_by_the_next(address: str) -> None:
 
 
 @pytest.mark.promise("J1", "J2")
-def test_the_file_and_its_log_are_all_that_matters(tmp_path: Path, nursery: Nursery) -> None:
-    child = _writer(nursery, str(tmp_path / "agent.db"), "w")
-    child.hear(30)
+def test_the_file_and_its_log_are_all_that_matters(tmp_path: Path, processes: ChildProcesses) -> None:
+    child = _writer(processes, str(tmp_path / "agent.db"), "w")
+    child.wait_for_lines(30)
     child.kill()
     elsewhere = tmp_path / "another machine"
     elsewhere.mkdir()
     for name in ("agent.db", "agent.db-wal"):
         shutil.copy(tmp_path / name, elsewhere)
-    ledger = Ledger(str(elsewhere / "agent.db"))
-    ledger.audit([child.said], unsure=1)
-    assert ledger.acknowledged >= 30
+    audit = AppendAudit(str(elsewhere / "agent.db"))
+    audit.check([child.output], unsure=1)
+    assert audit.acknowledged >= 30
 
 
 @pytest.mark.promise("J2", "J5")
 @pytest.mark.parametrize("point", ERASE_POINTS)
-def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
+def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(
+    address: str, processes: ChildProcesses, point: str
+) -> None:
     for number in range(2):
         subject, secret = f"person {number}", f"secret {number} of the person"
         with duramen.open(address) as store:
             for index in range(4):
                 store.session(f"s{index % 2}").append("note", secret, subject=subject)
                 store.session(f"s{index % 2}").append("note", "about nobody")
-        child = nursery.start("roles:erase", address=address, crash=(point, 1), subject=subject)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("store_clients:erase", address=address, crash=(point, 1), subject=subject)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as store:
             found = [event for name in ("s0", "s1") for event in store.session(name).events()]
             tombstones = sum(event.type == "subject.erased" for event in found)
@@ -164,12 +168,12 @@ def test_a_kill_at_any_point_of_an_erasure_leaves_all_or_nothing(address: str, n
 
 
 @pytest.mark.promise("G3")
-def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, nursery: Nursery) -> None:
+def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, processes: ChildProcesses) -> None:
     path = tmp_path / "agent.db"
     with duramen.open(path) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
-        child = nursery.start("roles:erase", address=str(path), crash=("erase.committed", 1), subject="alice")
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("store_clients:erase", address=str(path), crash=("erase.committed", 1), subject="alice")
+        assert child.wait() == -signal.SIGKILL, child.errors()
         store.erase("alice")
         left = [file.name for file in tmp_path.glob("agent.db*") if b"nobody may ever" in file.read_bytes()]
     assert left == []
@@ -177,13 +181,13 @@ def test_erasing_again_after_a_kill_leaves_no_byte_behind(tmp_path: Path, nurser
 
 @pytest.mark.promise("G3")
 def test_a_reader_that_never_ends_is_reported_in_time_and_its_log_purged_later(
-    tmp_path: Path, nursery: Nursery
+    tmp_path: Path, processes: ChildProcesses
 ) -> None:
     path, timeout = tmp_path / "agent.db", 1.0
     with duramen.open(path, timeout=timeout) as store:
         store.session("a").append("note", "nobody may ever read this", subject="alice")
-        reader = nursery.start("roles:read_for_ever", path=str(path))
-        reader.hear(1)
+        reader = processes.start("store_clients:hold_read_transaction", path=str(path))
+        reader.wait_for_lines(1)
         begun = time.monotonic()
         with pytest.raises(StoreBusy):
             store.erase("alice")
@@ -194,12 +198,12 @@ def test_a_reader_that_never_ends_is_reported_in_time_and_its_log_purged_later(
 
 
 @pytest.mark.promise("J2")
-def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str, nursery: Nursery) -> None:
-    child = nursery.start("roles:fork_and_die", address=address, session="held")
+def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str, processes: ChildProcesses) -> None:
+    child = processes.start("store_clients:fork_and_die", address=address, session="held")
     status = child.wait()
     grandchild = int(child.lines()[0])
     try:
-        assert status == -signal.SIGKILL, child.complaint()
+        assert status == -signal.SIGKILL, child.errors()
         with duramen.open(address, timeout=5) as store:
             assert store.session("held").append("note").position == 1
     finally:
@@ -207,24 +211,26 @@ def test_the_lock_of_a_killed_writer_is_free_though_its_child_lives(address: str
 
 
 @pytest.mark.promise("J2", "J5", "B2")
-def test_a_server_that_crashes_loses_and_doubles_nothing(mortal_server: PostgresServer, nursery: Nursery) -> None:
+def test_a_server_that_crashes_loses_and_doubles_nothing(
+    mortal_server: PostgresServer, processes: ChildProcesses
+) -> None:
     address = mortal_server.create_database("crashing")
     duramen.open(address).close()
     given = {"address": address, "first": 0, "count": 100_000, "sessions": ["a", "b", "c"], "threads": 2}
-    children = [nursery.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
-    ledger = Ledger(address)
+    children = [processes.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
+    audit = AppendAudit(address)
     heard = 20
     for _ in range(3):
         for child in children:
-            child.hear(heard)
+            child.wait_for_lines(heard)
         mortal_server.kill_immediate()
         mortal_server.start_again()
         heard = max(len(child.lines()) for child in children) + 40
     for child in children:
-        child.hear(heard)  # they came back by themselves
-        assert child.kill() == -signal.SIGKILL, child.complaint()
-    ledger.audit([child.said for child in children], unsure=6)
-    assert verified(address) == ledger.events
+        child.wait_for_lines(heard)  # they came back by themselves
+        assert child.kill() == -signal.SIGKILL, child.errors()
+    audit.check([child.output for child in children], unsure=6)
+    assert verified(address) == audit.events
 
 
 @pytest.mark.promise("J2", "B2")
@@ -246,15 +252,17 @@ def test_a_follower_sees_every_event_over_a_crash_of_the_server(mortal_server: P
 
 @pytest.mark.promise("B2")
 def test_many_appends_to_a_server_that_is_down_all_fail_in_time(
-    mortal_server: PostgresServer, nursery: Nursery, tmp_path: Path
+    mortal_server: PostgresServer, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     address, gate = mortal_server.create_database("down"), Gate(tmp_path / "gate")
-    child = nursery.start("roles:wait_together", address=address, gate=gate.path, threads=10, timeout=1.0)
-    child.hear(1)
+    child = processes.start(
+        "store_clients:append_to_stalled_store", address=address, gate=gate.path, threads=10, timeout=1.0
+    )
+    child.wait_for_lines(1)
     mortal_server.kill_immediate()
     gate.open()
     try:
-        outcomes = child.hear(2)[1]
+        outcomes = child.wait_for_lines(2)[1]
     finally:
         mortal_server.start_again()
     _check_waits(outcomes, "StoreUnavailable", timeout=1.0)

@@ -12,7 +12,7 @@ import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen import crash_points as crashpoints

@@ -14,7 +14,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Command
-from programs.children import Nursery
+from programs.child_processes import ChildProcesses
 from programs.graphs import asking, chat, delta, forked, nested, on, said, texts
 
 import duramen
@@ -36,11 +36,11 @@ def saver(dm: duramen.Duramen) -> DuramenSaver:
 
 
 @pytest.mark.promise("I1")
-def test_a_chat_of_fifty_turns_survives_a_kill(address: str, nursery: Nursery) -> None:
-    child = nursery.start("graphs:talk", address=address, thread="t", turns=50)
-    heard = len(child.hear(20))
+def test_a_chat_of_fifty_turns_survives_a_kill(address: str, processes: ChildProcesses) -> None:
+    child = processes.start("graphs:talk", address=address, thread="t", turns=50)
+    heard = len(child.wait_for_lines(20))
     child.kill()
-    assert nursery.start("graphs:talk", address=address, thread="t", turns=50).finish()[-1] == "49"
+    assert processes.start("graphs:talk", address=address, thread="t", turns=50).finish()[-1] == "49"
     with duramen.open(address) as dm:
         found = texts(chat(DuramenSaver(dm)).get_state(on("t")))
     assert heard >= 20

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from programs.children import until
+from programs.child_processes import until
 
 from duramen.errors import InvalidInput, ModelFailed
 from duramen.models.openai import OpenAIModel

@@ -17,14 +17,14 @@ NAIVE = dt.datetime(2025, 1, 1)
 THEN = NAIVE.replace(tzinfo=dt.UTC)
 
 
-class Nowhere(dt.tzinfo):
+class RecordingOutlet(dt.tzinfo):
     """A time zone that does not know where it is."""
 
     def utcoffset(self, _: dt.datetime | None) -> None:
         return None
 
 
-LOST = NAIVE.replace(tzinfo=Nowhere())
+LOST = NAIVE.replace(tzinfo=RecordingOutlet())
 
 
 @duramen.register(name="test_memory_input.Tag")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.children import Gate, Nursery
+from programs.child_processes import ChildProcesses, Gate
 from programs.memory_handles import DIMS, contents, note_it, open_memory, take_notes, vectors_of
 
 import duramen
@@ -41,12 +41,14 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.promise("X11", "S10")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS, *STEP_POINTS), indirect=["address"])
-def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nursery: Nursery, point: str) -> None:
+def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(
+    address: str, processes: ChildProcesses, point: str
+) -> None:
     expected = {text for n in range(2) for text in (f"note {n}", f"note {n} once more")} | {"all notes are taken"}
     for visit in (1, 3):
-        child = nursery.start("memory_handles:run_notes", crash=(point, visit), address=address, count=2)
+        child = processes.start("memory_handles:run_notes", crash=(point, visit), address=address, count=2)
         ended = child.wait()
-        assert ended in (0, -signal.SIGKILL), child.complaint()
+        assert ended in (0, -signal.SIGKILL), child.errors()
         with open_memory(address, embedder="none") as dm:
             done = [
                 event.data["step"]
@@ -59,7 +61,7 @@ def test_a_memory_is_there_once_if_and_only_if_its_step_is_done(address: str, nu
             )
             assert all(one.times == 1 for one in known)
             assert dm.verify().ok
-    nursery.start("memory_handles:run_notes", address=address, count=2).finish()
+    processes.start("memory_handles:run_notes", address=address, count=2).finish()
     with open_memory(address, embedder="none") as dm:
         known = list(dm.memory.list())
         assert sorted(contents(known)) == sorted(expected)
@@ -105,14 +107,14 @@ def test_a_step_that_fails_remembers_nothing(any_address: str) -> None:
 
 @pytest.mark.promise("J2", "S4")
 @pytest.mark.parametrize(("address", "point"), cases(*APPEND_POINTS), indirect=["address"])
-def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, nursery: Nursery, point: str) -> None:
+def test_a_kill_while_remembering_leaves_it_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     for visit in (1, 3, 6):
         before = _said(address)
-        child = nursery.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("memory_handles:remember_all", crash=(point, visit), address=address, count=12)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         more = _said(address) - before
         assert len(child.lines()) <= more <= len(child.lines()) + (point == "append.committed")
-    nursery.start("memory_handles:remember_all", address=address, count=12).finish()
+    processes.start("memory_handles:remember_all", address=address, count=12).finish()
     with open_memory(address) as dm:
         assert sorted({one.content for one in dm.memory.list(everyone=True)}) == [f"fact {n}" for n in range(6)]
         assert dm.verify().ok
@@ -131,9 +133,9 @@ def _said(address: str) -> int:
 @pytest.mark.parametrize(
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
-def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, point: str) -> None:
-    child = nursery.start("memory_handles:remember_all", crash=(point, 3), address=address, count=80, index=True)
-    assert child.wait() == -signal.SIGKILL, child.complaint()
+def test_vectors_follow_whatever_was_killed(address: str, processes: ChildProcesses, point: str) -> None:
+    child = processes.start("memory_handles:remember_all", crash=(point, 3), address=address, count=80, index=True)
+    assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         known = list(dm.memory.list(everyone=True))
         assert len(dm.memory.recall("fact", everyone=True, limit=100)) == len(known)
@@ -157,13 +159,13 @@ def test_vectors_follow_whatever_was_killed(address: str, nursery: Nursery, poin
 
 @pytest.mark.promise("G3", "J2")
 @pytest.mark.parametrize(("address", "point"), cases("memory.forgetting", *APPEND_POINTS), indirect=["address"])
-def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nursery, point: str) -> None:
+def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, processes: ChildProcesses, point: str) -> None:
     with open_memory(address) as dm:
         ids = [dm.memory.remember(f"planted {number}").id for number in range(4)]
         dm.memory.remember("planted 1")
         dm.memory.catch_up()
-    child = nursery.start("memory_handles:forget_all", crash=(point, 2), address=address, ids=ids)
-    assert child.wait() == -signal.SIGKILL, child.complaint()
+    child = processes.start("memory_handles:forget_all", crash=(point, 2), address=address, ids=ids)
+    assert child.wait() == -signal.SIGKILL, child.errors()
     assert child.lines() == ids[:1]
     gone = 2 if point == "append.committed" else 1
     with open_memory(address) as dm:
@@ -181,14 +183,16 @@ def test_a_kill_while_forgetting_leaves_all_or_nothing(address: str, nursery: Nu
 
 
 @pytest.mark.promise("G3")
-def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_what_is_said_while_it_is_forgotten_leaves_nothing(
+    address: str, processes: ChildProcesses, tmp_path: Path
+) -> None:
     with open_memory(address, embedder="none") as dm:
         gate = Gate(tmp_path / "gate")
         made = dm.memory.remember("planted")
         given = {"address": address, "text": "planted", "gate": gate.path, "count": 40}
-        children = [nursery.start("memory_handles:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
+        children = [processes.start("memory_handles:say_over_and_over", session=f"s{n}", **given) for n in range(2)]
         for child in children:
-            child.hear(1)
+            child.wait_for_lines(1)
         gate.open()
         while any(child.ended() is None for child in children):
             try:
@@ -209,20 +213,20 @@ def test_what_is_said_while_it_is_forgotten_leaves_nothing(address: str, nursery
 
 
 @pytest.mark.promise("G3")
-def test_what_was_forgotten_elsewhere_is_no_answer(address: str, nursery: Nursery, tmp_path: Path) -> None:
+def test_what_was_forgotten_elsewhere_is_no_answer(address: str, processes: ChildProcesses, tmp_path: Path) -> None:
     gates = [Gate(tmp_path / f"gate{number}") for number in range(3)]
     with open_memory(address) as dm:
         ids = [dm.memory.remember(f"fact {number}", subject="ada" if number == 3 else None).id for number in range(4)]
         dm.memory.catch_up()
         given = {"address": address, "query": "fact", "gates": [gate.path for gate in gates]}
-        child = nursery.start("memory_handles:recall_again", **given)
-        assert len(json.loads(child.hear(1)[0])) == 4
+        child = processes.start("memory_handles:recall_again", **given)
+        assert len(json.loads(child.wait_for_lines(1)[0])) == 4
         dm.memory.forget(ids[0])
         gates[0].open()
-        assert sorted(json.loads(child.hear(2)[1])) == ["fact 1", "fact 2", "fact 3"]
+        assert sorted(json.loads(child.wait_for_lines(2)[1])) == ["fact 1", "fact 2", "fact 3"]
         dm.erase("ada")
         gates[1].open()
-        assert sorted(json.loads(child.hear(3)[2])) == ["fact 1", "fact 2"]
+        assert sorted(json.loads(child.wait_for_lines(3)[2])) == ["fact 1", "fact 2"]
         dm.memory.remember("fact 9")
         gates[2].open()
         assert sorted(json.loads(child.finish()[3])) == ["fact 1", "fact 2", "fact 9"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from programs.embedding import Counted
-from programs.modelserver import ModelServer, error, good, hangs, says
+from programs.model_server import ModelServer, error, good, hangs, says
 
 import duramen
 from duramen.errors import InvalidInput, ModelFailed

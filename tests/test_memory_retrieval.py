@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.children import Nursery, until
+from programs.child_processes import ChildProcesses, until
 from programs.retrieval_corpus import Themes, fill, sentence
 
 import duramen
@@ -469,7 +469,7 @@ def unmake(address: str) -> None:
 
 @pytest.mark.promise("S7", "R9")
 def test_an_older_store_is_searched_in_memory_until_it_is_ready(
-    dm: duramen.Duramen, postgres_url: str, nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+    dm: duramen.Duramen, postgres_url: str, processes: ChildProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 700)
     dm.close()
@@ -479,12 +479,12 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
-        child = nursery.start("retrieval_corpus:make_searchable", crash=("memory.readying", 2), address=postgres_url)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("retrieval_corpus:make_searchable", crash=("memory.readying", 2), address=postgres_url)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         made = sql(postgres_url, "SELECT count(*) FROM duramen.searchable")
         assert made == [(500,)]
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
-        children = [nursery.start("retrieval_corpus:make_searchable", address=postgres_url) for _ in range(2)]
+        children = [processes.start("retrieval_corpus:make_searchable", address=postgres_url) for _ in range(2)]
         for one in children:
             one.finish()
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]

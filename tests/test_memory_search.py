@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 import pytest
-from programs.children import until
+from programs.child_processes import until
 from programs.embedding import Counted
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 

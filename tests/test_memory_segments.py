@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 import pytest
-from programs.children import Nursery
+from programs.child_processes import ChildProcesses
 from programs.memory_handles import DIMS, come_to_rest, open_memory, vectors_of
 
 import duramen
@@ -220,10 +220,10 @@ def test_another_embedder_makes_its_own_segments(tmp_path: Path, clock: FakeCloc
 
 @pytest.mark.promise("S7", "G3")
 @pytest.mark.parametrize("point", ["memory.packing", "memory.packed"])
-def test_a_kill_while_packing_loses_nothing(tmp_path: Path, nursery: Nursery, point: str) -> None:
+def test_a_kill_while_packing_loses_nothing(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
-    child = nursery.start("memory_handles:pack_all", crash=(point, 2), address=address, count=40)
-    assert child.wait() == -signal.SIGKILL, child.complaint()
+    child = processes.start("memory_handles:pack_all", crash=(point, 2), address=address, count=40)
+    assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         assert len(dm.memory.recall("fact", subject="ada", limit=100)) == 40
         come_to_rest(dm)

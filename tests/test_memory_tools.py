@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from programs.memory_handles import EMBEDDER, contents, open_memory
-from programs.providers import check_anthropic, check_openai
+from programs.provider_requests import check_anthropic, check_openai
 
 import duramen
 from duramen.errors import InvalidInput

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.children import Nursery
-from programs.modelserver import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
-from programs.readers import TURNS, take_turns
+from programs.child_processes import ChildProcesses
+from programs.model_server import ModelServer, breaks_off, error, good, gpt, hangs, says, vanishes
+from programs.write_back_process import TURNS, take_turns
 
 import duramen
 from duramen.errors import InvalidInput
@@ -318,7 +318,12 @@ def test_a_model_that_fails_leaves_it_to_the_rules_and_says_so(server: ModelServ
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.parametrize("point", ["writeback.answered", "writeback.proposed"])
 def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
-    tmp_path: Path, request: pytest.FixtureRequest, server: ModelServer, nursery: Nursery, store: str, point: str
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    server: ModelServer,
+    processes: ChildProcesses,
+    store: str,
+    point: str,
 ) -> None:
     address = str(tmp_path / "agent.db") if store == "sqlite" else request.getfixturevalue("postgres_url")
     answer(server, MEMBERS, SUNDAYS, INVENTED)
@@ -327,8 +332,8 @@ def test_a_kill_between_the_answer_and_the_writing_asks_nobody_twice(
         take_turns(dm)
     for later in (1, 200):  # the lease of a process that died must run out
         given = {"address": address, "url": server.url, "later": later}
-        child = nursery.start("readers:read_over", crash=(point, 1), **given)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("write_back_process:write_back_with_model", crash=(point, 1), **given)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         assert len(server.requests) == 1
     clock.advance(400)
     with open_one(address, server, clock=clock) as dm:

@@ -19,7 +19,7 @@ import openai
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs.modelserver import (
+from programs.model_server import (
     Answer,
     ModelServer,
     breaks_off,

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.children import Nursery, until
-from programs.ledger import Ledger
-from programs.outlets import FileOutlet
-from programs.proxy import CuttingProxy
+from programs.append_audit import AppendAudit
+from programs.child_processes import ChildProcesses, until
+from programs.cutting_proxy import CuttingProxy
+from programs.file_outlet import FileOutlet
 
 import duramen
 
@@ -49,12 +49,14 @@ def _bring_up_to_date(address: str, outlet: FileOutlet, count: int) -> None:
 @pytest.mark.promise("J4")
 @pytest.mark.parametrize("point", ["outlet.applied", "outlet.advanced"])
 def test_a_kill_at_any_point_of_a_delivery_leaves_each_event_once(
-    address: str, nursery: Nursery, tmp_path: Path, point: str
+    address: str, processes: ChildProcesses, tmp_path: Path, point: str
 ) -> None:
     expected = _fill(address, 1200)
     outlet = FileOutlet(tmp_path / "outlet")
     for visit in (1, 2, 1, 1):
-        child = nursery.start("outlets:deliver", address=address, path=str(tmp_path / "outlet"), crash=(point, visit))
+        child = processes.start(
+            "file_outlet:deliver", address=address, path=str(tmp_path / "outlet"), crash=(point, visit)
+        )
         child.wait()
         assert outlet.held() == expected[: len(outlet.held())]
         expected += _fill(address, 100)
@@ -64,7 +66,7 @@ def test_a_kill_at_any_point_of_a_delivery_leaves_each_event_once(
 
 @pytest.mark.promise("J4")
 def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
-    address: str, nursery: Nursery, tmp_path: Path
+    address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     chance = random.Random(6)
     outlet = FileOutlet(tmp_path / "outlet")
@@ -72,7 +74,7 @@ def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
     for _ in range(8):
         expected += _fill(address, chance.randrange(1, 120))
         given = {"address": address, "path": str(tmp_path / "outlet"), "die_after": chance.randrange(1, 60)}
-        assert nursery.start("outlets:deliver", **given).wait() in (0, -signal.SIGKILL)
+        assert processes.start("file_outlet:deliver", **given).wait() in (0, -signal.SIGKILL)
         assert outlet.held() == expected[: len(outlet.held())]
     _bring_up_to_date(address, outlet, len(expected))
     assert outlet.held() == expected
@@ -80,13 +82,13 @@ def test_a_kill_in_the_middle_of_a_delivery_leaves_each_event_once(
 
 @pytest.mark.promise("J4", "J5")
 def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
-    address: str, nursery: Nursery, tmp_path: Path
+    address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     duramen.open(address).close()
     given = {"address": address, "first": 0, "count": 100, "sessions": ["a", "b"], "threads": 2}
-    writers = [nursery.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
+    writers = [processes.start("writer:write", writer=f"w{index}", **given) for index in range(3)]
     count = 3 * 2 * (100 + 20 * 2)
-    reader = nursery.start("outlets:deliver_until", address=address, path=str(tmp_path / "outlet"), count=count)
+    reader = processes.start("file_outlet:deliver_until", address=address, path=str(tmp_path / "outlet"), count=count)
     for writer in writers:
         writer.finish()
     reader.finish()
@@ -95,7 +97,7 @@ def test_an_outlet_fed_while_others_write_sees_each_session_in_order(
     for name in ("a", "b"):
         positions = [position for session, position in held if session == name]
         assert positions == list(range(1, len(positions) + 1)), "the feed and the session disagree"
-    Ledger(address).audit([writer.said for writer in writers], unsure=0)
+    AppendAudit(address).check([writer.output for writer in writers], unsure=0)
     with duramen.open(address) as store:
         assert store.verify().ok
 

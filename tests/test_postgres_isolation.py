@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.children import until
+from programs.child_processes import until
 from programs.memory_handles import contents, open_memory
-from programs.tenants import OURS, THEIRS, fill, live, report, tables
+from programs.tenants import OURS, THEIRS, fill, report, tables, write_all_tables
 from psycopg import errors as pg
 
 import duramen
@@ -210,7 +210,7 @@ def test_connections_that_are_made_again_are_set_again(filled: tuple[str, str]) 
 @pytest.mark.promise("G4")
 def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
     with open_memory(bound_url, workspace=OURS) as ours, open_memory(bound_url, workspace=THEIRS) as theirs:
-        outlets = {dm.workspace: live(dm) for dm in (ours, theirs)}
+        outlets = {dm.workspace: write_all_tables(dm) for dm in (ours, theirs)}
         for dm in (ours, theirs):
             assert dm.workspaces() == [dm.workspace]
             large = next(dm.session("talk").events()).data
@@ -222,7 +222,7 @@ def test_two_tenants_live_the_same_life_side_by_side(bound_url: str) -> None:
             assert dm.session("talk").lease("another") is None
             assert {info.id for info in dm.runs()} == {"report"}
             until(lambda dm=dm: not dm.deliver(outlets[dm.workspace]), "the feed to end")
-        ours_given, theirs_given = ({(e.session, e.position): e.hash for e in one.given} for one in outlets.values())
+        ours_given, theirs_given = ({(e.session, e.position): e.hash for e in one.events} for one in outlets.values())
         assert ours_given.keys() & theirs_given.keys()
         assert not set(ours_given.values()) & set(theirs_given.values())
         ours.erase("ada")
@@ -240,7 +240,7 @@ def test_what_is_told_to_all_tells_nothing(bound_url: str) -> None:
     with psycopg.connect(bound_url, autocommit=True) as listener:
         listener.execute("LISTEN duramen")
         with open_memory(bound_url, workspace=THEIRS) as dm:
-            live(dm)
+            write_all_tables(dm)
         told = {(one.channel, one.payload) for one in listener.notifies(timeout=2)}
     assert told == {("duramen", ""), ("duramen", "runs")}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from programs.memory_handles import contents, open_memory
-from programs.tenants import live, tables
+from programs.tenants import tables, write_all_tables
 from psycopg import errors as pg
 
 import duramen
@@ -45,7 +45,7 @@ def address(_new_database: Callable[[], str]) -> Address:
         connection.execute(own(PINNED[PINNED.index("DO") :]).encode())
     for workspace in ("acme", "rival"):
         with open_memory(urls["duramen_agents"], workspace=workspace) as dm:
-            live(dm)
+            write_all_tables(dm)
     return urls.__getitem__
 
 

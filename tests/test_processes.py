@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from programs.children import Child, Gate, Nursery, until
-from programs.ledger import Ledger, verified
+from programs.append_audit import AppendAudit, verified
+from programs.child_processes import ChildProcess, ChildProcesses, Gate, until
 
 import duramen
 from duramen.errors import DuramenError, StoreBusy, StoreClosed
@@ -43,7 +43,7 @@ def gate(tmp_path: Path) -> Gate:
     return Gate(tmp_path / "gate")
 
 
-def _said(children: list[Child]) -> list[Any]:
+def _said(children: list[ChildProcess]) -> list[Any]:
     return [json.loads(line) for child in children for line in child.finish()]
 
 
@@ -52,33 +52,35 @@ def _said(children: list[Child]) -> list[Any]:
 
 @pytest.mark.promise("B1", "B2")
 def test_processes_may_open_a_new_store_at_the_same_moment(
-    fresh_address: str, nursery: Nursery, tmp_path: Path
+    fresh_address: str, processes: ChildProcesses, tmp_path: Path
 ) -> None:
     """On SQLite over many files, because the moments that matter are short."""
     addresses = [fresh_address] if "://" in fresh_address else [f"{fresh_address}.{index}" for index in range(8)]
-    child = nursery.start("roles:open_first", addresses=addresses, gate=str(tmp_path / "gate"), count=6)
+    child = processes.start("store_clients:open_first", addresses=addresses, gate=str(tmp_path / "gate"), count=6)
     wrote = [int(line) for line in child.finish()]
-    assert sorted(wrote) == sorted([1, 2, 3, 4, 5, 6] * len(addresses)), child.complaint()
+    assert sorted(wrote) == sorted([1, 2, 3, 4, 5, 6] * len(addresses)), child.errors()
 
 
 @pytest.mark.promise("J5", "B2")
-def test_writers_in_several_processes_make_one_order(address: str, nursery: Nursery) -> None:
+def test_writers_in_several_processes_make_one_order(address: str, processes: ChildProcesses) -> None:
     given = {"address": address, "first": 0, "count": 60, "sessions": ["a"], "threads": 2}
-    children = [nursery.start("writer:write", writer=f"w{index}", **given) for index in range(4)]
+    children = [processes.start("writer:write", writer=f"w{index}", **given) for index in range(4)]
     assert [len(child.finish()) for child in children] == [120] * 4
-    ledger = Ledger(address)
-    ledger.audit([child.said for child in children], unsure=0)
-    assert ledger.acknowledged == 480
+    audit = AppendAudit(address)
+    audit.check([child.output for child in children], unsure=0)
+    assert audit.acknowledged == 480
     with duramen.open(address) as store:
         events = list(store.session("a").events())
-        assert [event.position for event in events] == list(range(1, ledger.events + 1))
+        assert [event.position for event in events] == list(range(1, audit.events + 1))
         assert store.session("a").verify().ok
 
 
 @pytest.mark.promise("J7", "B2")
-def test_a_key_used_by_several_processes_at_once_is_stored_once(address: str, nursery: Nursery, gate: Gate) -> None:
+def test_a_key_used_by_several_processes_at_once_is_stored_once(
+    address: str, processes: ChildProcesses, gate: Gate
+) -> None:
     keys = [f"k{index}" for index in range(8)]
-    children = [nursery.start("roles:use_keys", address=address, gate=gate.path, keys=keys) for _ in range(4)]
+    children = [processes.start("store_clients:use_keys", address=address, gate=gate.path, keys=keys) for _ in range(4)]
     gate.open()
     answers: dict[str, set[str]] = {}
     for key, *answer in _said(children):
@@ -91,8 +93,11 @@ def test_a_key_used_by_several_processes_at_once_is_stored_once(address: str, nu
 
 
 @pytest.mark.promise("J6", "B2")
-def test_one_process_wins_each_position(address: str, nursery: Nursery, gate: Gate) -> None:
-    children = [nursery.start("roles:contend", address=address, gate=gate.path, positions=40) for _ in range(4)]
+def test_one_process_wins_each_position(address: str, processes: ChildProcesses, gate: Gate) -> None:
+    children = [
+        processes.start("store_clients:append_at_positions", address=address, gate=gate.path, positions=40)
+        for _ in range(4)
+    ]
     gate.open()
     said = _said(children)
     assert sorted(line for line in said if isinstance(line, int)) == list(range(1, 41))
@@ -154,14 +159,14 @@ def test_reading_during_erasures_finds_no_damage(address: str, through: str) -> 
 
 
 @pytest.mark.promise("J5", "B2")
-def test_sessions_in_opposite_orders_do_not_deadlock(postgres_url: str, nursery: Nursery, gate: Gate) -> None:
+def test_sessions_in_opposite_orders_do_not_deadlock(postgres_url: str, processes: ChildProcesses, gate: Gate) -> None:
     names = [f"s{index}" for index in range(5)]
     orders = [names, names[::-1], names[2:] + names[:2]]
     given = {"address": postgres_url, "gate": gate.path, "orders": orders, "rounds": 15}
     with duramen.open(postgres_url) as store:
         for name in names:
             store.session(name).append("begun")
-    children = [nursery.start("roles:write_in_turns", **given) for _ in range(3)]
+    children = [processes.start("store_clients:append_in_orders", **given) for _ in range(3)]
     gate.open()
     for child in children:
         child.finish()
@@ -243,12 +248,12 @@ def test_a_hundred_sessions_share_a_bounded_pool(postgres_url: str) -> None:
 
 
 @pytest.mark.promise("J5")
-def test_writers_of_one_file_take_fair_turns(tmp_path: Path, nursery: Nursery, gate: Gate) -> None:
+def test_writers_of_one_file_take_fair_turns(tmp_path: Path, processes: ChildProcesses, gate: Gate) -> None:
     given = {"address": str(tmp_path / "agent.db"), "gate": gate.path, "seconds": 2.0}
     duramen.open(given["address"]).close()
-    children = [nursery.start("roles:write_for", **given) for _ in range(4)]
+    children = [processes.start("store_clients:append_for", **given) for _ in range(4)]
     for child in children:
-        child.hear(1)
+        child.wait_for_lines(1)
     gate.open()
     counts = [int(child.finish()[1]) for child in children]
     assert min(counts) > sum(counts) / len(counts) / 10, counts
@@ -258,16 +263,16 @@ def test_writers_of_one_file_take_fair_turns(tmp_path: Path, nursery: Nursery, g
 
 
 @pytest.mark.promise("J15")
-def test_a_client_that_leaves_and_comes_back_sees_all_it_missed_once(address: str, nursery: Nursery) -> None:
+def test_a_client_that_leaves_and_comes_back_sees_all_it_missed_once(address: str, processes: ChildProcesses) -> None:
     last = 600
-    writer = nursery.start("roles:trickle", address=address, session="a", count=last)
+    writer = processes.start("store_clients:append_slowly", address=address, session="a", count=last)
     seen: list[list[int]] = []
     chance = random.Random(2)
     while not seen or seen[-1][0] < last:
         after = seen[-1][0] if seen else 0
-        client = nursery.start("roles:follow", address=address, session="a", after=after, last=last)
+        client = processes.start("store_clients:follow", address=address, session="a", after=after, last=last)
         if after < last * 2 / 3:
-            client.hear(chance.randrange(1, 150))
+            client.wait_for_lines(chance.randrange(1, 150))
             client.kill()
         else:
             client.finish()
@@ -306,7 +311,7 @@ def test_following_is_not_ended_by_what_happens_elsewhere(address: str) -> None:
 
 @pytest.mark.promise("J5")
 def test_a_handle_is_refused_in_a_forked_child_and_unharmed_in_its_parent(address: str) -> None:
-    command = [sys.executable, "-m", "programs.forking", address]
+    command = [sys.executable, "-m", "programs.fork_with_handle", address]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -317,21 +322,23 @@ def test_a_handle_is_refused_in_a_forked_child_and_unharmed_in_its_parent(addres
 
 
 @pytest.mark.promise("J2")
-def test_a_forked_child_with_a_handle_of_its_own_loses_nothing(address: str, nursery: Nursery) -> None:
-    child = nursery.start("roles:reopen_after_fork", address=address)
+def test_a_forked_child_with_a_handle_of_its_own_loses_nothing(address: str, processes: ChildProcesses) -> None:
+    child = processes.start("store_clients:reopen_after_fork", address=address)
     said = child.finish()
     if "://" not in address:  # SQLite would believe that it holds the parent's locks
         assert [line for line in said if "refused" in line]
         return
     assert len(said) == 11
-    ledger = Ledger(address)
-    ledger.audit([child.said], unsure=0)
-    assert ledger.acknowledged == 11
+    audit = AppendAudit(address)
+    audit.check([child.output], unsure=0)
+    assert audit.acknowledged == 11
 
 
 @pytest.mark.promise("J14")
-def test_a_handle_closed_before_the_fork_does_not_stand_in_the_childs_way(address: str, nursery: Nursery) -> None:
-    child = nursery.start("roles:close_and_fork", address=address)
+def test_a_handle_closed_before_the_fork_does_not_stand_in_the_childs_way(
+    address: str, processes: ChildProcesses
+) -> None:
+    child = processes.start("store_clients:close_and_fork", address=address)
     assert child.finish() == ["1", "2", "3"]
 
 
@@ -340,11 +347,11 @@ def test_a_handle_closed_before_the_fork_does_not_stand_in_the_childs_way(addres
 
 @pytest.mark.promise("J2", "J5")
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["continued", "killed"])
-def test_a_stopped_writer_is_reported_and_gone_when_it_is(address: str, nursery: Nursery, then: int) -> None:
+def test_a_stopped_writer_is_reported_and_gone_when_it_is(address: str, processes: ChildProcesses, then: int) -> None:
     with duramen.open(address, timeout=1.0) as store:
         store.session("b").append("note", 1)
-        holder = nursery.start("roles:hold", address=address, session="a")
-        holder.hear(1)
+        holder = processes.start("store_clients:stop_in_append", address=address, session="a")
+        holder.wait_for_lines(1)
         with pytest.raises(StoreBusy):
             store.session("a").append("note", "too early")
         assert [event.data for event in store.session("b").events()] == [1]  # readers are not held up
@@ -360,11 +367,11 @@ def test_a_stopped_writer_is_reported_and_gone_when_it_is(address: str, nursery:
 
 
 @pytest.mark.promise("J2")
-def test_a_handle_can_be_closed_while_another_process_holds_the_lock(address: str, nursery: Nursery) -> None:
+def test_a_handle_can_be_closed_while_another_process_holds_the_lock(address: str, processes: ChildProcesses) -> None:
     store = duramen.open(address, timeout=1.0)
     store.session("b").append("note", 1)
-    holder = nursery.start("roles:hold", address=address, session="a")
-    holder.hear(1)
+    holder = processes.start("store_clients:stop_in_append", address=address, session="a")
+    holder.wait_for_lines(1)
     store.close()
     with pytest.raises(StoreClosed):
         store.session("b").append("note", 2)
@@ -378,12 +385,14 @@ def _unless_busy(work: Any) -> Any:
 
 
 @pytest.mark.promise("J5")
-def test_a_group_that_waits_in_vain_waits_once(address: str, nursery: Nursery, gate: Gate) -> None:
-    waiting = nursery.start("roles:wait_together", address=address, gate=gate.path, threads=24, timeout=0.5)
-    waiting.hear(1)
-    blocker = _block(address, nursery)
+def test_a_group_that_waits_in_vain_waits_once(address: str, processes: ChildProcesses, gate: Gate) -> None:
+    waiting = processes.start(
+        "store_clients:append_to_stalled_store", address=address, gate=gate.path, threads=24, timeout=0.5
+    )
+    waiting.wait_for_lines(1)
+    blocker = _block(address, processes)
     gate.open()
-    outcomes = json.loads(waiting.hear(2)[1])
+    outcomes = json.loads(waiting.wait_for_lines(2)[1])
     blocker.close()
     assert {kind for kind, _ in outcomes} == {"StoreBusy"}
     assert max(seconds for _, seconds in outcomes) < 24 * 0.5 / 2, outcomes
@@ -392,7 +401,7 @@ def test_a_group_that_waits_in_vain_waits_once(address: str, nursery: Nursery, g
 class _Blocker:
     """Keeps session a from being written."""
 
-    def __init__(self, holder: Child | None, connection: psycopg.Connection[Any] | None) -> None:
+    def __init__(self, holder: ChildProcess | None, connection: psycopg.Connection[Any] | None) -> None:
         self._holder, self._connection = holder, connection
 
     def close(self) -> None:
@@ -402,10 +411,10 @@ class _Blocker:
             self._connection.close()
 
 
-def _block(address: str, nursery: Nursery) -> _Blocker:
+def _block(address: str, processes: ChildProcesses) -> _Blocker:
     if "://" not in address:
-        holder = nursery.start("roles:hold", address=address, session="another")
-        holder.hear(1)
+        holder = processes.start("store_clients:stop_in_append", address=address, session="another")
+        holder.wait_for_lines(1)
         return _Blocker(holder, None)
     connection = psycopg.connect(address)
     connection.execute("SELECT 1 FROM duramen.sessions WHERE session = 'a' FOR UPDATE")
@@ -419,9 +428,11 @@ def _block(address: str, nursery: Nursery) -> _Blocker:
 @pytest.mark.parametrize("by", ["point", "signal"])
 @pytest.mark.parametrize("threads", [0, 3])
 def test_an_interrupted_thread_leaves_the_handle_and_its_neighbours_whole(
-    address: str, nursery: Nursery, by: str, threads: int
+    address: str, processes: ChildProcesses, by: str, threads: int
 ) -> None:
-    child = nursery.start("roles:be_interrupted", address=address, by=by, rounds=150, threads=threads)
+    child = processes.start(
+        "store_clients:append_under_interrupts", address=address, by=by, rounds=150, threads=threads
+    )
     said = child.finish()
     with duramen.open(address, timeout=5) as store:
         events = list(store.session("a").events())
@@ -436,10 +447,10 @@ def test_an_interrupted_thread_leaves_the_handle_and_its_neighbours_whole(
 @pytest.mark.parametrize("kind", ["plain", "blob", "new session"])
 @pytest.mark.parametrize("place", ["alone", "leading", "following"])
 def test_an_interrupt_at_any_step_of_an_append_leaves_the_handle_whole(
-    tmp_path: Path, nursery: Nursery, place: str, kind: str
+    tmp_path: Path, processes: ChildProcesses, place: str, kind: str
 ) -> None:
     given = {"address": str(tmp_path / "agent.db"), "place": place, "kind": kind}
-    child = nursery.start("interrupts:be_interrupted_everywhere", **given)
+    child = processes.start("interrupted_appends:interrupt_every_step", **given)
     steps, wrong = json.loads(child.finish()[0])
     assert wrong == []
     assert steps > 20
@@ -447,17 +458,17 @@ def test_an_interrupt_at_any_step_of_an_append_leaves_the_handle_whole(
 
 
 @pytest.mark.promise("J5")
-def test_an_interrupted_waiter_does_not_keep_the_lock(tmp_path: Path, nursery: Nursery, gate: Gate) -> None:
+def test_an_interrupted_waiter_does_not_keep_the_lock(tmp_path: Path, processes: ChildProcesses, gate: Gate) -> None:
     address, idle = str(tmp_path / "agent.db"), Gate(tmp_path / "idle")
-    waiter = nursery.start("roles:append_when_let", address=address, gate=gate.path, idle=idle.path)
-    waiter.hear(1)
-    holder = nursery.start("roles:hold", address=address, session="held")
-    holder.hear(1)
+    waiter = processes.start("store_clients:append_after_gate", address=address, gate=gate.path, idle=idle.path)
+    waiter.wait_for_lines(1)
+    holder = processes.start("store_clients:stop_in_append", address=address, session="held")
+    holder.wait_for_lines(1)
     gate.open()
-    waiter.hear(2)
+    waiter.wait_for_lines(2)
     time.sleep(0.2)  # nothing tells from outside that it waits; it will do so until it is interrupted
     waiter.signal(signal.SIGINT)
-    assert waiter.hear(3)[2] == "interrupted"
+    assert waiter.wait_for_lines(3)[2] == "interrupted"
     holder.kill()
     with duramen.open(address, timeout=5) as store:
         store.session("a").append("note", "the waiter lives, but no longer wants the lock")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen.context.progress.progress_file import parse

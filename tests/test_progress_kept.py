@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import Killed, Open
+from programs.side_effects import Killed, Open
 
 import duramen
 from duramen import Duramen, Progress

@@ -11,8 +11,8 @@ import anthropic
 import openai
 import pytest
 from programs.conversations import Characters, take_turn
-from programs.modelserver import ModelServer, claude, gpt, says
-from programs.providers import check_anthropic, check_openai
+from programs.model_server import ModelServer, claude, gpt, says
+from programs.provider_requests import check_anthropic, check_openai
 
 import duramen
 from duramen import Context, Duramen, Session

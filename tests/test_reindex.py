@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from programs.children import Nursery
+from programs.child_processes import ChildProcesses
 from programs.embedding import Counted
 from test_cli import run
 
@@ -82,11 +82,11 @@ def test_a_move_that_is_stopped_goes_on_where_it_was(address: str) -> None:
 
 @pytest.mark.promise("S6")
 @pytest.mark.parametrize("point", ["memory.embedded", "memory.indexed", "memory.reindexed"])
-def test_a_move_that_is_killed_goes_on_where_it_was(address: str, nursery: Nursery, point: str) -> None:
+def test_a_move_that_is_killed_goes_on_where_it_was(address: str, processes: ChildProcesses, point: str) -> None:
     fill(address, Counted("old"))
     for visit in (1, 2) if point != "memory.reindexed" else (1,):
-        child = nursery.start("embedding:move", crash=(point, visit), address=address, name="new")
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("embedding:move", crash=(point, visit), address=address, name="new")
+        assert child.wait() == -signal.SIGKILL, child.errors()
     last = Counted("new")
     with duramen.open(address, embedder=last) as dm:
         list(dm.memory.reindex())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from programs.children import Nursery
+from programs.child_processes import ChildProcesses
 from programs.memory_handles import EMBEDDER, contents, open_memory
 
 import duramen
@@ -176,11 +176,11 @@ def test_what_cannot_be_remembered_is_said_with_its_place_and_nothing_is_stored(
 
 @pytest.mark.promise("J5", "J2")
 @pytest.mark.parametrize("point", ["append.encoded", "append.begun", "append.inserted", "append.committed"])
-def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, nursery: Nursery, point: str) -> None:
+def test_a_kill_leaves_all_of_them_or_none(tmp_path: Any, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     for visit in (1, 2):
-        child = nursery.start("memory_handles:remember_many", crash=(point, visit), address=address, count=3)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("memory_handles:remember_many", crash=(point, visit), address=address, count=3)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         with open_memory(address, embedder="none") as dm:
             assert dm.verify().ok
             known = contents(dm.memory.list(subject="ada"))

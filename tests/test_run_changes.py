@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from programs.faroff import BookingError, Far, killed, types
+from programs.side_effects import BookingError, SideEffects, event_types, run_until_killed
 
 import duramen
 from duramen import Duramen, RunStatus
@@ -15,18 +15,18 @@ from duramen.errors import RunCancelled, RunParked, StepsChanged
 # -- changed code
 @pytest.mark.promise("X20")
 @pytest.mark.parametrize("change", ["insert", "remove", "swap", "extend"])
-def test_changed_steps_are_noticed_and_named(dm: Duramen, far: Far, change: str) -> None:
+def test_changed_steps_are_noticed_and_named(dm: Duramen, effects: SideEffects, change: str) -> None:
     @duramen.step
     def a() -> str:
-        return far.do("a")
+        return effects.do("a")
 
     @duramen.step
     def b() -> str:
-        return far.do("b")
+        return effects.do("b")
 
     @duramen.step
     def c() -> str:
-        return far.do("c")
+        return effects.do("c")
 
     orders = {"insert": [a, c, b], "remove": [b], "swap": [b, a], "extend": [a, b, c]}
     current = [a, b]
@@ -44,10 +44,10 @@ def test_changed_steps_are_noticed_and_named(dm: Duramen, far: Far, change: str)
     with pytest.raises(StepsChanged) as changed:
         dm.resume("r")
     assert changed.value.wanted in ("b#1", "c#1")
-    assert far.times("c") == 0, "nothing new ran"
+    assert effects.times("c") == 0, "nothing new ran"
     current[:] = [a, b]
     assert dm.resume("r") == ["a done", "b done"], "with the old code it goes on"
-    assert (far.times("a"), far.times("b")) == (1, 1)
+    assert (effects.times("a"), effects.times("b")) == (1, 1)
 
 
 def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: Any) -> None:
@@ -67,17 +67,17 @@ def test_a_changed_body_is_reported_and_a_comment_is_not(dm: Duramen, caplog: An
     dm.signal("r", "go", 1)
     assert dm.resume("r", other) == [1]
     assert "changed" in caplog.text
-    assert types(dm, "r").count("run.changed") == 1
+    assert event_types(dm, "r").count("run.changed") == 1
 
 
-def test_patched_takes_old_runs_the_old_way(dm: Duramen, far: Far) -> None:
+def test_patched_takes_old_runs_the_old_way(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def a() -> str:
-        return far.do("a")
+        return effects.do("a")
 
     @duramen.step
     def extra() -> str:
-        return far.do("extra")
+        return effects.do("extra")
 
     new_code = [False]
 
@@ -100,18 +100,18 @@ def test_patched_takes_old_runs_the_old_way(dm: Duramen, far: Far) -> None:
         dm.signal(run, "go")
     assert dm.resume("old") == ["a done"]
     assert dm.resume("new") == ["extra done", "a done"]
-    assert far.times("extra") == 1
+    assert effects.times("extra") == 1
 
 
 # -- cancelling and undoing
 @pytest.mark.promise("X23")
-def test_a_cancelled_run_stops_at_the_next_step_and_undoes_in_reverse(dm: Duramen, far: Far) -> None:
+def test_a_cancelled_run_stops_at_the_next_step_and_undoes_in_reverse(dm: Duramen, effects: SideEffects) -> None:
     def undo(value: str) -> None:
-        far.do(f"undo {value}")
+        effects.do(f"undo {value}")
 
     @duramen.step(undo=undo)
     def act(what: str) -> str:
-        far.do(what)
+        effects.do(what)
         if what == "b":
             dm.cancel("r", "enough")
         return what
@@ -123,7 +123,7 @@ def test_a_cancelled_run_stops_at_the_next_step_and_undoes_in_reverse(dm: Durame
 
     with pytest.raises(RunCancelled, match="enough"):
         dm.run(job, id="r")
-    assert [what for what, _ in far.done] == ["a", "b", "undo b", "undo a"]
+    assert [what for what, _ in effects.done] == ["a", "b", "undo b", "undo a"]
     assert dm.run_info("r").status is RunStatus.CANCELLED
     dm.cancel("r")
     with pytest.raises(RunCancelled):
@@ -132,18 +132,18 @@ def test_a_cancelled_run_stops_at_the_next_step_and_undoes_in_reverse(dm: Durame
 
 @pytest.mark.promise("X23")
 @pytest.mark.parametrize("die", ["before undo b", "after undo b", "before undo a", "after undo a"])
-def test_undoing_survives_a_kill(dm: Duramen, far: Far, die: str) -> None:
+def test_undoing_survives_a_kill(dm: Duramen, effects: SideEffects, die: str) -> None:
     def find(value: str) -> str | None:
-        return "undone" if far.times(f"undo {value}") else None
+        return "undone" if effects.times(f"undo {value}") else None
 
     @duramen.step(check=find)
     def undo(value: str) -> str:
-        far.do(f"undo {value}")
+        effects.do(f"undo {value}")
         return "undone"
 
     @duramen.step(undo=undo)
     def act(what: str) -> str:
-        far.do(what)
+        effects.do(what)
         return what
 
     @duramen.task
@@ -152,11 +152,11 @@ def test_undoing_survives_a_kill(dm: Duramen, far: Far, die: str) -> None:
         act("b")
         raise BookingError("LH400", 17)
 
-    far.die = die
-    killed(dm, job, id="r")
+    effects.die = die
+    run_until_killed(dm, job, id="r")
     with pytest.raises(BookingError):
         dm.run(job, id="r")
-    assert [what for what, _ in far.done] == ["a", "b", "undo b", "undo a"]
+    assert [what for what, _ in effects.done] == ["a", "b", "undo b", "undo a"]
 
 
 def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
@@ -174,10 +174,10 @@ def test_a_cancelled_run_that_nobody_executes_ends_at_once(dm: Duramen) -> None:
 
 # -- the time machine
 @pytest.mark.promise("X21")
-def test_a_replay_touches_nothing(dm: Duramen, far: Far) -> None:
+def test_a_replay_touches_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str) -> str:
-        return far.do(what)
+        return effects.do(what)
 
     @duramen.task
     def job() -> list[str]:
@@ -190,18 +190,18 @@ def test_a_replay_touches_nothing(dm: Duramen, far: Far) -> None:
     dm.start(job, id="r")
     dm.signal("r", "go", "on")
     assert dm.resume("r") == ["a done", "on", "b done"]
-    before = types(dm, "r")
+    before = event_types(dm, "r")
     assert dm.replay("r") == ["a done", "on", "b done"]
-    assert (types(dm, "r"), len(far.done)) == (before, 2)
+    assert (event_types(dm, "r"), len(effects.done)) == (before, 2)
     with pytest.raises(StepsChanged, match="act#2"):
         dm.replay("r", at=[event.position for event in dm.session("r").events(types="step.done")][-2])
 
 
 @pytest.mark.promise("X22")
-def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen, far: Far) -> None:
+def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
-        return far.do(what, key)
+        return effects.do(what, key)
 
     @duramen.task
     def job() -> list[str]:
@@ -209,31 +209,31 @@ def test_a_fork_goes_on_from_any_event_and_leaves_the_original_alone(dm: Duramen
 
     dm.run(job, id="r")
     original = list(dm.session("r").events())
-    keys = dict(far.done)
+    keys = dict(effects.done)
     for event in original[:-1]:
-        far.done.clear()
+        effects.done.clear()
         fork = dm.fork_run("r", f"fork-{event.position}", at=event.position)
         assert dm.resume(fork.id) == ["a done", "b done", "c done"]
         known = [one.data["step"] for one in original[: event.position] if one.type == "step.done"]
-        assert len(far.done) == 3 - len(known), "what was done before the fork is not done again"
-        assert not set(dict(far.done).values()) & set(keys.values()), "a fork acts under keys of its own"
-        assert "step.settled" not in types(dm, fork.id), "what the original began is no doubt of the fork's"
+        assert len(effects.done) == 3 - len(known), "what was done before the fork is not done again"
+        assert not set(dict(effects.done).values()) & set(keys.values()), "a fork acts under keys of its own"
+        assert "step.settled" not in event_types(dm, fork.id), "what the original began is no doubt of the fork's"
     assert list(dm.session("r").events()) == original
-    assert [event.type for event in dm.session("r").at(3).events()] == types(dm, "r")[:3]
+    assert [event.type for event in dm.session("r").at(3).events()] == event_types(dm, "r")[:3]
 
 
-def test_a_failed_run_can_be_tried_again_as_a_fork(dm: Duramen, far: Far) -> None:
+def test_a_failed_run_can_be_tried_again_as_a_fork(dm: Duramen, effects: SideEffects) -> None:
     broken = [True]
 
     @duramen.step
     def a() -> str:
-        return far.do("a")
+        return effects.do("a")
 
     @duramen.step
     def b() -> str:
         if broken[0]:
             raise BookingError("LH400", 17)
-        return far.do("b")
+        return effects.do("b")
 
     @duramen.task
     def job() -> list[str]:
@@ -244,4 +244,4 @@ def test_a_failed_run_can_be_tried_again_as_a_fork(dm: Duramen, far: Far) -> Non
     broken[0] = False
     failed = next(iter(dm.session("r").events(types="step.failed"))).position
     assert dm.resume(dm.fork_run("r", "again", at=failed - 1).id) == ["a done", "b done"]
-    assert far.times("a") == 1
+    assert effects.times("a") == 1

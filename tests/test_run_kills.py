@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs.children import Nursery, complete_lines, until
+from programs.child_processes import ChildProcesses, complete_lines, until
 
 import duramen
 
@@ -31,18 +31,20 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.mark.promise("X29")
 @pytest.mark.parametrize("kind", RETURNED)
-def test_a_step_that_returned_is_never_repeated(address: str, nursery: Nursery, tmp_path: Path, kind: str) -> None:
+def test_a_step_that_returned_is_never_repeated(
+    address: str, processes: ChildProcesses, tmp_path: Path, kind: str
+) -> None:
     step, result, state = RETURNED[kind]
     for number in range(KILLS):
         run, log = f"{tmp_path.name}-{number}", tmp_path / f"{number}.log"
         given = {"address": address, "run": run, "kind": kind, "log": str(log)}
-        child = nursery.start("matrix:run_and_die", **given)
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        child = processes.start("crash_task:run_and_die", **given)
+        assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
             info = dm.run_info(run)
         assert (info.status, info.in_doubt) == ("crashed", [])
         assert [(one.step, one.state) for one in info.steps] == [(step, state)]
-        said = nursery.start("matrix:run_and_die", **given).finish()
+        said = processes.start("crash_task:run_and_die", **given).finish()
         assert json.loads(said[-1]) == result
         deeds = [line.split(" ", 1)[1] for line in complete_lines(log)]
         assert deeds == [f"begin {step}", f"{'fail' if kind == 'failing' else 'end'} {step}"]

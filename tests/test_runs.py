@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from programs.faroff import BookingError, Far, Killed, killed, types
+from programs.side_effects import BookingError, Killed, SideEffects, event_types, run_until_killed
 
 import duramen
 from duramen import Duramen, Retry, RunStatus
@@ -20,7 +20,7 @@ def test_intent_effect_outcome_in_this_order(dm: Duramen) -> None:
 
     @duramen.step
     def look() -> int:
-        seen.append(types(dm, "r"))
+        seen.append(event_types(dm, "r"))
         return 7
 
     @duramen.task
@@ -29,30 +29,30 @@ def test_intent_effect_outcome_in_this_order(dm: Duramen) -> None:
 
     assert dm.run(once, id="r") == 8
     assert seen == [["run.started", "step.started"]], "the intent is durable when the step acts"
-    assert types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
+    assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
 @pytest.mark.promise("X2", "X3")
-def test_a_killed_run_goes_on_at_the_step_that_it_died_in(dm: Duramen, far: Far) -> None:
+def test_a_killed_run_goes_on_at_the_step_that_it_died_in(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(number: int) -> str:
-        return far.do(f"step {number}")
+        return effects.do(f"step {number}")
 
     @duramen.task
     def many() -> list[str]:
         return [act(number) for number in range(25)]
 
-    far.die = "before step 18"
-    killed(dm, many, id="r")
+    effects.die = "before step 18"
+    run_until_killed(dm, many, id="r")
     assert dm.run_info("r").status is RunStatus.CRASHED
     assert dm.run(many, id="r") == [f"step {number} done" for number in range(25)]
-    assert [what for what, _ in far.done] == [f"step {number}" for number in range(25)], "each once, in order"
+    assert [what for what, _ in effects.done] == [f"step {number}" for number in range(25)], "each once, in order"
 
 
-def test_a_finished_run_gives_its_result_again_and_calls_nothing(dm: Duramen, far: Far) -> None:
+def test_a_finished_run_gives_its_result_again_and_calls_nothing(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act() -> str:
-        return far.do("it")
+        return effects.do("it")
 
     @duramen.task
     def job() -> dict[str, Any]:
@@ -61,23 +61,23 @@ def test_a_finished_run_gives_its_result_again_and_calls_nothing(dm: Duramen, fa
     first = dm.run(job, id="r")
     assert dm.run(job, id="r") == first == {"said": "it done", "pair": (1, 2)}
     assert dm.resume("r") == first
-    assert far.times("it") == 1
+    assert effects.times("it") == 1
     assert dm.runs(status="done")[0].id == "r"
 
 
-def test_steps_and_tasks_just_run_outside(far: Far) -> None:
+def test_steps_and_tasks_just_run_outside(effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
-        return far.do(what, key)
+        return effects.do(what, key)
 
     @duramen.task
     def job() -> str:
         return act("it")
 
     assert job() == "it done"
-    assert len(far.done[0][1]) == 32, "a key was made up"
+    assert len(effects.done[0][1]) == 32, "a key was made up"
     assert act("that", key="mine") == "that done"
-    assert far.done[1] == ("that", "mine")
+    assert effects.done[1] == ("that", "mine")
 
 
 def test_the_result_of_a_step_is_what_a_restart_would_give(dm: Duramen) -> None:
@@ -116,26 +116,26 @@ def test_a_result_that_cannot_be_stored_fails_the_step_by_name(dm: Duramen) -> N
     assert dm.run_info("r").status is RunStatus.FAILED
 
 
-def test_two_calls_of_a_step_are_two_steps_and_a_key_makes_them_one(dm: Duramen, far: Far) -> None:
+def test_two_calls_of_a_step_are_two_steps_and_a_key_makes_them_one(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def act(what: str, *, key: str) -> str:
-        return far.do(what, key)
+        return effects.do(what, key)
 
     @duramen.task
     def job() -> list[str]:
         return [act("a"), act("a"), act.keyed("call-1")("b"), act.keyed("call-1")("b"), act("c", key="call-2")]
 
     dm.run(job, id="r")
-    assert [what for what, _ in far.done] == ["a", "a", "b", "c"]
-    keys = [key for _, key in far.done]
+    assert [what for what, _ in effects.done] == ["a", "a", "b", "c"]
+    keys = [key for _, key in effects.done]
     assert keys[0] != keys[1]
     assert keys[2:] == ["call-1", "call-2"]
 
 
-def test_a_step_inside_a_step_belongs_to_it(dm: Duramen, far: Far) -> None:
+def test_a_step_inside_a_step_belongs_to_it(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def inner() -> str:
-        return far.do("inner")
+        return effects.do("inner")
 
     @duramen.step
     def outer() -> str:
@@ -150,12 +150,12 @@ def test_a_step_inside_a_step_belongs_to_it(dm: Duramen, far: Far) -> None:
 
 
 # -- failures
-def test_a_failed_step_fails_in_the_same_way_after_a_restart(dm: Duramen, far: Far) -> None:
+def test_a_failed_step_fails_in_the_same_way_after_a_restart(dm: Duramen, effects: SideEffects) -> None:
     caught: list[Any] = []
 
     @duramen.step
     def book() -> None:
-        far.do("book")
+        effects.do("book")
         raise BookingError("LH400", 17)
 
     @duramen.task
@@ -171,7 +171,7 @@ def test_a_failed_step_fails_in_the_same_way_after_a_restart(dm: Duramen, far: F
     dm.signal("r", "go", "on")
     assert dm.resume("r") == "on"
     assert caught == [("LH400 cannot be booked", "LH400", 17)] * 2
-    assert far.times("book") == 1
+    assert effects.times("book") == 1
 
 
 def test_a_failed_run_stays_failed_and_says_why(dm: Duramen) -> None:
@@ -207,15 +207,15 @@ def test_an_error_of_a_class_that_is_gone_has_a_stand_in(dm: Duramen) -> None:
 
 
 @pytest.mark.promise("X12")
-def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, far: Far) -> None:
+def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def before() -> None:
-        far.do("before")
+        effects.do("before")
 
     @duramen.step(retry=Retry(attempts=3, first=0.001, jitter=0))
     def flaky() -> str:
-        far.do("flaky")
-        if far.times("flaky") < 3:
+        effects.do("flaky")
+        if effects.times("flaky") < 3:
             raise TimeoutError("slow")
         return "at last"
 
@@ -226,16 +226,16 @@ def test_failures_are_retried_alone_with_growing_pauses(dm: Duramen, far: Far) -
 
     dm._core._engine.patience = 5
     assert dm.run(job, id="r") == "at last"
-    assert (far.times("before"), far.times("flaky")) == (1, 3)
+    assert (effects.times("before"), effects.times("flaky")) == (1, 3)
     failed = [event.data for event in dm.session("r").events(types="step.failed")]
     assert [one.get("attempt", 1) for one in failed] == [1, 2]
     assert all(one["error"]["type"] == "TimeoutError" for one in failed)
 
 
-def test_only_declared_errors_are_retried(dm: Duramen, far: Far) -> None:
+def test_only_declared_errors_are_retried(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=5, first=0, on=(TimeoutError,)))
     def wrong() -> None:
-        far.do("wrong")
+        effects.do("wrong")
         raise ValueError("never right")
 
     @duramen.task
@@ -244,19 +244,19 @@ def test_only_declared_errors_are_retried(dm: Duramen, far: Far) -> None:
 
     with pytest.raises(ValueError, match="never right"):
         dm.run(job, id="r")
-    assert far.times("wrong") == 1
+    assert effects.times("wrong") == 1
 
 
 @pytest.mark.promise("X25")
-def test_a_provider_can_be_swapped_in_the_middle(dm: Duramen, far: Far) -> None:
+def test_a_provider_can_be_swapped_in_the_middle(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=2, first=0))
     def first_model(prompt: str) -> str:
-        far.do("first")
+        effects.do("first")
         raise ConnectionError("overloaded")
 
     @duramen.step
     def second_model(prompt: str) -> str:
-        return far.do("second")
+        return effects.do("second")
 
     @duramen.task
     def agent(prompt: str) -> str:
@@ -265,24 +265,24 @@ def test_a_provider_can_be_swapped_in_the_middle(dm: Duramen, far: Far) -> None:
         except ConnectionError:
             return second_model(prompt)
 
-    far.die = "before second"
-    killed(dm, agent, "hello", id="r")
+    effects.die = "before second"
+    run_until_killed(dm, agent, "hello", id="r")
     assert dm.run(agent, "hello", id="r") == "second done"
-    assert (far.times("first"), far.times("second")) == (2, 1)
+    assert (effects.times("first"), effects.times("second")) == (2, 1)
 
 
 # -- memory, progress, output
 @pytest.mark.promise("X11")
 @pytest.mark.parametrize("die", ["before act", "after act", "after later", None])
-def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, far: Far, die: str | None) -> None:
+def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, effects: SideEffects, die: str | None) -> None:
     @duramen.step
     def act() -> None:
         duramen.remember("Prefers aisle seats", kind="preference")
-        far.do("act")
+        effects.do("act")
 
     @duramen.step
     def later() -> None:
-        far.do("later")
+        effects.do("later")
 
     @duramen.task
     def job() -> None:
@@ -292,9 +292,9 @@ def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, far: Far
     def memories() -> list[str]:
         return [event.data["content"] for event in dm.session("r").events(types="memory.added")]
 
-    far.die = die
+    effects.die = die
     if die is not None:
-        killed(dm, job, id="r")
+        run_until_killed(dm, job, id="r")
         done = [one.step for one in dm.run_info("r").steps if one.finished]
         assert len(memories()) == ("act#1" in done)
     dm.run(job, id="r")
@@ -302,12 +302,12 @@ def test_what_a_step_remembers_is_there_once_if_it_is_done(dm: Duramen, far: Far
 
 
 @pytest.mark.promise("X19")
-def test_a_long_step_goes_on_from_what_it_reported(dm: Duramen, far: Far) -> None:
+def test_a_long_step_goes_on_from_what_it_reported(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step
     def long() -> int:
         start = duramen.reported(0)
         for number in range(start, 6):
-            far.do(f"part {number}")
+            effects.do(f"part {number}")
             duramen.report(number + 1)
         return 6
 
@@ -315,28 +315,28 @@ def test_a_long_step_goes_on_from_what_it_reported(dm: Duramen, far: Far) -> Non
     def job() -> int:
         return long()
 
-    far.die = "after part 3"
-    killed(dm, job, id="r")
+    effects.die = "after part 3"
+    run_until_killed(dm, job, id="r")
     assert dm.run(job, id="r") == 6
-    parts = [what for what, _ in far.done]
+    parts = [what for what, _ in effects.done]
     assert parts == [f"part {number}" for number in (0, 1, 2, 3, 3, 4, 5)], "one interval was lost, no more"
 
 
-def test_streamed_output_is_not_repeated_when_the_step_is(dm: Duramen, far: Far) -> None:
+def test_streamed_output_is_not_repeated_when_the_step_is(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=2, first=0))
     def stream() -> None:
         for number in range(5):
             duramen.emit(f"chunk {number}")
             if number == 2:
-                far.do("half")
-                if far.times("half") <= 2:
-                    raise (Killed() if far.times("half") == 1 else TimeoutError("cut"))
+                effects.do("half")
+                if effects.times("half") <= 2:
+                    raise (Killed() if effects.times("half") == 1 else TimeoutError("cut"))
 
     @duramen.task
     def job() -> None:
         stream()
 
-    killed(dm, job, id="r")
+    run_until_killed(dm, job, id="r")
     dm._core._engine.patience = 5
     dm.run(job, id="r")
     outputs = [event.data["value"] for event in dm.session("r").events(types="step.output")]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import Far, killed
+from programs.side_effects import SideEffects, run_until_killed
 
 import duramen
 from duramen import RunStatus
@@ -74,18 +74,18 @@ def test_a_run_whose_subject_was_erased_cannot_go_on_and_says_so(address: str) -
         assert dm.run_info("r").status in (RunStatus.CANCELLED, RunStatus.WAITING, RunStatus.CRASHED)
 
 
-def test_a_subject_erased_in_the_middle_of_a_step_stops_the_run(address: str, far: Far) -> None:
+def test_a_subject_erased_in_the_middle_of_a_step_stops_the_run(address: str, effects: SideEffects) -> None:
     with duramen.open(address) as dm:
 
         @duramen.step
         def act() -> str:
             dm.erase("ada")
-            return far.do("act")
+            return effects.do("act")
 
         @duramen.task
         def job() -> None:
             act()
-            far.do("after")
+            effects.do("after")
 
         with pytest.raises(RunError, match="erased"):
             dm.run(job, id="r", subject="ada")
@@ -103,19 +103,19 @@ def test_credentials_in_results_are_redacted_also_in_this_execution(address: str
         assert not any("sk-live" in str(event.data) for event in dm.session("r").events())
 
 
-def test_a_killed_sealed_run_is_settled(address: str, far: Far) -> None:
-    @duramen.step(check=lambda: "found" if far.times("act") else None)
+def test_a_killed_sealed_run_is_settled(address: str, effects: SideEffects) -> None:
+    @duramen.step(check=lambda: "found" if effects.times("act") else None)
     def act() -> str:
-        return far.do("act")
+        return effects.do("act")
 
     @duramen.task
     def job() -> str:
         return act()
 
     key = duramen.new_key()
-    far.die = "after act"
+    effects.die = "after act"
     with duramen.open(address, key=key) as dm:
-        killed(dm, job, id="r")
+        run_until_killed(dm, job, id="r")
     with duramen.open(address, key=key) as dm:
         assert dm.resume("r", job) == "found"
-    assert far.times("act") == 1
+    assert effects.times("act") == 1

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from programs.faroff import Far, Killed, Open
 from programs.session_writers import damage_bookmark, damage_last_chunk
+from programs.side_effects import Killed, Open, SideEffects
 
 import duramen
 from duramen import Checkpoint, Duramen, RunStatus
@@ -124,10 +124,10 @@ def tidy() -> int:
 
 @pytest.mark.promise("C6", "C7")
 @pytest.mark.parametrize("run", ["parked", "queued", "sleeping", "crashed", "live"])
-def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: Far, run: str) -> None:
+def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, effects: SideEffects, run: str) -> None:
     @duramen.step
     def act() -> str:
-        return far.do("act")
+        return effects.do("act")
 
     @duramen.task
     def dies() -> str:
@@ -148,7 +148,7 @@ def test_an_unfinished_run_loses_nothing(open_one: Open, clock: FakeClock, far: 
         dm.start(sleeps, id="r", session="s")
         dm.work([sleeps], until_idle=True)
     elif run == "crashed":
-        far.die = "before act"
+        effects.die = "before act"
         with pytest.raises(Killed):
             dm.run(dies, id="r", session="s")
     else:

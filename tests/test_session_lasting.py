@@ -11,9 +11,9 @@ from statistics import median
 from typing import Any
 
 import pytest
-from programs.children import Nursery
-from programs.faroff import Open
+from programs.child_processes import ChildProcesses
 from programs.session_writers import damage_bookmark, damage_last_chunk, state_of
+from programs.side_effects import Open
 
 import duramen
 from duramen import Checkpoint, Draft, Duramen
@@ -218,14 +218,14 @@ POINTS = ["checkpoint.encoded", "append.encoded", "append.begun", "append.insert
 
 
 @pytest.mark.promise("C8", "J2")
-def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, nursery: Nursery) -> None:
+def test_a_kill_leaves_the_old_state_or_the_new_one(lasting_address: str, processes: ChildProcesses) -> None:
     first = 0
     for point in POINTS:
         for visit in (1, 4):
-            child = nursery.start(
+            child = processes.start(
                 "session_writers:checkpoint_states", address=lasting_address, first=first, count=9, crash=(point, visit)
             )
-            assert child.wait() == -signal.SIGKILL, child.complaint()
+            assert child.wait() == -signal.SIGKILL, child.errors()
             said = len(child.lines())
             assert said == visit - 1
             first += said + (point == "append.committed")

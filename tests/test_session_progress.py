@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.children import Gate, Nursery
-from programs.faroff import Open
+from programs.child_processes import ChildProcesses, Gate
 from programs.session_writers import damage_bookmark
+from programs.side_effects import Open
 
 import duramen
 from duramen import Duramen, Progress
@@ -227,11 +227,11 @@ def test_of_concurrent_changes_all_count(open_one: Open) -> None:
     assert len(said(open_one())) == 25
 
 
-def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
+def test_processes_count_too(processes: ChildProcesses, tmp_path: Path) -> None:
     address, gate = str(tmp_path / "agent.db"), Gate(tmp_path / "gate")
     duramen.open(address).close()
     children = [
-        nursery.start(
+        processes.start(
             "session_writers:complete_steps",
             address=address,
             path=str(tmp_path / "PROGRESS.md"),
@@ -241,7 +241,7 @@ def test_processes_count_too(nursery: Nursery, tmp_path: Path) -> None:
         for who in range(3)
     ]
     for child in children:
-        child.hear(1)
+        child.wait_for_lines(1)
     gate.open()
     for child in children:
         child.finish()
@@ -303,14 +303,14 @@ def test_a_refusal_counts_from_what_is_there_by_then(open_one: Open) -> None:
 
 @pytest.mark.promise("C8", "J2")
 @pytest.mark.parametrize("point", ["checkpoint.encoded", "append.inserted", "append.committed"])
-def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nursery, point: str) -> None:
+def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, processes: ChildProcesses, point: str) -> None:
     address = str(tmp_path / "agent.db")
     steps = ["one", "two", "three"]
     for visit in (1, 2, 1):
-        child = nursery.start(
+        child = processes.start(
             "session_writers:complete_steps", address=address, path=None, steps=steps, crash=(point, visit)
         )
-        assert child.wait() == -signal.SIGKILL, child.complaint()
+        assert child.wait() == -signal.SIGKILL, child.errors()
         with duramen.open(address) as dm:
             found = dm.session("s").progress.read()
             assert found in (
@@ -319,7 +319,7 @@ def test_a_kill_leaves_a_change_whole_or_not_at_all(tmp_path: Path, nursery: Nur
             )
             assert found.completed[: len(child.lines())] == tuple(child.lines())
             assert dm.verify().ok
-    nursery.start("session_writers:complete_steps", address=address, path=None, steps=steps).finish()
+    processes.start("session_writers:complete_steps", address=address, path=None, steps=steps).finish()
     with duramen.open(address) as dm:
         assert dm.session("s").progress.completed == tuple(steps)
         assert len(said(dm)) == 4, "nothing is journaled twice"

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen import Checkpoint, Duramen

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs.faroff import Far, Killed, killed
+from programs.side_effects import Killed, SideEffects, run_until_killed
 
 import duramen
 from duramen import Duramen, Retry
@@ -56,12 +56,14 @@ def rows() -> int:
 
 @pytest.mark.promise("X10", "X11")
 @pytest.mark.parametrize("point", ["step.intended", "step.acted", "step.transacted", "step.recorded", None])
-def test_rows_memory_and_outcome_are_there_together_or_not_at_all(dm: Duramen, far: Far, point: str | None) -> None:
+def test_rows_memory_and_outcome_are_there_together_or_not_at_all(
+    dm: Duramen, effects: SideEffects, point: str | None
+) -> None:
     @duramen.step
     def pay() -> str:
         insert("ada", 5)
         duramen.remember("Ada has paid")
-        return far.do("pay")
+        return effects.do("pay")
 
     @duramen.task
     def job() -> str:
@@ -75,7 +77,7 @@ def test_rows_memory_and_outcome_are_there_together_or_not_at_all(dm: Duramen, f
     if point is not None:
         crashpoints.listen(die)
         try:
-            killed(dm, job, id="r")
+            run_until_killed(dm, job, id="r")
         finally:
             crashpoints.listen(None)
         events = [event.type for event in dm.session("r").events()]
@@ -86,12 +88,12 @@ def test_rows_memory_and_outcome_are_there_together_or_not_at_all(dm: Duramen, f
     assert [event.data["content"] for event in dm.session("r").events(types="memory.added")] == ["Ada has paid"]
 
 
-def test_a_failed_attempt_leaves_no_rows(dm: Duramen, far: Far) -> None:
+def test_a_failed_attempt_leaves_no_rows(dm: Duramen, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=2, first=0))
     def pay() -> None:
         insert("ada", 5)
-        far.do("try")
-        if far.times("try") == 1:
+        effects.do("try")
+        if effects.times("try") == 1:
             raise TimeoutError("half way")
 
     @duramen.task
@@ -100,7 +102,7 @@ def test_a_failed_attempt_leaves_no_rows(dm: Duramen, far: Far) -> None:
 
     dm.run(job, id="r")
     assert dm.run(rows) == 1
-    assert far.times("try") == 2
+    assert effects.times("try") == 2
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])

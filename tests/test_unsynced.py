@@ -10,7 +10,7 @@ from test_power_loss import open_on
 import duramen
 from duramen import Draft, Duramen
 from duramen.runtime import drive
-from duramen.testing.powerloss import PowerLossDisk
+from duramen.testing.power_loss import PowerLossDisk
 
 VARIANTS = 8
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from programs.faroff import Far, Open, types
+from programs.side_effects import Open, SideEffects, event_types
 
 import duramen
 from duramen import RateLimited, Retry, RunStatus
@@ -41,7 +41,7 @@ def test_a_run_asleep_for_a_week_holds_no_thread_and_wakes_once(open_one: Open, 
     assert late.work([nap], until_idle=True) == 1
     assert late.work([nap], until_idle=True) == 0
     assert late.resume("r") == "awake"
-    assert types(late, "r").count("run.resumed") == 1
+    assert event_types(late, "r").count("run.resumed") == 1
 
 
 def test_a_short_sleep_is_waited_for_in_place(open_one: Open) -> None:
@@ -49,7 +49,7 @@ def test_a_short_sleep_is_waited_for_in_place(open_one: Open) -> None:
     dm._core._engine.patience = 5
     dm._core._journal.clock = _Real()
     assert dm.run(nap, 0.01, id="r") == "awake"
-    assert types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
+    assert event_types(dm, "r") == ["run.started", "step.started", "step.done", "run.finished"]
 
 
 class _Real:
@@ -142,10 +142,10 @@ def test_a_receive_can_run_out_of_time(open_one: Open, clock: FakeClock) -> None
 
 @pytest.mark.promise("X15")
 @pytest.mark.parametrize("answer", [True, False])
-def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, far: Far, answer: bool) -> None:
+def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, effects: SideEffects, answer: bool) -> None:
     @duramen.step
     def book(flight: str) -> str:
-        return far.do(flight)
+        return effects.do(flight)
 
     @duramen.task
     def trip() -> str:
@@ -169,7 +169,7 @@ def test_a_person_is_asked_and_answers_after_a_restart(open_one: Open, far: Far,
             later.resume("r")
         later.answer("r", True)
     assert later.resume("r") == ("LH400 done" if answer else "cancelled")
-    assert far.times("LH400") == answer
+    assert effects.times("LH400") == answer
     with pytest.raises(RunError):
         later.answer("r", True)
 
@@ -200,16 +200,18 @@ class TooMany(Exception):
 
 @pytest.mark.promise("X13")
 @pytest.mark.parametrize("how", ["error", "header", "date"])
-def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: FakeClock, far: Far, how: str) -> None:
+def test_a_rate_limit_is_a_durable_timer_and_no_failure(
+    open_one: Open, clock: FakeClock, effects: SideEffects, how: str
+) -> None:
     later = dt.datetime.fromtimestamp(clock.now() / 1e6, dt.UTC) + dt.timedelta(seconds=90)
     errors = {"error": RateLimited(90), "header": TooMany("90"), "date": TooMany(format_datetime(later, usegmt=True))}
 
     @duramen.step
     def call() -> str:
-        if far.times("call") < 2:
-            far.do("call")
+        if effects.times("call") < 2:
+            effects.do("call")
             raise errors[how]
-        return far.do("call")
+        return effects.do("call")
 
     @duramen.task
     def job() -> str:
@@ -225,17 +227,19 @@ def test_a_rate_limit_is_a_durable_timer_and_no_failure(open_one: Open, clock: F
     assert open_one().work([job], until_idle=True) == 1
     clock.advance(91)
     assert open_one().resume("r") == "call done"
-    assert far.times("call") == 3
+    assert effects.times("call") == 3
 
 
 @pytest.mark.promise("X12", "X13")
-def test_being_told_to_wait_is_no_attempt_after_a_restart_either(open_one: Open, clock: FakeClock, far: Far) -> None:
+def test_being_told_to_wait_is_no_attempt_after_a_restart_either(
+    open_one: Open, clock: FakeClock, effects: SideEffects
+) -> None:
     @duramen.step(retry=Retry(attempts=2, first=10, jitter=0))
     def call() -> str:
-        far.do("call")
-        if far.times("call") <= 2:
+        effects.do("call")
+        if effects.times("call") <= 2:
             raise RateLimited(30)
-        if far.times("call") == 3:
+        if effects.times("call") == 3:
             raise TimeoutError("the first real failure")
         return "answered"
 
@@ -275,10 +279,10 @@ def test_two_who_answer_at_once_answer_once(open_one: Open) -> None:
 
 
 @pytest.mark.promise("X12")
-def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock, far: Far) -> None:
+def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.step(retry=Retry(attempts=3, first=10, factor=2, jitter=0))
     def flaky() -> None:
-        far.do("flaky")
+        effects.do("flaky")
         raise TimeoutError("slow")
 
     @duramen.task
@@ -293,7 +297,7 @@ def test_attempts_and_pauses_outlive_a_restart(open_one: Open, clock: FakeClock,
         assert open_one().work([job], until_idle=True) == 0
         clock.advance(2)
     assert open_one().work([job], until_idle=True) == 1
-    assert far.times("flaky") == 3
+    assert effects.times("flaky") == 3
     with pytest.raises(TimeoutError):
         dm.resume("r")
 

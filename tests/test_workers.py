@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from programs.children import until
-from programs.faroff import Far
+from programs.child_processes import until
+from programs.side_effects import SideEffects
 
 import duramen
 from duramen import Duramen, Queue, RunStatus, Schedule
@@ -98,10 +98,10 @@ def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
         dm.work([len])  # type: ignore[list-item]
 
 
-def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, far: Far) -> None:
+def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     @duramen.task
     def act(what: str) -> None:
-        far.do(what)
+        effects.do(what)
 
     dm = open_one()
     for what, priority in (("old", 0), ("urgent", 5), ("new", 0)):
@@ -109,20 +109,20 @@ def test_priority_first_then_age_and_delays_are_kept(open_one: Open, clock: Fake
         clock.advance(1)
     dm.start(act, "later", delay=60)
     dm.work([act], until_idle=True, concurrency=1)
-    assert [what for what, _ in far.done] == ["urgent", "old", "new"]
+    assert [what for what, _ in effects.done] == ["urgent", "old", "new"]
     clock.advance(60)
     dm.work([act], until_idle=True)
-    assert far.times("later") == 1
+    assert effects.times("later") == 1
 
 
 @pytest.mark.promise("X16")
-def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, far: Far) -> None:
+def test_of_two_owners_only_the_newer_writes(open_one: Open, clock: FakeClock, effects: SideEffects) -> None:
     stopped, go_on = threading.Event(), threading.Event()
 
     @duramen.step
     def act(what: str) -> str:
-        far.do(what)
-        if what == "first" and far.times("first") == 1:
+        effects.do(what)
+        if what == "first" and effects.times("first") == 1:
             stopped.set()
             go_on.wait(60)
         return what

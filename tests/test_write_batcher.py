@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from programs.checkpoint_writers import as_they_are, checkpoints_of, fields_of, plain, texts
-from programs.faroff import Open
+from programs.side_effects import Open
 
 import duramen
 from duramen import crash_points as crashpoints

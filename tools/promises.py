@@ -1,4 +1,4 @@
-"""Print which promises of docs/promises.md have tests and which do not yet. An unknown id fails."""
+"""Prints which promises of docs/promises.md have tests. Fails if a test names an unknown promise."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROOT = Path(__file__).parent.parent
 ROW = re.compile(r"^\| ([A-Z]\d+) \| (.+?) \|", re.MULTILINE)
 
 
-def promised() -> dict[str, str]:
+def read_promises() -> dict[str, str]:
     """The promises of the table, by id."""
     return dict(ROW.findall((ROOT / "docs" / "promises.md").read_text(encoding="utf-8")))
 
 
 class Collector:
-    """Counts the tests that carry each id."""
+    """Counts the tests of each promise."""
 
     def __init__(self) -> None:
         self.tests: dict[str, int] = {}
@@ -39,12 +39,12 @@ def main() -> int:
     if code != pytest.ExitCode.OK:
         print(printed.getvalue())
         return int(code)
-    table = promised()
-    kept = [name for name in table if name in collector.tests]
+    table = read_promises()
+    tested = [name for name in table if name in collector.tests]
     for name, text in table.items():
         count = collector.tests.get(name, 0)
         print(f"{name:>4}  {f'{count} tests' if count else '-':>9}  {text}")
-    print(f"\n{len(kept)} of {len(table)} promises have tests")
+    print(f"\n{len(tested)} of {len(table)} promises have tests")
     unknown = sorted(collector.tests.keys() - table.keys())
     if unknown:
         print(f"unknown ids: {', '.join(unknown)}")

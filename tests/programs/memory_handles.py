@@ -15,7 +15,7 @@ from duramen.embedders import CallableEmbedder
 from duramen.memory.index import segment_writer
 from duramen.runtime import drive
 
-from .children import pass_gate
+from .child_processes import pass_gate
 
 Say = Callable[[str], None]
 DIMS = 64

@@ -12,7 +12,7 @@ import psycopg
 
 import duramen
 
-from .children import pass_gate
+from .child_processes import pass_gate
 
 Say = Callable[[str], None]
 

@@ -10,11 +10,11 @@ import psycopg
 import duramen
 from duramen.memory.index import segment_writer
 
-from .children import until
+from .child_processes import until
 from .memory_handles import come_to_rest, open_memory
 
 OURS, THEIRS = "north", 'it\'s\\south\nof "here"'
-"""The second one has what quoting can go wrong with."""
+"""The second one needs quoting."""
 
 TABLES = """
     SELECT c.relname FROM pg_class c
@@ -23,31 +23,31 @@ TABLES = """
 """
 
 
-class Nowhere:
-    """An outlet that keeps what it was given."""
+class RecordingOutlet:
+    """An outlet that records its events."""
 
-    name = "nowhere"
+    name = "recording"
 
     def __init__(self) -> None:
-        self.given: list[duramen.Event] = []
+        self.events: list[duramen.Event] = []
 
     def apply(self, events: Sequence[duramen.Event]) -> None:
-        self.given += events
+        self.events += events
 
 
 @duramen.step
-def look(query: str) -> list[Any]:
-    """Rows, as user code gets them that asks on the connection it was handed."""
+def query_rows(query: str) -> list[Any]:
+    """Rows that user code reads on the connection of the transaction."""
     return [list(row) for row in duramen.transaction().execute(query).fetchall()]
 
 
 @duramen.task
 def report(query: str) -> list[Any]:
-    return look(query)
+    return query_rows(query)
 
 
-def live(dm: duramen.Duramen) -> Nowhere:
-    """Leave a row in every table: the same names and words in each workspace."""
+def write_all_tables(dm: duramen.Duramen) -> RecordingOutlet:
+    """Write a row to every table, with the same names and words in each workspace."""
     session = dm.session("talk")
     session.append("note", f"large {dm.workspace}" * 5_000, subject="ada", key="first")
     session.say("user", "The sun is up", subject="ada")
@@ -61,17 +61,17 @@ def live(dm: duramen.Duramen) -> Nowhere:
         segment_writer.MIN_CHANGES = usual
     session.fork("branch", at=1).append("note", f"in the branch of {dm.workspace}")
     dm.run(report, "SELECT 1", id="report")
-    session.lease("somebody", seconds=60)
-    outlet = Nowhere()
-    until(lambda: dm.deliver(outlet) or outlet.given, "the feed to be free")
+    session.lease("worker", seconds=60)
+    outlet = RecordingOutlet()
+    until(lambda: dm.deliver(outlet) or outlet.events, "the feed to be free")
     return outlet
 
 
 def fill(url: str) -> None:
-    """Both workspaces, with all that there is."""
+    """Fill both workspaces."""
     for workspace in (OURS, THEIRS):
         with open_memory(url, workspace=workspace) as dm:
-            live(dm)
+            write_all_tables(dm)
 
 
 def tables(url: str) -> list[str]:

@@ -15,13 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 import duramen
 
 if __name__ == "__main__":
-    from ledger import write_one
+    from append_audit import write_one
 else:
-    from .ledger import write_one
+    from .append_audit import write_one
 
 
-def come_and_go(say: Callable[[str], None], address: str, writer: str, count: int, sessions: list[str]) -> None:
-    """Append `count` events, each through a handle of its own that is closed again."""
+def append_with_new_handles(
+    say: Callable[[str], None], address: str, writer: str, count: int, sessions: list[str]
+) -> None:
+    """Append `count` events, each with a new handle."""
     for number in range(count):
         with duramen.open(address) as store:
             write_one(store.session(sessions[number % len(sessions)]), writer, number, say)
@@ -41,8 +43,8 @@ def write(
             list(pool.map(work, [f"{writer}.{index}" for index in range(threads)]))
 
 
-def say_aloud(line: str) -> None:
-    """One line in one system call: it is out, or it is not."""
+def print_line(line: str) -> None:
+    """Print a line with one system call: it is written completely or not at all."""
     os.write(sys.stdout.fileno(), f"{line}\n".encode())
 
 
@@ -50,4 +52,4 @@ if __name__ == "__main__":
     from duramen.testing.crash import arm_from_environment
 
     arm_from_environment()
-    write(say_aloud, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])
+    write(print_line, sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:])

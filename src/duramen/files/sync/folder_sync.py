@@ -8,7 +8,7 @@ from hashlib import blake2b
 from ...crash_points import reach
 from ...errors import BoundaryRefused, FileChanged, FileMalformed, InvalidInput
 from ...journal.journal import Journal
-from ...memory.knowledge.proposals import ProposalState
+from ...memory.knowledge.proposals import PERSONA, ProposalDraft, ProposalState
 from ...memory.memory_service import MemoryService
 from ...runtime import run_blocking
 from ..folder.boundary import Folder

@@ -9,6 +9,7 @@ from ...errors import BoundaryRefused, InvalidInput
 from ...journal.events import moment
 from ...memory.extraction.expiry import holds_until
 from ...memory.knowledge.policies import Policies
+from ...memory.knowledge.procedures import note_of
 from ...ports import MemoryRow
 from ..folder.names import file_name, folder_name
 from ..folder.paths import KNOWLEDGE_FOLDERS, place

@@ -1,4 +1,4 @@
-"""A server that speaks like a provider of models and fails like one: real HTTP on 127.0.0.1.
+"""An HTTP server on 127.0.0.1 with the protocols of the model providers and their failures.
 
 with ModelServer() as server:
     server.answers = [says(500, error("boom")), hangs]
@@ -14,7 +14,7 @@ from typing import Any, Self
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Answers requests with `answers` in turn, the last of them again and again; keeps what it was sent."""
+    """Answers requests with `answers` in turn, then with the last one again. Records the requests."""
 
     daemon_threads = True
 
@@ -37,7 +37,7 @@ class ModelServer(ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """The client went away, as it should from a server like this."""
+        """The client closed the connection, as expected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -74,13 +74,13 @@ def says(status: int, body: Any, **headers: str) -> Answer:
 
 
 def hangs(to: _Handler) -> None:
-    """Says nothing, for longer than anybody should wait."""
+    """Does not answer, for longer than any timeout."""
     to.close_connection = True
     to.server.over.wait(10)
 
 
 def drips(to: _Handler) -> None:
-    """Keeps the line alive with white space, as gateways do, for longer than anybody should wait."""
+    """Sends white space, as gateways do, for longer than any timeout."""
     _begin(to)
     for _ in range(200):
         if not to.server.over.wait(0.05):
@@ -88,19 +88,19 @@ def drips(to: _Handler) -> None:
 
 
 def pours(to: _Handler) -> None:
-    """Sends more than any answer has."""
+    """Sends more bytes than an answer may have."""
     _begin(to)
     for _ in range(64):
         to.wfile.write(b" " * 2**20)
 
 
 def vanishes(to: _Handler) -> None:
-    """Hangs up without a word."""
+    """Closes the connection without an answer."""
     to.close_connection = True
 
 
 def breaks_off(to: _Handler) -> None:
-    """Hangs up in the middle of the answer."""
+    """Closes the connection in the middle of the answer."""
     _begin(to, content_length="100")
     to.wfile.write(b'{"choices": [')
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from programs.weather import BadWeather
+from programs.unreliable_proxy import UnreliableProxy
 
 import duramen
 from duramen.errors import RunActive, StoreError
@@ -59,10 +59,10 @@ def persistently(work: Any) -> Any:
 
 @pytest.mark.promise("B8", "X3", "X10", "X11", "X15")
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_doubled_or_lost_in_bad_weather(postgres_url: str, seed: int) -> None:
-    with BadWeather(postgres_url, seed) as weather, duramen.open(weather.url, timeout=20) as dm:
+def test_nothing_is_doubled_or_lost_on_an_unreliable_network(postgres_url: str, seed: int) -> None:
+    with UnreliableProxy(postgres_url, seed) as proxy, duramen.open(proxy.url, timeout=20) as dm:
         dm.run(set_up, id="set-up")
-        weather.turn(bad=True)
+        proxy.set_unreliable(True)
         for number in range(RUNS):
             run = f"{seed}-{number}"
             persistently(lambda run=run: dm.start(job, run, id=run))
@@ -70,9 +70,9 @@ def test_nothing_is_doubled_or_lost_in_bad_weather(postgres_url: str, seed: int)
                 persistently(lambda run=run, news=news: dm.signal(run, "news", news, key=f"news-{news}"))
             found = persistently(lambda run=run: dm.run(job, run, id=run))
             assert found == [value for number in range(6) for value in (number, number, number)]
-        weather.turn(bad=False)
-        assert sum(weather.seen.values()) > 20, weather.seen
-        assert weather.seen["dropped"] + weather.seen["half-closed"] > 0, weather.seen
+        proxy.set_unreliable(False)
+        assert sum(proxy.faults.values()) > 20, proxy.faults
+        assert proxy.faults["dropped"] + proxy.faults["half-closed"] > 0, proxy.faults
         for number in range(RUNS):
             run = f"{seed}-{number}"
             events = list(dm.session(run).events())

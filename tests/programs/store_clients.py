@@ -1,4 +1,4 @@
-"""What children do in the tests of several processes. Each role says lines of JSON or single words."""
+"""Functions that use a store in a child process. Each prints lines of JSON or single words with `say`."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from duramen import crash_points as crashpoints
 from duramen.errors import DuramenError, PositionConflict
 from duramen.testing.crash import die_at
 
-from .children import Gate, pass_gate
-from .ledger import write_one
+from .append_audit import write_one
+from .child_processes import Gate, pass_gate
 
 Say = Callable[[str], None]
 
 
 def open_first(say: Say, addresses: list[str], gate: str, count: int) -> None:
-    """For each address, fork processes that open it at nearly the same moment; say the positions that they wrote."""
+    """For each address, fork processes that open it at nearly the same moment. Prints the positions they wrote."""
     for address in addresses:
         closed = Gate(Path(gate))
         children = [_forked(lambda: _open_and_write(say, address, closed)) for _ in range(count)]  # noqa: B023
-        time.sleep(0.005)  # most of them wait at the gate by now; those who do not are late by a little
+        time.sleep(0.005)  # most of them wait at the gate by now
         closed.open()
         for child in children:
             os.waitpid(child, 0)
 
 
 def _open_and_write(say: Say, address: str, gate: Gate) -> None:
-    gate.open()  # this process's part in keeping it shut
+    gate.open()  # releases this process's lock on the gate
     pass_gate(gate.path)
     time.sleep(random.Random(os.getpid()).uniform(0, 0.002))
     with duramen.open(address) as store:
@@ -61,7 +61,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
-    """Append under keys that others use as well; say what came back."""
+    """Append under keys that others use as well. Prints the events returned."""
     with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
@@ -70,8 +70,8 @@ def use_keys(say: Say, address: str, gate: str, keys: list[str]) -> None:
             say(json.dumps([key, event.position, event.hash.hex(), event.data]))
 
 
-def contend(say: Say, address: str, gate: str, positions: int) -> None:
-    """Try to be the one who writes each position; say which were won, and both positions of each conflict."""
+def append_at_positions(say: Say, address: str, gate: str, positions: int) -> None:
+    """Append at each expected position while others do the same. Prints the positions won and the conflicts."""
     with duramen.open(address) as store:
         session = store.session("a")
         pass_gate(gate)
@@ -83,8 +83,8 @@ def contend(say: Say, address: str, gate: str, positions: int) -> None:
                 say(json.dumps([lost.expected, lost.actual]))
 
 
-def write_for(say: Say, address: str, gate: str, seconds: float) -> None:
-    """Append as often as possible for a while; say how often."""
+def append_for(say: Say, address: str, gate: str, seconds: float) -> None:
+    """Append as often as possible for some seconds. Prints how often."""
     with duramen.open(address) as store:
         session = store.session(f"of-{os.getpid()}")
         say("ready")
@@ -96,8 +96,8 @@ def write_for(say: Say, address: str, gate: str, seconds: float) -> None:
         say(str(count))
 
 
-def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], rounds: int) -> None:
-    """Threads of one handle that append to the same sessions, each in its own order."""
+def append_in_orders(say: Say, address: str, gate: str, orders: list[list[str]], rounds: int) -> None:
+    """Threads of one handle append to the same sessions, each in another order."""
     with duramen.open(address) as store:
 
         def work(order: list[str]) -> None:
@@ -106,12 +106,12 @@ def write_in_turns(say: Say, address: str, gate: str, orders: list[list[str]], r
                     store.session(session).append("wrote", number)
 
         pass_gate(gate)
-        with ThreadPoolExecutor(len(orders)) as audience:
-            list(audience.map(work, orders))
+        with ThreadPoolExecutor(len(orders)) as pool:
+            list(pool.map(work, orders))
 
 
 def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
-    """Say each event that is seen, up to the last one."""
+    """Print each event that is followed, up to the last one."""
     with duramen.open(address) as store:
         for event in store.session(session).follow(after=after):
             say(json.dumps([event.position, event.data["n"]]))
@@ -119,8 +119,8 @@ def follow(say: Say, address: str, session: str, after: int, last: int) -> None:
                 return
 
 
-def trickle(say: Say, address: str, session: str, count: int) -> None:
-    """Append events one by one, some of them in batches, with moments of silence in between."""
+def append_slowly(say: Say, address: str, session: str, count: int) -> None:
+    """Append events one by one, some in batches, with pauses in between."""
     chance = random.Random(count)
     with duramen.open(address) as store:
         number = 0
@@ -130,17 +130,17 @@ def trickle(say: Say, address: str, session: str, count: int) -> None:
             store.session(session).append_all(drafts)
             number += size
             if chance.random() < 0.05:
-                time.sleep(0.03)  # followers fall asleep here: what comes next has to wake them
+                time.sleep(0.03)  # followers wait here: the next append has to wake them
 
 
 def erase(say: Say, address: str, subject: str) -> None:
-    """Erase a subject; say how many payloads went."""
+    """Erase a subject. Prints the number of erased payloads."""
     with duramen.open(address) as store:
         say(str(store.erase(subject).payloads))
 
 
-def read_for_ever(say: Say, path: str) -> None:
-    """A program that is not ours, with a read transaction that never ends."""
+def hold_read_transaction(say: Say, path: str) -> None:
+    """Another program that keeps a read transaction open."""
     connection = sqlite3.connect(path)
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM duramen_events").fetchall()
@@ -148,8 +148,8 @@ def read_for_ever(say: Say, path: str) -> None:
     threading.Event().wait()
 
 
-def hold(say: Say, address: str, session: str) -> None:
-    """Stop in the middle of an append, with all its locks held; go on when continued."""
+def stop_in_append(say: Say, address: str, session: str) -> None:
+    """Stop the process in the middle of an append, with all locks held, until it is continued."""
 
     def stop(point: str) -> None:
         if point == "append.inserted":
@@ -163,12 +163,12 @@ def hold(say: Say, address: str, session: str) -> None:
 
 
 def fork_and_die(say: Say, address: str, session: str) -> None:
-    """Fork with an open handle, then be killed in the middle of an append. The child sleeps; its id is said."""
+    """Fork with an open handle, then be killed in the middle of an append. The child sleeps; prints its id."""
     store = duramen.open(address)
     store.session("before").append("note")
     child = os.fork()
     if child == 0:
-        signal.alarm(120)  # the end of a child that nobody came for
+        signal.alarm(120)  # ends a child that the test did not kill
         threading.Event().wait()
     say(str(child))
     die_at("append.inserted")
@@ -217,8 +217,8 @@ def close_and_fork(say: Say, address: str) -> None:
         say(str(again.session("a").append("note").position))
 
 
-def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
-    """Append once the gate opens, be interrupted in it, and then idle until the second gate opens."""
+def append_after_gate(say: Say, address: str, gate: str, idle: str) -> None:
+    """Append when the gate opens, be interrupted in it, then wait until the second gate opens."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with duramen.open(address) as store:
         say("ready")
@@ -232,8 +232,8 @@ def append_when_let(say: Say, address: str, gate: str, idle: str) -> None:
         pass_gate(idle)
 
 
-def wait_together(say: Say, address: str, gate: str, threads: int, timeout: float) -> None:
-    """Threads that append at once to a store that does not answer; say how long the longest waited."""
+def append_to_stalled_store(say: Say, address: str, gate: str, threads: int, timeout: float) -> None:
+    """Threads append at once to a store that does not answer. Prints the outcome and the wait of each."""
     with duramen.open(address, timeout=timeout) as store:
         store.session("a").append("before")
         say("ready")
@@ -248,13 +248,13 @@ def wait_together(say: Say, address: str, gate: str, threads: int, timeout: floa
                 outcome = type(error).__name__
             return outcome, time.monotonic() - begun
 
-        with ThreadPoolExecutor(threads) as audience:
-            say(json.dumps(list(audience.map(work, range(threads)))))
+        with ThreadPoolExecutor(threads) as pool:
+            say(json.dumps(list(pool.map(work, range(threads)))))
         threading.Event().wait()
 
 
-def be_interrupted(say: Say, address: str, by: str, rounds: int, threads: int) -> None:
-    """A main thread that is interrupted again and again while it appends, beside threads that must not notice."""
+def append_under_interrupts(say: Say, address: str, by: str, rounds: int, threads: int) -> None:
+    """The main thread is interrupted repeatedly while it appends. Other threads must not be affected."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(rounds)
     store = duramen.open(address, timeout=10)
@@ -290,7 +290,7 @@ def _neighbour(say: Say, store: duramen.Duramen, index: int, ending: threading.E
         try:
             write_one(store.session("a"), f"n{index}", number, say)
         except DuramenError:
-            pass  # the leader was interrupted: whether it landed is open
+            pass  # the leader was interrupted: it may or may not be stored
         except BaseException as error:  # noqa: BLE001 - nothing else may surface here
             os.write(2, f"neighbour {index} got {error!r}\n".encode())
             os._exit(3)

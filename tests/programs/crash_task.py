@@ -1,4 +1,4 @@
-"""A task of 25 steps of all kinds, and the children that run it. Each step writes down when it begins and ends."""
+"""A task of 25 steps of all kinds, and functions that run it in child processes. Each step logs its begin and end."""
 
 from __future__ import annotations
 
@@ -18,100 +18,100 @@ from duramen import crash_points as crashpoints
 from duramen.api._sync.duramen import Duramen
 from duramen.errors import RunError
 
-from .effects import call
+from .effect_server import call
 
 Say = Callable[[str], None]
 PAGES = 4
 
 
 @dataclass
-class World:
-    """Where this process acts: the far side's port, and the file in which steps write down what they do."""
+class Environment:
+    """The port of the effect server, and the log file of the steps."""
 
     port: int = 0
     log: str = os.devnull
 
 
-world = World()
+environment = Environment()
 
 
-def written(what: str) -> None:
-    """One line in one system call: it is out, or it is not."""
-    file = os.open(world.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(file, f"{time.time_ns() // 1000} {what}\n".encode())
+def log_line(text: str) -> None:
+    """Append a line with one system call: it is written completely or not at all."""
+    file = os.open(environment.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(file, f"{time.time_ns() // 1000} {text}\n".encode())
     os.close(file)
 
 
-class acting:
-    """Around what a step does."""
+class logged:
+    """Logs begin and end of a step."""
 
     def __init__(self, step: str) -> None:
         self._step = step
 
     def __enter__(self) -> None:
-        written(f"begin {self._step}")
+        log_line(f"begin {self._step}")
 
     def __exit__(self, kind: Any, *_: object) -> None:
-        written(f"{'end' if kind is None else 'fail'} {self._step}")
+        log_line(f"{'end' if kind is None else 'fail'} {self._step}")
 
 
-# -- the steps; `me` is the journal's name of the call, for the log
+# -- the steps; `name` is the name of the call in the journal, for the log
 
 
 @duramen.step
-def plain(me: str, value: Any) -> Any:
-    with acting(me):
+def plain(name: str, value: Any) -> Any:
+    with logged(name):
         return {"value": value}
 
 
 @duramen.step(in_doubt="rerun")
-def book(me: str, ref: str, *, key: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/book", {"ref": ref}, key=key)
+def book(name: str, ref: str, *, key: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/book", {"ref": ref}, key=key)
 
 
 def cancel_booking(booking: Any, *, key: str) -> None:
-    written(f"begin undo {booking}")
+    log_line(f"begin undo {booking}")
 
 
 @duramen.step(undo=cancel_booking)
-def book_undoably(me: str, ref: str, *, key: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/book", {"ref": ref}, key=key)
+def book_undoably(name: str, ref: str, *, key: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/book", {"ref": ref}, key=key)
 
 
 @duramen.step(irreversible=True, in_doubt="rerun")
-def pay(me: str, ref: str, *, key: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/book", {"ref": ref}, key=key)
+def pay(name: str, ref: str, *, key: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/book", {"ref": ref}, key=key)
 
 
-def was_mailed(me: str, ref: str) -> Any:
-    return call(world.port, "GET", f"/mail/{ref}")
+def was_mailed(name: str, ref: str) -> Any:
+    return call(environment.port, "GET", f"/mail/{ref}")
 
 
 @duramen.step(check=was_mailed)
-def mail(me: str, ref: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/mail", {"ref": ref})
+def mail(name: str, ref: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/mail", {"ref": ref})
 
 
 @duramen.step(check=was_mailed, irreversible=True)
-def sign(me: str, ref: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/mail", {"ref": ref})
+def sign(name: str, ref: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/mail", {"ref": ref})
 
 
 @duramen.step(retry=duramen.Retry(attempts=3, first=0.002, jitter=0.0, on=(OSError,)))
-def flaky(me: str, ref: str) -> Any:
-    with acting(me):
-        return call(world.port, "POST", "/flaky", {"ref": ref})
+def flaky(name: str, ref: str) -> Any:
+    with logged(name):
+        return call(environment.port, "POST", "/flaky", {"ref": ref})
 
 
 @duramen.step(retry=duramen.Retry(attempts=5, first=0.002))
-def enrol(me: str, ref: str) -> int:
-    """A row of the user's own, in the store's transaction; and everything else that a step may say besides."""
-    with acting(me):
+def enrol(name: str, ref: str) -> int:
+    """A row of a user table in the transaction of the store, a memory and an output."""
+    with logged(name):
         insert(duramen.transaction(), ref)
         duramen.remember(f"{ref} is enrolled")
         duramen.emit(f"enrolled {ref}")
@@ -125,48 +125,50 @@ def insert(connection: Any, ref: str) -> None:
 
 
 @duramen.step
-def crawl(me: str, ref: str) -> list[int]:
-    with acting(me):
-        duramen.remember(f"{ref} is read")  # before the reports, which are durable at once: it must wait for the end
+def crawl(name: str, ref: str) -> list[int]:
+    with logged(name):
+        duramen.remember(
+            f"{ref} is read"
+        )  # before the reports, which are durable at once; this is stored with the outcome
         first = duramen.reported(0)
         for page in range(first + 1, PAGES + 1):
-            written(f"page {page}")
+            log_line(f"page {page}")
             duramen.report(page)
         return list(range(1, PAGES + 1))
 
 
 @duramen.step
-def stream(me: str) -> str:
-    with acting(me):
+def stream(name: str) -> str:
+    with logged(name):
         for word in ("one", "two", "three"):
             duramen.emit(word)
         return "one two three"
 
 
 @duramen.step
-def learn(me: str, ref: str) -> None:
-    with acting(me):
+def learn(name: str, ref: str) -> None:
+    with logged(name):
         duramen.remember(f"{ref} likes aisles")
         duramen.remember(f"{ref} hates queues", kind="dislike")
 
 
 @duramen.step(timeout=30)
-def timed(me: str, ref: str, *, key: str) -> Any:
-    with acting(me):
+def timed(name: str, ref: str, *, key: str) -> Any:
+    with logged(name):
         duramen.remember(f"{ref} was in time")
         duramen.emit("in time")
-        return call(world.port, "POST", "/book", {"ref": ref}, key=key)
+        return call(environment.port, "POST", "/book", {"ref": ref}, key=key)
 
 
 @duramen.step
-def tool(me: str, value: int) -> int:
-    with acting(me):
+def tool(name: str, value: int) -> int:
+    with logged(name):
         return value * value
 
 
 @duramen.task
 def transfer(ref: str) -> Any:
-    """The child."""
+    """The child run."""
     taxi = book("child:book#1", f"{ref}/taxi")
     return [taxi, mail("child:mail#1", f"{ref}/taxi")]
 
@@ -202,7 +204,7 @@ def trip(ref: str) -> Any:
 
 @duramen.task
 def doze(ref: str) -> Any:
-    """A run that is unwound twice."""
+    """A task that is unwound twice."""
     first = book("book#1", f"{ref}/flight")
     duramen.sleep(0.5)
     second = mail("mail#1", f"{ref}/confirmation")
@@ -225,47 +227,47 @@ RESULT = [
 ]  # fmt: skip
 
 
-# -- roles
+# -- functions for child processes
 
 
-def go(dm: Duramen, run: str) -> Any:
-    """Start the trip, or go on with it; what it waits for is sent beforehand."""
+def start_trip(dm: Duramen, run: str) -> Any:
+    """Start or resume the trip. Its signal is sent first."""
     dm.start(trip, run, id=run)
-    with suppress(RunError):  # it has ended, and nobody was told
+    with suppress(RunError):  # it has ended
         dm.signal(run, "go", {"by": "train"}, key="go")
     return dm.run(trip, run, id=run)
 
 
-def travel(say: Say, address: str, run: str, port: int, log: str, patience: float = 5.0) -> None:
-    """Run the trip to its end and say its result."""
-    world.port, world.log = port, log
+def run_trip(say: Say, address: str, run: str, port: int, log: str, patience: float = 5.0) -> None:
+    """Run the trip to its end and print its result."""
+    environment.port, environment.log = port, log
     with duramen.open(address) as dm:
         dm._core._engine.patience = patience
-        say(json.dumps(go(dm, run)))
+        say(json.dumps(start_trip(dm, run)))
 
 
-def sleep_through(say: Say, address: str, run: str, port: int, log: str) -> None:
-    """Run the task that sleeps, without any patience."""
-    world.port, world.log = port, log
+def run_doze(say: Say, address: str, run: str, port: int, log: str) -> None:
+    """Run the task that sleeps. It is unwound at once when it sleeps."""
+    environment.port, environment.log = port, log
     with duramen.open(address) as dm:
         dm._core._engine.patience = 0.0
         say(json.dumps(dm.run(doze, run, id=run)))
 
 
-def serve_slowly(say: Say, address: str, run: str, port: int, log: str, stop_at: str | None, lease: float) -> None:
-    """A worker; with `stop_at`, it stops itself there, as a machine does that is suspended. Says what it logs."""
-    world.port, world.log = port, log
-    logging.getLogger("duramen").addHandler(_Saying(say))
+def work_with_lease(say: Say, address: str, run: str, port: int, log: str, stop_at: str | None, lease: float) -> None:
+    """A worker that prints its log. With `stop_at`, it stops itself at that crash point, like a suspended machine."""
+    environment.port, environment.log = port, log
+    logging.getLogger("duramen").addHandler(_LogPrinter(say))
     with duramen.open(address) as dm:
         dm._core._engine.lease_seconds = lease
         if stop_at is not None:
-            crashpoints.listen(_stopping_at(say, *stop_at.split(":")))
-        say("serving")
+            crashpoints.listen(_stop_at(say, *stop_at.split(":")))
+        say("working")
         dm.work([errand], until_idle=stop_at is not None)
-    say("served")
+    say("stopped")
 
 
-def _stopping_at(say: Say, point: str, visit: str) -> Callable[[str], None]:
+def _stop_at(say: Say, point: str, visit: str) -> Callable[[str], None]:
     left = int(visit)
 
     def stop(reached: str) -> None:
@@ -273,12 +275,12 @@ def _stopping_at(say: Say, point: str, visit: str) -> Callable[[str], None]:
         left -= reached == point
         if left == 0 and reached == point:
             say("stopping")
-            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # here, and not a little later
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # exactly here
 
     return stop
 
 
-class _Saying(logging.Handler):
+class _LogPrinter(logging.Handler):
     def __init__(self, say: Say) -> None:
         super().__init__(logging.WARNING)
         self._say = say
@@ -289,7 +291,7 @@ class _Saying(logging.Handler):
 
 @duramen.task
 def errand(ref: str) -> Any:
-    """A shorter way: nothing in it harms the far side if a worker wakes up in the middle of it."""
+    """A shorter task. It does no harm if a suspended worker continues in the middle of it."""
     first = book("book#1", f"{ref}/flight")
     enrolled = enrol("enrol#1", f"{ref}/first")
     learn("learn#1", ref)
@@ -301,20 +303,20 @@ def errand(ref: str) -> Any:
 
 @duramen.step(name="refuse")
 def refused(me: str) -> None:
-    with acting(me):
+    with logged(me):
         raise ValueError("no seat is free")
 
 
 @duramen.step(name="plain_async")
 async def plain_async(me: str, value: Any) -> Any:
-    with acting(me):
+    with logged(me):
         return {"value": value}
 
 
 def die_once() -> None:
     """SIGKILL, in the first process of a run."""
     with suppress(FileExistsError):
-        os.close(os.open(f"{world.log}.died", os.O_CREAT | os.O_EXCL))
+        os.close(os.open(f"{environment.log}.died", os.O_CREAT | os.O_EXCL))
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -340,7 +342,7 @@ async def return_and_die_async(kind: str) -> Any:
 
 def run_and_die(say: Say, address: str, run: str, kind: str, log: str) -> None:
     """Run the task to its end, or die right after its step."""
-    world.log = log
+    environment.log = log
     with duramen.open(address) as dm:
         task = return_and_die_async if kind == "async" else return_and_die
         say(json.dumps(dm.run(task, kind, id=run)))

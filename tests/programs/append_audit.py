@@ -1,7 +1,7 @@
-"""What writers store and were told, and whether the store still says the same.
+"""Numbered appends, and an audit that none was lost, doubled or torn.
 
-`write_one` is the writing side: every append has a number, its content follows from that number, and a line is
-said only after the append returned. `Ledger` is the reading side: it collects those lines and audits a store.
+`write_one` appends: the content follows from the number of the append, and it prints a line only after the append
+returned. `AppendAudit` collects those lines and compares them with the store.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 import duramen
 
 if __package__:
-    from .children import complete_lines
+    from .child_processes import complete_lines
 else:
-    from children import complete_lines
+    from child_processes import complete_lines
 
 BATCH = 3
 
 
 def content(writer: str, number: int, part: int) -> dict[str, Any]:
-    """What event `part` of a writer's append `number` holds. Every thirteenth append brings a blob."""
+    """The data of event `part` of a writer's append `number`. Every thirteenth append has a blob."""
     text = f"{writer}/{number}/{part} "
     return {"writer": writer, "n": number, "part": part, "text": text * 3000 if number % 13 == 12 else text}
 
@@ -33,7 +33,7 @@ def parts_of(number: int) -> int:
 
 
 def write_one(session: duramen.Session, writer: str, number: int, say: Callable[[str], None]) -> None:
-    """Append what belongs to `number` and say so once it returned. Half of the appends carry a key."""
+    """Do append `number` and print a line after it returned. Half of the appends carry a key."""
     options: Any = {"key": f"{writer}-{number}"} if number % 2 else {}
     if parts_of(number) == 1:
         events = [session.append("wrote", content(writer, number, 0), actor=writer, **options)]
@@ -43,32 +43,32 @@ def write_one(session: duramen.Session, writer: str, number: int, say: Callable[
     say(json.dumps([session.id, writer, number, events[0].position, [event.hash.hex() for event in events]]))
 
 
-class Ledger:
-    """Audits the sessions of one store, each event once, over many openings."""
+class AppendAudit:
+    """Audits the sessions of one store. Each event is read once, also if the store is reopened."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._read: dict[str, int] = {}
         self._hashes: dict[tuple[str, int], str] = {}
         self._numbers: dict[tuple[str, str], list[int]] = {}
-        self._told: set[tuple[str, str, int]] = set()
+        self._acknowledged: set[tuple[str, str, int]] = set()
         self.acknowledged = 0
 
-    def audit(self, said: list[Path], *, unsure: int) -> None:
-        """Reopen the store and check it against what the writers said; of what they were not told, at most
-        `unsure` appends may have landed."""
+    def check(self, outputs: list[Path], *, unsure: int) -> None:
+        """Reopen the store and compare it with the output of the writers. At most `unsure` appends may be stored without
+        a line."""
         with duramen.open(self._address) as store:
             for row in list(store.sessions()):
-                self._take_in(store.session(row.session))
-        for path in said:
+                self._read_new(store.session(row.session))
+        for path in outputs:
             for line in complete_lines(path):
                 self._expect(*json.loads(line))
-        landed = {(session, writer, n) for (session, writer), numbers in self._numbers.items() for n in numbers}
-        assert self._told <= landed
-        assert len(landed - self._told) <= unsure, landed - self._told
-        self._told |= landed  # what landed unheard is known from now on
+        stored = {(session, writer, n) for (session, writer), numbers in self._numbers.items() for n in numbers}
+        assert self._acknowledged <= stored
+        assert len(stored - self._acknowledged) <= unsure, stored - self._acknowledged
+        self._acknowledged |= stored  # what was stored without a line is known from now on
 
-    def _take_in(self, session: duramen.Session) -> None:
+    def _read_new(self, session: duramen.Session) -> None:
         """The new events of a session: whole appends in the order of each writer, each once."""
         new = list(session.events(start=self._read.get(session.id, 0) + 1))
         while new:
@@ -86,8 +86,8 @@ class Ledger:
 
     def _expect(self, session: str, writer: str, number: int, position: int, hashes: list[str]) -> None:
         found = [self._hashes.get((session, position + index)) for index in range(len(hashes))]
-        assert found == hashes, f"{writer} was told that {number} is at {session}#{position}"
-        self._told.add((session, writer, number))
+        assert found == hashes, f"append {number} of {writer} was acknowledged at {session}#{position}"
+        self._acknowledged.add((session, writer, number))
         self.acknowledged += 1
 
     @property
@@ -96,7 +96,7 @@ class Ledger:
 
 
 def verified(address: str) -> int:
-    """Walk every chain of the store; returns how many events there are."""
+    """Verify every chain of the store. Returns the number of events."""
     with duramen.open(address) as store:
         found = store.verify()
     assert found.ok, found.problems

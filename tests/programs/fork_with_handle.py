@@ -1,7 +1,7 @@
-"""A program that forks with an open handle: python -m programs.forking ADDRESS
+"""A program that forks with an open handle: python -m programs.fork_with_handle ADDRESS
 
-The child tries everything with its parent's handle and leaves as any program does, with all its clean-up. The
-parent then goes on. Prints one JSON document.
+The child tries everything with the handle of its parent and exits normally, with clean-up. Then the parent continues.
+Prints one JSON document.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _try_everything(store: duramen.Duramen) -> dict[str, str]:
 def main(address: str) -> None:
     store = duramen.open(address)
     store.session("a").append("note", "before", subject="alice")
-    list(store.session("a").follow(timeout=0.05))  # all connections that a handle ever has are open now
+    list(store.session("a").follow(timeout=0.05))  # now all connections of the handle are open
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""A network between client and PostgreSQL that breaks at a chosen moment."""
+"""A proxy between client and PostgreSQL that breaks a connection at a chosen message."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from urllib.parse import urlsplit
 
 
 class CuttingProxy:
-    """Passes bytes on, until told to cut: then the next message with a given text in it still reaches the server,
-    but its answer is dropped and the connection is closed on both sides."""
+    """Forwards bytes. After `cut_after`, the next message with the given text still reaches the server, but the answer is
+    dropped and the connection is closed on both sides."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._server = (parts.hostname, parts.port)
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.url = url.replace(f":{parts.port}/", f":{self._door.getsockname()[1]}/")
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = url.replace(f":{parts.port}/", f":{self._listener.getsockname()[1]}/")
         self._mutex = threading.Lock()
         self._cut_at: bytes | None = None
         self._open: list[socket.socket] = []
         self.cuts = 0
-        threading.Thread(target=self._welcome, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after(self, text: bytes) -> None:
         """Drop the answer to the next message that holds `text`."""
         with self._mutex:
             self._cut_at = text
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         while True:
             try:
-                client, _ = self._door.accept()
+                client, _ = self._listener.accept()
             except OSError:
                 return
             server = socket.create_connection(self._server)
             cutting = threading.Event()
             self._open += [client, server]
-            threading.Thread(target=self._ask, args=(client, server, cutting), daemon=True).start()
-            threading.Thread(target=self._answer, args=(client, server, cutting), daemon=True).start()
+            threading.Thread(target=self._forward_requests, args=(client, server, cutting), daemon=True).start()
+            threading.Thread(target=self._forward_answers, args=(client, server, cutting), daemon=True).start()
 
-    def _ask(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
         while data := _received(client):
             with self._mutex:
                 if self._cut_at is not None and self._cut_at in data:
@@ -50,17 +50,17 @@ class CuttingProxy:
             _sent(server, data)
         _shut(client, server)
 
-    def _answer(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
+    def _forward_answers(self, client: socket.socket, server: socket.socket, cutting: threading.Event) -> None:
         while data := _received(server):
             if cutting.is_set():
-                break  # the server has done it; nobody will hear of it
+                break  # the server has done it; the client does not learn of it
             _sent(client, data)
         _shut(client, server)
 
     def close(self) -> None:
-        """Cut everything."""
-        _shut(self._door, *self._open)
-        self._door.close()
+        """Close all connections."""
+        _shut(self._listener, *self._open)
+        self._listener.close()
         for end in self._open:
             end.close()
 

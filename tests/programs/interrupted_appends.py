@@ -1,4 +1,4 @@
-"""Interrupts at every place where Python can deliver one, and what an append leaves behind each time."""
+"""Interrupts an append at every place where Python can deliver a signal, and checks that the store still works."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import duramen
 from duramen import crash_points as crashpoints
 from duramen.errors import DuramenError
 
-HUNG = 15
+HANG_SECONDS = 15
 
 
 class Interrupt:
@@ -25,13 +25,13 @@ class Interrupt:
         self._left = nth
 
     def __enter__(self) -> Self:
-        sys.setprofile(self._look)
+        sys.setprofile(self._count_down)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
 
-    def _look(self, frame: Any, event: str, what: Any) -> None:
+    def _count_down(self, frame: Any, event: str, what: Any) -> None:
         del frame, what  # the traceback must not keep anything alive that a real interrupt would not
         if event in ("call", "c_return"):
             self._left -= 1
@@ -40,12 +40,12 @@ class Interrupt:
                 raise KeyboardInterrupt
 
 
-class Neighbours:
-    """Threads that append while the main thread does: one that leads a group and waits until the others have
-    joined the next one, before the main thread ("following") or after it ("leading")."""
+class ConcurrentAppends:
+    """Threads that append while the main thread does. One leads a commit group and waits until the others have joined
+    the next group, before the main thread ("following") or after it ("leading")."""
 
     def __init__(self, store: duramen.Duramen, place: str, number: int) -> None:
-        self.strange: list[str] = []
+        self.unexpected: list[str] = []
         self._store = store
         self._number = number
         self._held, self._go = threading.Event(), threading.Event()
@@ -66,7 +66,7 @@ class Neighbours:
     def _start_others(self) -> None:
         for thread in self._others:
             thread.start()
-        time.sleep(0.003)  # time to join the group; if it was not enough, this round only shows less
+        time.sleep(0.003)  # time to join the group; if it was too short, this round only tests less
 
     def _go_on(self, place: str) -> None:
         time.sleep(0.003)
@@ -78,33 +78,33 @@ class Neighbours:
         try:
             self._store.session("a").append("note", [self._number, index])
         except DuramenError:
-            return  # the leader was interrupted: whether it landed is open
+            return  # the leader was interrupted: it may or may not be stored
         except BaseException as error:  # noqa: BLE001 - nothing else may surface here
-            self.strange.append(repr(error))
+            self.unexpected.append(repr(error))
 
     def join(self) -> list[str]:
-        """Wait for all of them; returns what they should not have seen."""
+        """Wait for all of them. Returns unexpected errors."""
         self._helper.join()
         for thread in (self._first, *self._others):
             thread.join()
         crashpoints.listen(None)
-        return self.strange
+        return self.unexpected
 
 
-def be_interrupted_everywhere(say: Callable[[str], None], address: str, place: str, kind: str) -> None:
-    """Append again and again, interrupted one step later each time, until an append gets through. After each,
-    this handle and another one must be able to write. Says how many steps there were, and what went wrong."""
+def interrupt_every_step(say: Callable[[str], None], address: str, place: str, kind: str) -> None:
+    """Append repeatedly, interrupted one step later each time, until an append succeeds. After each, this handle and
+    another one must be able to write. Prints the number of steps and what went wrong."""
     with duramen.open(address, timeout=5) as store, duramen.open(address, timeout=5) as other:
         store.session("a").append("note", "first")
         number, interrupted = 0, True
         wrong: list[Any] = []
         while interrupted and not wrong:
             number += 1
-            faulthandler.dump_traceback_later(HUNG, exit=True)
-            neighbours = Neighbours(store, place, number) if place != "alone" else None
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+            others = ConcurrentAppends(store, place, number) if place != "alone" else None
             interrupted = _append(store, kind, number)
-            wrong += neighbours.join() if neighbours is not None else []
-            for handle, size in ((store, 3000), (other, 1)):  # first the long way, which trusts what is remembered
+            wrong += others.join() if others is not None else []
+            for handle, size in ((store, 3000), (other, 1)):  # a large payload first: it relies on the cached head
                 try:
                     handle.session("a").append("note", f"after {number} " * size)
                 except DuramenError as error:

@@ -1,4 +1,4 @@
-"""An outlet that writes a file, and a child that fills it."""
+"""An outlet that writes a file, and functions that deliver to it in a child process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import duramen
 
 
 class FileOutlet:
-    """One line an event. Idempotent: an event that the file holds already is left out."""
+    """Writes one line for each event. Idempotent: skips events that the file already holds."""
 
     name = "file"
 
@@ -21,7 +21,7 @@ class FileOutlet:
         self._die_after = die_after
 
     def held(self) -> list[tuple[str, int]]:
-        """The events that the file holds, in order; half a line at the end does not count."""
+        """The events in the file, in order, without an incomplete last line."""
         text = self._path.read_text() if self._path.exists() else ""
         whole = text.rpartition("\n")[0]
         if len(whole) + 1 < len(text):
@@ -44,13 +44,13 @@ class FileOutlet:
 
 
 def deliver(say: Callable[[str], None], address: str, path: str, die_after: int | None = None) -> None:
-    """Bring the file up to date; say how many events it was given."""
+    """Deliver once. Prints the number of events."""
     with duramen.open(address) as store:
         say(str(store.deliver(FileOutlet(Path(path), die_after))))
 
 
 def deliver_until(say: Callable[[str], None], address: str, path: str, count: int) -> None:
-    """Bring the file up to date again and again, until it holds `count` events."""
+    """Deliver until the file holds `count` events."""
     outlet = FileOutlet(Path(path))
     with duramen.open(address) as store:
         while len(outlet.held()) < count:

@@ -1,11 +1,11 @@
-"""The world outside: a booking office that honours idempotency keys, and a post office that does not.
+"""An HTTP server for side effects: bookings that honour idempotency keys, and mails that do not.
 
-with EffectServer() as far:
-    call(far.port, "POST", "/book", {"ref": "flight"}, key="k1")
-    assert far.bookings["flight"] == ["k1"]
+with EffectServer() as server:
+    call(server.port, "POST", "/book", {"ref": "flight"}, key="k1")
+    assert server.bookings["flight"] == ["k1"]
 
-It serves one connection after the other, in the order in which they came: whoever asks later whether something was
-done hears of everything that was asked for before, also by a client that died while it asked.
+It handles one connection after the other, in order. A later query therefore sees every earlier request, also that of a
+client that died while it sent it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 FAILURES = 2
-"""How often /flaky refuses before it works."""
+"""How often /flaky fails before it succeeds."""
 
 
 class EffectServer:
-    """Counts what was really done, by reference."""
+    """Counts the effects by reference."""
 
     def __init__(self) -> None:
         self.bookings: defaultdict[str, list[str]] = defaultdict(list)
-        """The key of each booking that was made. One that is repeated under its key is not made again."""
-        self.asked: defaultdict[str, set[str]] = defaultdict(set)
-        """All keys under which a booking was ever asked for."""
+        """The key of each booking. A booking that is repeated under its key is not made again."""
+        self.requested_keys: defaultdict[str, set[str]] = defaultdict(set)
+        """All keys under which a booking was requested."""
         self.mails: Counter[str] = Counter()
-        self.knocks: Counter[str] = Counter()
+        self.flaky_calls: Counter[str] = Counter()
         self._http = HTTPServer(("127.0.0.1", 0), _handler(self))
         self.port: int = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
     def answer(self, method: str, path: str, body: dict[str, Any], key: str | None) -> tuple[int, Any]:
-        """What one request does, and its answer."""
+        """Handle one request and return status and answer."""
         if (method, path) == ("POST", "/book"):
             return self._book(body["ref"], key or "")
         if (method, path) == ("POST", "/mail"):
@@ -49,12 +49,12 @@ class EffectServer:
             sent = self.mails[unquote(path.removeprefix("/mail/"))]
             return (200, {"sent": True}) if sent else (404, None)
         if (method, path) == ("POST", "/flaky"):
-            self.knocks[body["ref"]] += 1
-            return (500, None) if self.knocks[body["ref"]] <= FAILURES else (200, "steady")
+            self.flaky_calls[body["ref"]] += 1
+            return (500, None) if self.flaky_calls[body["ref"]] <= FAILURES else (200, "steady")
         return 405, None
 
     def _book(self, ref: str, key: str) -> tuple[int, Any]:
-        self.asked[ref].add(key)
+        self.requested_keys[ref].add(key)
         if key not in self.bookings[ref] or not key:
             self.bookings[ref].append(key)
         return 200, {"seat": len(self.bookings[ref])}
@@ -74,20 +74,20 @@ class EffectServer:
 
 def _handler(server: EffectServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
+        def _handle(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
             raw = self.rfile.read(length)
             if len(raw) < length:
-                return  # the client died while it spoke
+                return  # the client died while it sent the request
             status, answer = server.answer(
                 self.command, self.path, json.loads(raw or b"{}"), self.headers.get("Idempotency-Key")
             )
-            with suppress(OSError):  # the client died before it heard
+            with suppress(OSError):  # the client died before the answer
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(answer).encode())
 
-        do_GET = do_POST = _serve
+        do_GET = do_POST = _handle
 
         def handle(self) -> None:
             with suppress(ConnectionError):  # likewise

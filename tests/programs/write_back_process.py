@@ -1,4 +1,4 @@
-"""A process whose handle has a model that reads over the turns."""
+"""A process that writes turns back with a model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ TURNS = (
 
 
 def take_turns(dm: duramen.Duramen, session: str = "s", subject: str | None = "ada") -> None:
-    """A conversation in which there is more to keep than the rules find."""
+    """A conversation with more to remember than the rules find."""
     for number, said in enumerate(TURNS):
         dm.session(session).turn(said, model=lambda context: "I see.", subject=subject, id=str(number))
 
 
-def read_over(say: Callable[[str], None], address: str, url: str, later: float) -> None:
-    """Write everything back, with a model at an address, some seconds after the beginning of time."""
+def write_back_with_model(say: Callable[[str], None], address: str, url: str, later: float) -> None:
+    """Write everything back with a model at `url`. The clock is `later` seconds ahead."""
     clock = FakeClock()
     clock.advance(later)
     model = f"openai:small@{url}/v1"

@@ -1,4 +1,4 @@
-"""What Anthropic and OpenAI take: the SDKs' own types, and the rules that types cannot say."""
+"""Checks requests as Anthropic and OpenAI do: by the types of their SDKs, and by rules that types cannot express."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _adapter(type: Any) -> TypeAdapter[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What the types made of a value, iterators run to their end."""
+    """A validated value with its iterators as lists."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):

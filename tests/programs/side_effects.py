@@ -1,4 +1,4 @@
-"""The world outside a run, and the end of a process, for tests of runs in one process."""
+"""Recorded side effects of steps, and simulated kills, for tests of runs in one process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Open = Callable[[], Duramen]
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: nothing in the task or the library handles it."""
+    """Simulates the end of the process: neither the task nor the library handles it."""
 
 
-class Far:
-    """The world outside: what was done to it, under which key; and when to die."""
+class SideEffects:
+    """Records each effect and its key. `die` names an effect before or after which the process is killed."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
@@ -38,7 +38,7 @@ class Far:
 
 
 class BookingError(Exception):
-    """An error of a user's own, with facts."""
+    """An error of a user with attributes."""
 
     def __init__(self, flight: str, code: int) -> None:
         super().__init__(f"{flight} cannot be booked")
@@ -46,11 +46,11 @@ class BookingError(Exception):
         self.code = code
 
 
-def types(dm: Duramen, session: str) -> list[str]:
+def event_types(dm: Duramen, session: str) -> list[str]:
     return [event.type for event in dm.session(session).events()]
 
 
-def killed(dm: Duramen, task: Any, *args: Any, id: str) -> None:
-    """Run a task that is to die."""
+def run_until_killed(dm: Duramen, task: Any, *args: Any, id: str) -> None:
+    """Run a task that is killed."""
     with pytest.raises(Killed):
         dm.run(task, *args, id=id)
