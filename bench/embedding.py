@@ -28,7 +28,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from duramen.embedders import MiniLM, Precision, best_precision, install
+from duramen.embedders import MiniLM, Precision, best_precision, install_model
 from duramen.ports import Vectors
 
 PRECISIONS = ("int8", "float32") if best_precision() is Precision.INT8 else ("float32",)
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="LOCOMO.json", help="measure what a search finds, too")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     asked = parser.parse_args()
-    installed = install()
+    installed = install_model()
     embedders = {precision: MiniLM(installed, precision=precision) for precision in PRECISIONS}
     figures: dict[str, dict[str, float]] = {precision: {} for precision in PRECISIONS}
     for tokens, count in ((12, 1), (12, 6), (39, 1), (39, 6), (200, 1)):

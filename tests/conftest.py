@@ -18,7 +18,7 @@ from programs.child_processes import ChildProcesses
 from programs.side_effects import Open, SideEffects
 
 import duramen
-from duramen.embedders import Installed, find
+from duramen.embedders import InstalledModel, find_model
 from duramen.testing.clock import FakeClock
 from duramen.testing.postgres import PostgresServer
 
@@ -112,9 +112,9 @@ def processes(_processes: ChildProcesses) -> Iterator[ChildProcesses]:
 
 
 @pytest.fixture(scope="session")
-def installed() -> Installed:
-    """The real files of the default embedder, which `make test` installs into the cache of the user."""
-    found = find()
+def installed() -> InstalledModel:
+    """The default embedder's real files, which `make test` puts into the user's cache."""
+    found = find_model()
     if found is None:
         missing = "the embedding model is not installed: run `duramen model install`"
         if os.environ.get("DURAMEN_OFFLINE", "0") not in ("", "0"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from duramen.embedders import Installed, MiniLM, best_precision
+from duramen.embedders import InstalledModel, MiniLM, best_precision
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -61,7 +61,7 @@ def test_what_a_conversation_takes_and_how_long_sessions_are_gone_on_with_is_mea
     assert figures["chat1000_bytes_vs_delta"] is None, "there are no peers"
 
 
-def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Path, installed: Installed) -> None:
+def test_what_an_embedded_text_costs_and_a_search_finds_is_measured(tmp_path: Path, installed: InstalledModel) -> None:
     turns = [
         {"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": thing} for thing in ("a boat", "two cats", "tea")
     ]
@@ -83,7 +83,7 @@ def bench_peers_minilm(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_peer_with_vectors_of_another_model_is_not_compared(
-    monkeypatch: pytest.MonkeyPatch, installed: Installed
+    monkeypatch: pytest.MonkeyPatch, installed: InstalledModel
 ) -> None:
     peers = bench_peers_minilm(monkeypatch)
     exact = MiniLM(installed, precision="float32")
@@ -111,7 +111,7 @@ def test_a_pipeline_of_spacy_in_a_folder_is_given_to_mem0(monkeypatch: pytest.Mo
 
 
 def test_what_recall_finds_is_measured_and_without_peers_no_ratio_is_made_up(
-    tmp_path: Path, installed: Installed
+    tmp_path: Path, installed: InstalledModel
 ) -> None:
     turns = [{"speaker": "Ann", "text": f"I bought {thing}.", "dia_id": f"D1:{at}"} for at, thing in enumerate("abc")]
     asked = [{"question": "Who bought b?", "evidence": ["D1:1"], "category": 1}]

@@ -12,7 +12,7 @@ import pytest
 from test_cli import COMMAND, Ran, environment, run, run_each
 
 import duramen
-from duramen.embedders import Installed
+from duramen.embedders import InstalledModel
 
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -47,7 +47,7 @@ def test_show_says_what_is_missing_and_how_to_get_it(cache: Path) -> None:
     assert not cache.exists()
 
 
-def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, installed: Installed) -> None:
+def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, installed: InstalledModel) -> None:
     first, again, silent, shown, as_json = model_each(
         ["install", "--from", installed.folder],
         ["install"],
@@ -66,7 +66,7 @@ def test_installed_from_a_folder_it_is_shown_and_found_again(cache: Path, instal
     assert (facts["installed"], facts["sound"], facts["missing"]) == (True, True, [])
 
 
-def test_what_is_damaged_is_named_and_mended(cache: Path, installed: Installed) -> None:
+def test_what_is_damaged_is_named_and_mended(cache: Path, installed: InstalledModel) -> None:
     copied = cache / "models" / installed.folder.name
     shutil.copytree(installed.folder, copied)
     with (copied / "model.safetensors").open("r+b") as file:
@@ -121,7 +121,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(cache: Path) -> None:
     assert "cannot be written: Not a directory" in failed.err
 
 
-def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Installed) -> None:
+def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: InstalledModel) -> None:
     ours, theirs = os.openpty()
     command = [*COMMAND, "model", "install", "--from", str(installed.folder)]
     env = environment(TERM="xterm", DURAMEN_CACHE=str(cache))
@@ -135,7 +135,7 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(cache: Path, installed: Install
     assert done.stdout.count(b"\n") == 1
 
 
-def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: Installed) -> None:
+def test_a_command_that_needs_the_model_gets_it_at_first_use(cache: Path, installed: InstalledModel) -> None:
     store = cache.parent / "agent.db"
     with duramen.open(store, embedder="none") as dm:
         dm.memory.remember("Prefers tea")

@@ -8,7 +8,7 @@ import pytest
 from programs.embedding import Counted
 
 import duramen
-from duramen.embedders import Installed
+from duramen.embedders import InstalledModel
 from duramen.errors import InvalidInput
 
 PAIRS = [
@@ -57,7 +57,7 @@ def test_what_says_the_same_becomes_one_and_keeps_its_history(address: str) -> N
 
 
 @pytest.mark.promise("S4")
-def test_what_differs_in_a_number_a_name_or_a_negation_stays_apart(installed: Installed) -> None:
+def test_what_differs_in_a_number_a_name_or_a_negation_stays_apart(installed: InstalledModel) -> None:
     with duramen.open("memory:") as dm:
         for one, other in APART:
             dm.memory.remember(one)
@@ -103,7 +103,7 @@ def test_without_vectors_the_same_words_are_one() -> None:
 
 
 @pytest.mark.promise("S12")
-def test_recall_does_not_get_worse(installed: Installed) -> None:
+def test_recall_does_not_get_worse(installed: InstalledModel) -> None:
     facts = {
         "Which database does the shop use?": "The shop keeps its orders in PostgreSQL 16",
         "When is the office closed?": "The office is closed between Christmas and New Year",

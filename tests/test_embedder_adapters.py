@@ -13,7 +13,7 @@ from programs.model_server import Answer, ModelServer, breaks_off, drips, error,
 
 from duramen.embedders import (
     CallableEmbedder,
-    Installed,
+    InstalledModel,
     MiniLM,
     OpenAIEmbedder,
     SentenceTransformersEmbedder,
@@ -217,7 +217,7 @@ def test_a_loaded_model_of_sentence_transformers() -> None:
 # -- by name
 
 
-def test_embedders_are_found_by_name(server: ModelServer, installed: Installed) -> None:
+def test_embedders_are_found_by_name(server: ModelServer, installed: InstalledModel) -> None:
     assert load_embedder("none") is load_embedder(None) is None
     default = load_embedder()
     assert isinstance(default, MiniLM)

@@ -17,7 +17,7 @@ from programs.embedding import Counted
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 
 import duramen
-from duramen.embedders import CallableEmbedder, Installed
+from duramen.embedders import CallableEmbedder, InstalledModel
 from duramen.errors import EmbedderFailed, EmbedderMismatch, InvalidInput, StoreBusy
 from duramen.testing.clock import FakeClock
 
@@ -63,7 +63,7 @@ PARAPHRASES = {
 
 @pytest.mark.promise("S1", "S7")
 def test_a_paraphrase_finds_the_fact_in_another_session(
-    tmp_path: Path, installed: Installed, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, installed: InstalledModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def offline(*_: Any, **__: Any) -> Any:
         raise AssertionError("somebody went to the network")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from duramen.embedders import Installed, MiniLM, Precision, best_precision, find, install
+from duramen.embedders import InstalledModel, MiniLM, Precision, best_precision, find_model, install_model
 from duramen.embedders.sources import LocalFiles
 from duramen.errors import EmbedderFailed, InvalidInput, WeightsDamaged
 
@@ -36,7 +36,7 @@ BEST = "duramen.embedders.minilm._sums_int8_exactly"
 
 
 @pytest.fixture(scope="module", params=[pytest.param("int8", marks=in_integers), "float32"])
-def minilm(request: pytest.FixtureRequest, installed: Installed) -> MiniLM:
+def minilm(request: pytest.FixtureRequest, installed: InstalledModel) -> MiniLM:
     made = MiniLM(installed, precision=request.param)
     assert made.precision == request.param
     return made
@@ -79,7 +79,7 @@ def test_threads_do_not_disturb_each_other(minilm: MiniLM) -> None:
 
 
 @in_integers
-def test_precisions_agree_and_have_one_identity(installed: Installed) -> None:
+def test_precisions_agree_and_have_one_identity(installed: InstalledModel) -> None:
     fast, exact = MiniLM(installed, precision="int8"), MiniLM(installed, precision="float32")
     agreement = (fast.embed(TEXTS) * exact.embed(TEXTS)).sum(axis=1)
     assert agreement.min() >= 0.99  # the lowest are of one or two words
@@ -88,7 +88,7 @@ def test_precisions_agree_and_have_one_identity(installed: Installed) -> None:
     assert exact.identity.checksum.startswith("53aa5117")
 
 
-def test_vectors_are_those_of_the_model(installed: Installed) -> None:
+def test_vectors_are_those_of_the_model(installed: InstalledModel) -> None:
     """As sentence-transformers computes them: the first four numbers of two texts."""
     rows = MiniLM(installed, precision="float32").embed(["This is an example sentence", "Each sentence is converted"])
     expected = [[0.0676569, 0.0634959, 0.0487131, 0.0793049], [0.0864386, 0.1027626, 0.0053946, 0.0020444]]
@@ -96,7 +96,7 @@ def test_vectors_are_those_of_the_model(installed: Installed) -> None:
 
 
 @in_integers
-def test_integers_are_as_exact_for_texts_other_than_those_of_the_calibration(installed: Installed) -> None:
+def test_integers_are_as_exact_for_texts_other_than_those_of_the_calibration(installed: InstalledModel) -> None:
     fast, exact = MiniLM(installed, precision="int8"), MiniLM(installed, precision="float32")
     told = __doc__ or ""
     texts = [" ".join(inspect.getsource(test).split()[:200]) for test in (minilm, test_rows_are_of_length_one)]
@@ -109,7 +109,9 @@ def test_integers_are_as_exact_for_texts_other_than_those_of_the_calibration(ins
     assert (fast.embed(rows) * exact.embed(rows)).sum(axis=1).min() >= 0.975
 
 
-def test_a_processor_that_clips_sums_computes_in_float32(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_that_clips_sums_computes_in_float32(
+    installed: InstalledModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(BEST, lambda: False)
     assert MiniLM(installed).precision == "float32"
     with pytest.raises(InvalidInput, match="8-bit"):
@@ -148,26 +150,26 @@ def test_what_is_not_a_sequence_of_texts_is_refused(minilm: MiniLM, wrong: objec
 
 
 def test_a_broken_onnxruntime_is_a_named_error(
-    installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: InstalledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", types.ModuleType("onnxruntime"))
     for precision in Precision:
         with pytest.raises(EmbedderFailed, match="SessionOptions"):
             MiniLM(installed, precision=precision)
     with pytest.raises(EmbedderFailed, match="cannot be built"):
-        install(tmp_path, sources=[LocalFiles(installed.folder)])
-    assert find(tmp_path) is None
+        install_model(tmp_path, sources=[LocalFiles(installed.folder)])
+    assert find_model(tmp_path) is None
 
 
-def test_a_damaged_file_is_named(installed: Installed, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(installed: InstalledModel, tmp_path: Path) -> None:
     for name in ("float32.onnx", "int8.onnx", "manifest.json", "model.safetensors"):
         (tmp_path / name).symlink_to(installed.folder / name)
     (tmp_path / "tokenizer.json").write_bytes(b"{" + installed.tokenizer.read_bytes()[1:-1] + b"!")
     with pytest.raises(WeightsDamaged, match=r"tokenizer\.json") as damaged:
-        MiniLM(Installed(tmp_path))
+        MiniLM(InstalledModel(tmp_path))
     assert "duramen model install" in damaged.value.hint
     with pytest.raises(EmbedderFailed, match="cannot be read") as gone:
-        MiniLM(Installed(tmp_path / "gone"))
+        MiniLM(InstalledModel(tmp_path / "gone"))
     assert "duramen model install" in gone.value.hint
 
 
@@ -181,13 +183,13 @@ def test_what_goes_wrong_while_computing_is_translated(minilm: MiniLM, monkeypat
         minilm.embed(["a"])
 
 
-def test_an_unknown_precision_is_refused(installed: Installed) -> None:
+def test_an_unknown_precision_is_refused(installed: InstalledModel) -> None:
     with pytest.raises(InvalidInput, match="no precision 'float16'") as refused:
         MiniLM(installed, precision="float16")
     assert "int8" in refused.value.hint
 
 
-def test_only_what_is_used_is_imported(installed: Installed) -> None:
+def test_only_what_is_used_is_imported(installed: InstalledModel) -> None:
     program = (
         "import sys; from duramen.embedders import MiniLM, load_embedder; heavy = ('openai', 'torch', 'rich', 'apsw');"
         "print('onnxruntime' in sys.modules); load_embedder().embed(['a']);"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from duramen.embedders import Installed, cache_folder, find, install, weights
+from duramen.embedders import InstalledModel, cache_folder, find_model, install_model, weights
 from duramen.embedders.sources import Hub, LocalFiles, PackageIndex, Progress, SourceFailed, silent
 from duramen.errors import WeightsDamaged, WeightsUnavailable
 
@@ -31,7 +31,7 @@ def progress(stage, done, total):
     reached.append(stage)
     if stage == die_at:
         os.kill(os.getpid(), signal.SIGKILL)
-weights.install(cache, sources=[LocalFiles(source)], progress=progress)
+weights.install_model(cache, sources=[LocalFiles(source)], progress=progress)
 print(len(reached))
 """
 
@@ -45,17 +45,17 @@ def left_in(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "models").iterdir() if path.name != ".lock")
 
 
-def test_the_files_are_the_right_ones(installed: Installed) -> None:
+def test_the_files_are_the_right_ones(installed: InstalledModel) -> None:
     installed.verify()
-    assert find() == installed
+    assert find_model() == installed
 
 
-def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: Installed) -> None:
+def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: InstalledModel) -> None:
     both = [start(tmp_path, installed.folder) for _ in range(2)]
     reached = sorted(int(process.communicate(timeout=300)[0]) for process in both)
     assert reached[0] == 0 < reached[1]
     assert [process.returncode for process in both] == [0, 0]
-    found = find(tmp_path)
+    found = find_model(tmp_path)
     assert found is not None
     found.verify()
     assert found.float32_graph.read_bytes() == installed.float32_graph.read_bytes()
@@ -63,45 +63,45 @@ def test_two_processes_install_at_once_and_one_works(tmp_path: Path, installed: 
 
 
 @pytest.mark.parametrize("stage", ["unpack", "build"])
-def test_killed_in_the_middle_the_next_one_starts_clean(tmp_path: Path, installed: Installed, stage: str) -> None:
+def test_killed_in_the_middle_the_next_one_starts_clean(tmp_path: Path, installed: InstalledModel, stage: str) -> None:
     killed = start(tmp_path, installed.folder, stage)
     killed.communicate(timeout=300)
     assert killed.returncode == -signal.SIGKILL
-    assert find(tmp_path) is None
+    assert find_model(tmp_path) is None
     assert [name.endswith(".partial") for name in left_in(tmp_path)] == [True]
-    found = install(tmp_path, sources=[LocalFiles(installed.folder)])
+    found = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
     assert left_in(tmp_path) == [found.folder.name]
 
 
-def test_what_an_earlier_version_fetched_is_not_fetched_again(tmp_path: Path, installed: Installed) -> None:
-    earlier = weights.home(tmp_path).with_name(f"{weights.home(tmp_path).name.rpartition('-')[0]}-1")
+def test_what_an_earlier_version_fetched_is_not_fetched_again(tmp_path: Path, installed: InstalledModel) -> None:
+    earlier = weights.model_folder(tmp_path).with_name(f"{weights.model_folder(tmp_path).name.rpartition('-')[0]}-1")
     earlier.mkdir(parents=True)
     for file in FILES:
         (earlier / file).symlink_to(installed.folder / file)
-    install(tmp_path, sources=[Unreached()]).verify()
+    install_model(tmp_path, sources=[Unreached()]).verify()
     with pytest.raises(WeightsUnavailable):
-        install(tmp_path, sources=[Unreached()], force=True)
+        install_model(tmp_path, sources=[Unreached()], force=True)
 
 
-def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Path, installed: Installed) -> None:
-    found = install(tmp_path, sources=[LocalFiles(installed.folder)])
+def test_a_file_cut_short_is_noticed_and_force_mends_a_changed_one(tmp_path: Path, installed: InstalledModel) -> None:
+    found = install_model(tmp_path, sources=[LocalFiles(installed.folder)])
     with found.weights.open("r+b") as file:
         file.seek(50_000_000)
         file.write(b"\xff")
     with pytest.raises(WeightsDamaged, match=weights.WEIGHTS):
         found.verify()
-    install(tmp_path, sources=[LocalFiles(installed.folder)], force=True).verify()
+    install_model(tmp_path, sources=[LocalFiles(installed.folder)], force=True).verify()
     os.truncate(found.tokenizer, 1_000)
-    assert find(tmp_path) is None
+    assert find_model(tmp_path) is None
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"sizes": [1]}', '{"sizes": {"model.safetensors": 1}}'])
 def test_a_folder_with_another_manifest_is_no_model(tmp_path: Path, manifest: str) -> None:
-    place = weights.home(tmp_path)
+    place = weights.model_folder(tmp_path)
     place.mkdir(parents=True)
     (place / weights.MANIFEST).write_text(manifest)
     (place / weights.WEIGHTS).write_bytes(b"")
-    assert find(tmp_path) is None
+    assert find_model(tmp_path) is None
 
 
 class Wrong:
@@ -121,17 +121,17 @@ class Unreached:
         raise SourceFailed("no route to host")
 
 
-def test_other_weights_are_refused_and_the_next_source_is_asked(tmp_path: Path, installed: Installed) -> None:
+def test_other_weights_are_refused_and_the_next_source_is_asked(tmp_path: Path, installed: InstalledModel) -> None:
     with pytest.raises(WeightsDamaged) as caught:
-        install(tmp_path, sources=[Unreached(), Wrong()])
+        install_model(tmp_path, sources=[Unreached(), Wrong()])
     assert caught.value.expected.startswith("53aa5117")
     assert left_in(tmp_path) == []
-    install(tmp_path, sources=[Unreached(), Wrong(), LocalFiles(installed.folder)])
+    install_model(tmp_path, sources=[Unreached(), Wrong(), LocalFiles(installed.folder)])
 
 
 def test_where_nothing_is_reached_the_error_says_what_was_tried(tmp_path: Path) -> None:
     with pytest.raises(WeightsUnavailable, match="far away: no route to host") as caught:
-        install(tmp_path, sources=[Unreached()])
+        install_model(tmp_path, sources=[Unreached()])
     assert "duramen model install" in caught.value.hint
     assert caught.value.attempts == (("far away", "no route to host"),)
     assert left_in(tmp_path) == []
@@ -140,13 +140,13 @@ def test_where_nothing_is_reached_the_error_says_what_was_tried(tmp_path: Path) 
 def test_offline_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DURAMEN_OFFLINE", "1")
     with pytest.raises(WeightsUnavailable, match="DURAMEN_OFFLINE"):
-        install(tmp_path)
+        install_model(tmp_path)
 
 
 def test_a_cache_that_cannot_be_made_is_a_named_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WeightsUnavailable, match="cannot be written"):
-        install(tmp_path / "file")
+        install_model(tmp_path / "file")
 
 
 def test_a_hub_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_proxy")
 def test_the_hub_s_mirror_is_asked_first(
-    tmp_path: Path, installed: Installed, hub: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, installed: InstalledModel, hub: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DURAMEN_OFFLINE", raising=False)
     monkeypatch.delenv("DURAMEN_WEIGHTS", raising=False)
@@ -194,7 +194,7 @@ def test_the_hub_s_mirror_is_asked_first(
     for file in FILES:
         (hub[1] / file).symlink_to(installed.folder / file)
     told: list[tuple[str, int, int]] = []
-    install(tmp_path / "cache", progress=lambda *step: told.append(step)).verify()
+    install_model(tmp_path / "cache", progress=lambda *step: told.append(step)).verify()
     assert {stage for stage, _, _ in told} == {"download", "build"}
     assert max(total for _, _, total in told) == installed.weights.stat().st_size
     assert all(0 <= done <= total for _, done, total in told)

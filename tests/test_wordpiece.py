@@ -8,7 +8,7 @@ import time
 import pytest
 from tokenizers import Tokenizer
 
-from duramen.embedders import Installed
+from duramen.embedders import InstalledModel
 from duramen.embedders.wordpiece import WordPiece
 
 WORDS = (
@@ -51,12 +51,12 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def ours(installed: Installed) -> WordPiece:
+def ours(installed: InstalledModel) -> WordPiece:
     return WordPiece.load(installed.tokenizer)
 
 
 @pytest.fixture(scope="module")
-def theirs(installed: Installed) -> Tokenizer:
+def theirs(installed: InstalledModel) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(installed.tokenizer))
     tokenizer.no_padding()
     tokenizer.enable_truncation(256)

