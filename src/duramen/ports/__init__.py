@@ -6,11 +6,11 @@ from .embedding import Vectors as Vectors
 from .memories import Change as Change
 from .memories import Generation as Generation
 from .memories import IndexEntry as IndexEntry
-from .memories import StoredIndexEntry as StoredIndexEntry
 from .memories import MemoryQuery as MemoryQuery
 from .memories import MemoryRow as MemoryRow
 from .memories import SearchFields as SearchFields
 from .memories import Segment as Segment
+from .memories import StoredIndexEntry as StoredIndexEntry
 from .records import GENESIS as GENESIS
 from .records import TALK as TALK
 from .records import Append as Append
