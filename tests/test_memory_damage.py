@@ -37,7 +37,7 @@ def spoil(address: str, sql: str) -> None:
 
 
 def populate(handle: Any) -> None:
-    """Two memories, of which the second has a key, with their index_entries and recalls."""
+    """Two memories, of which the second has a key, with their index entries and recalls."""
     drive(enter(handle, memory("a"), memory("b", key="k")))
     made = drive(store_of(handle).add_generation(handle.workspace, b"model", active=True))
     rows = drive(known(handle))

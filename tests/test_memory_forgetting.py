@@ -84,7 +84,7 @@ def planted_in(address: str, folder: Path, planted: bytes = PLANTED.encode()) ->
 
 
 def leftovers(address: str) -> list[tuple[Any, ...]]:
-    """What rows are left of memories that say something, of index_entries, of recalls."""
+    """What rows are left of memories that say something, of index entries, of recalls."""
     query = """
         SELECT (SELECT count(*) FROM duramen.memories WHERE id <> '' OR key IS NOT NULL OR successor IS NOT NULL),
                (SELECT count(*) FROM duramen.index_entries), (SELECT count(*) FROM duramen.recalls)

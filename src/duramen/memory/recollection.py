@@ -199,7 +199,7 @@ def _note(missing: Sequence[str]) -> str:
 
 
 def _text(blocks: Blocks, note: str, no_working: str) -> str:
-    recent = list(reversed(blocks["recent"]))  # the newest are kept, and told last
+    recent = list(reversed(blocks["recent"]))  # the newest are kept, and come last
     parts = [_PREFACE]
     if blocks["profile"]:
         parts += ["## Profile", *blocks["profile"]]

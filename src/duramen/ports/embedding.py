@@ -1,4 +1,4 @@
-"""What turns texts into vectors."""
+"""The embedder port: turns texts into vectors."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ Vectors: TypeAlias = "npt.NDArray[np.float32]"
 
 @dataclass(frozen=True, slots=True)
 class EmbedderIdentity:
-    """What a store freezes: two embedders whose vectors may be searched together have equal identities, no others.
+    """What a store records of an embedder. Two embedders have equal identities if and only if their vectors can be
+    searched together.
 
-    `checksum` is the SHA-256 of the weights, or "" where nobody can know it (a server's model).
+    `checksum` is the SHA-256 of the weights, or "" if it cannot be known (a model on a server).
     """
 
     name: str
@@ -30,7 +31,7 @@ class EmbedderIdentity:
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose scalar product is their likeness. Blocks; called from any thread.
+    """Turns texts into vectors whose scalar product is their similarity. Blocks; called from any thread.
 
     `embed` returns one row of length 1 for each text, in order, in float32; the same text gives the same row whatever
     else is in the call. No texts give an array of shape (0, dims). It raises `EmbedderFailed` for whatever went wrong
@@ -40,17 +41,17 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it in a line."""
+        """A short name for messages."""
         ...
 
     @property
     def dims(self) -> int:
-        """The length of a row."""
+        """The number of dimensions of a vector."""
         ...
 
     @property
     def identity(self) -> EmbedderIdentity:
-        """What a store remembers it by."""
+        """The identity that a store records."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -1,4 +1,4 @@
-"""The rest of the world: clock, ids, outlets, models, counters of tokens."""
+"""Ports to the rest of the world: clock, ids, outlets, models, token counters."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class Ids(Protocol):
     """Where unguessable bytes come from."""
 
     def random(self, size: int) -> bytes:
-        """`size` bytes that nobody can predict."""
+        """`size` unpredictable bytes."""
         ...
 
 
 class Outlet(Protocol):
     """Something outside the store that is derived from the journal.
 
-    `apply` gets events in feed order and may get the last batch again after a crash: it must be
-    idempotent. What it returns from is counted as delivered.
+    `apply` gets events in feed order. After a crash it may get the last batch again, so it must be idempotent. Events
+    count as delivered when it returns.
     """
 
     name: str
 
     def apply(self, events: Sequence[Any]) -> None:
-        """Take these events in."""
+        """Apply these events."""
         ...
 
 
 class Model(Protocol):
-    """A language model that answers one prompt: what compaction asks of it. Blocks; called from any thread.
+    """A language model that answers one prompt. Blocks; called from any thread.
 
-    `complete` returns the answer's text as the model gave it. It raises `ModelFailed` for whatever went wrong on the
-    way: no connection, a timeout, an error of the server, a refusal, an answer without text. It does not retry for
-    longer than its own timeout, so that whoever asked can do without.
+    `complete` returns the text of the answer unchanged. It raises `ModelFailed` for any failure: no connection, a
+    timeout, a server error, a refusal, an answer without text. It does not retry for longer than its own timeout, so
+    that the caller can continue without it.
     """
 
     name: str
@@ -52,8 +52,8 @@ class Model(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts the tokens of a text as a model would. The same text gives the same number in every process, and the
-    count of a text is never less than what the model is charged with. `name` stands for the way of counting."""
+    """Counts the tokens of a text as a model would. The same text gives the same number in every process, and never less
+    than the model charges. `name` identifies the way of counting."""
 
     name: str
 

@@ -141,8 +141,8 @@ def _add_details(data: dict[str, Any], details: Mapping[str, Any]) -> None:
     if details.get("metadata"):
         data["metadata"] = _metadata(details["metadata"])
     if details.get("relations"):
-        told = (data["content"], data.get("title"), data.get("speaker"))
-        data["relations"] = _relations(details["relations"], " ".join(filter(None, told)))
+        mentioned = (data["content"], data.get("title"), data.get("speaker"))
+        data["relations"] = _relations(details["relations"], " ".join(filter(None, mentioned)))
 
 
 def _check_unicode(content: str) -> None:

@@ -1,5 +1,5 @@
 """Who and what a text is about, found without a model: names, titles, dates, and the relations that plain sentences
-state. Precision comes first: what is denied, asked, supposed or said of somebody else ("the sister of Ada lives in …")
+state. Precision comes first: what is denied, asked, supposed or said of another person ("the sister of Ada lives in …")
 is not a relation, and a sentence that is not understood states none."""
 
 from __future__ import annotations

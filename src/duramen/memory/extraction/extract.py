@@ -143,11 +143,11 @@ def _checked(fact: Any, text: str, policy: str) -> ExtractedFact | Skipped:
     return ExtractedFact(content, fact["kind"], key, confidence, quote)
 
 
-def _related(told: Any, content: str, policy: str) -> tuple[tuple[tuple[str, str, str], ...], list[Skipped]]:
+def _related(given: Any, content: str, policy: str) -> tuple[tuple[tuple[str, str, str], ...], list[Skipped]]:
     """The relations that a model named, if they are between names of the fact; and what else it named."""
     found: dict[tuple[str, str, str], None] = {}
     skipped = []
-    for one in told[:_MOST] if isinstance(told, list) else ():
+    for one in given[:_MOST] if isinstance(given, list) else ():
         named = tuple(text_of(part, _LONGEST_NAME) for part in one) if isinstance(one, list) else ()
         if len(named) != 3 or None in named:
             skipped.append(Skipped(_shown(one), "it is no relation: subject, relation and object"))

@@ -1,6 +1,6 @@
 """Names in questions and texts, found without a model: capitalised words and quoted titles.
 
-A name at the start of a sentence is told from an ordinary first word by its company: words that open
+A name at the start of a sentence differs from an ordinary first word by its context: words that open
 sentences anyway ("What", "Yesterday", "Thanks") are not names unless a second capitalised word follows.
 """
 

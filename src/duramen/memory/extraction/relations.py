@@ -90,4 +90,4 @@ ROLES = tuple(_ROLES.split())
 """What one is to a company, a place, a work: "Ada is the CEO of Acme"."""
 
 DONE_BY = {"founded": "founded", "written": "wrote", "owned": "owns", "managed": "manages", "led": "leads"}
-"""What was done by somebody: "Acme was founded by Ada"."""
+"""Passive forms: "Acme was founded by Ada"."""

@@ -407,9 +407,9 @@ class AudienceIndex:
         taken = AudienceIndex(self.dims, exact=False, columns={name: self._columns[name][places] for name in COLUMNS})
         taken.size = len(places)
         for side in ("before", "after"):
-            beside = taken._columns[side]
-            at = np.minimum(np.searchsorted(places, beside), max(0, len(places) - 1))
-            taken._columns[side] = np.where((beside >= 0) & (places[at] == beside), at, -1).astype(np.int32)
+            neighbours = taken._columns[side]
+            at = np.minimum(np.searchsorted(places, neighbours), max(0, len(places) - 1))
+            taken._columns[side] = np.where((neighbours >= 0) & (places[at] == neighbours), at, -1).astype(np.int32)
         taken._postings = self._postings.chosen(terms, places)
         taken._dates, taken._metadata = self._dates, self._metadata
         taken.speakers, taken.kinds, taken.sessions = self.speakers, self.kinds, self.sessions

@@ -109,7 +109,7 @@ class Postings:
                 places.append(packed.places[at])
                 counts.append(packed.counts[at])
         loose = self._loose.get(term)
-        if loose is not None:  # copies: an array cannot grow while somebody looks into it
+        if loose is not None:  # copies: an array cannot grow while a view of it exists
             places.append(np.array(loose[0], dtype=np.uint32))
             counts.append(np.array(loose[1], dtype=np.uint8))
         if not places:
@@ -123,7 +123,7 @@ class Postings:
         return sum(len(places) for places in found) + (0 if loose is None else len(loose[0]))
 
     def chosen(self, terms: Sequence[int], places: NDArray[Any]) -> Postings:
-        """The lists of some terms for some places, ascending, which are numbered anew from 0."""
+        """The lists of some terms for some places, ascending, which are numbered from 0."""
         found = Postings()
         for term in terms:
             counts = self.counts(term, places)

@@ -42,9 +42,9 @@ class _Estimate(NamedTuple):
 
 
 class _FirstPass(NamedTuple):
-    """What the first ranking found: in which audiences; the places of candidates and of what stands beside them, audience by
-    audience, ascending; which of them are candidates; cosines by codes of all of them; and what they are measured against.
-    `turns` is how many memories of each session are searched."""
+    """The result of the first pass: which indexes have candidates; for each of them, the ascending places of candidates
+    and their neighbours, which of these are candidates, and their cosines by codes; and the measures. `session_sizes` is
+    how many memories of each session are searched."""
 
     audiences: Sequence[int]
     places: Sequence[NDArray[np.intp]]
@@ -221,8 +221,8 @@ def _with_neighbours(
     """Candidates with their neighbours and session leaders, and which of these are candidates."""
     if not audience.sessions.names:
         return places, np.ones(len(places), dtype=bool)
-    beside = [audience.column(side)[places] for side in ("before", "after")]
-    found = np.unique(np.concatenate([places, *beside, *(() if leading is None else (leading,))]))
+    neighbours = [audience.column(side)[places] for side in ("before", "after")]
+    found = np.unique(np.concatenate([places, *neighbours, *(() if leading is None else (leading,))]))
     found = found[found >= 0].astype(np.intp)
     return found, np.isin(found, places)
 
@@ -357,16 +357,16 @@ def _common_scores(
     step = _step(audience)
     places = np.nonzero(chosen[::step])[0] * step
     lengths = audience.column("length")
-    beside = [audience.column(side)[places] for side in ("before", "after")] if audience.sessions.names else []
+    neighbours = [audience.column(side)[places] for side in ("before", "after")] if audience.sessions.names else []
     near_lengths: Floats = lengths[places]
-    for side in beside:
+    for side in neighbours:
         near_lengths = near_lengths + np.where(side >= 0, lengths[side], np.float32(0))
     scores, near_scores = np.zeros(len(places), dtype=np.float32), np.zeros(len(places), dtype=np.float32)
     for at, term in enumerate(question.terms):
         if term in common:
             counts = audience.term_counts(term, places).astype(np.float32)
             near_counts = counts
-            for side in beside:
+            for side in neighbours:
                 near_counts = near_counts + audience.term_counts(term, side).astype(np.float32)
             scores += term_scores(own, at, lengths[places], counts)
             near_scores += term_scores(near, at, near_lengths, near_counts)

@@ -55,16 +55,16 @@ def related(memory: Memory, name: str) -> Iterator[Relation]:
     about = entities(text[:READ_UPTO], memory.valid_from.date(), memory.speaker)
     dates = tuple((span.start, span.end) for span in about.dates)
     wanted = terms(name)
-    told: set[str] = set()
+    related_names: set[str] = set()
     for link in dict.fromkeys((*map(Link._make, memory.relations), *about.links)):
         if _is(link.subject, wanted) or _is(link.object, wanted):
-            told |= {link.subject.casefold(), link.object.casefold()}
+            related_names |= {link.subject.casefold(), link.object.casefold()}
             yield Relation(*link, memory, dates)
     speaker = named_speaker(memory.speaker)
     mentioned = tuple(dict.fromkeys((*about.names, *about.titles, *((speaker,) if speaker else ()))))
     own = next((one for one in mentioned if _is(one, wanted)), None)
     for other in mentioned if own is not None else ():
-        if not _is(other, wanted) and other.casefold() not in told:
+        if not _is(other, wanted) and other.casefold() not in related_names:
             yield Relation(str(own), WITH, other, memory, dates)
 
 

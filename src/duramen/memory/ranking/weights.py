@@ -1,4 +1,4 @@
-"""What each part of a score counts: the one place where it is said."""
+"""What each part of a score counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Weights:
     """What each part counts. Round on purpose; measured by bench/recall.py.
 
-    Words and meaning are in standard deviations of what is searched; the others are in the unit named beside them.
+    Words and meaning are in standard deviations of what is searched; the others are in the unit that their comment names.
     """
 
     words: float = 0.2
@@ -27,8 +27,8 @@ class Weights:
     session_meaning: float = 0.2
     """The session's best vector, standardised."""
     speaker: float = 2.0
-    """Said by the person asked about, times twice that person's share of the audience, at most 1: in a talk of two
-    people tell of themselves, in a crowd they are mostly told of."""
+    """Said by the person asked about, times twice that person's share of the audience, at most 1: two
+    people speak of themselves; in a crowd, others speak of them."""
     substance: float = 0.6
     """For each natural logarithm of a turn's different words that carry meaning above the mean of the turns: talk has
     filler, and "Thanks!" answers nothing. Facts are never filler: 0."""

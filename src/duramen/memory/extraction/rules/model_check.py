@@ -58,10 +58,10 @@ class _Evidence(NamedTuple):
 
 def parse_candidates(answer: Any) -> list[dict[str, Any]] | None:
     """The candidates of an answer as plain data, unchecked; None if it has no list of them."""
-    told = answer.get("candidates") if isinstance(answer, dict) else answer
-    if not isinstance(told, list):
+    stated = answer.get("candidates") if isinstance(answer, dict) else answer
+    if not isinstance(stated, list):
         return None
-    return [_plain_candidate(one) for one in told[:MOST]]
+    return [_plain_candidate(one) for one in stated[:MOST]]
 
 
 def _plain_candidate(one: Any) -> dict[str, Any]:
@@ -124,13 +124,13 @@ def _find_evidence(quote: str, turns: Sequence[TurnRecord], kind: str) -> _Evide
     """Where the user said these words; the last time, if more than once."""
     wanted = quote.casefold().strip(" .!")
     for index in range(len(turns) - 1, -1, -1):
-        told = [" ".join(sentence.split()) for sentence in sentences(own_words(turns[index].user))]
-        for at, sentence in enumerate(told):
+        stated = [" ".join(sentence.split()) for sentence in sentences(own_words(turns[index].user))]
+        for at, sentence in enumerate(stated):
             if wanted and wanted in sentence.casefold():
-                return _Evidence(turns[index], index, sentence, tuple(told[at:]))
-        whole = " ".join(told)
-        if wanted and wanted in whole.casefold():  # over several sentences, as a procedure is told
-            return _Evidence(turns[index], index, whole if kind == PROCEDURE else quote, tuple(told))
+                return _Evidence(turns[index], index, sentence, tuple(stated[at:]))
+        whole = " ".join(stated)
+        if wanted and wanted in whole.casefold():  # over several sentences, as a procedure is described
+            return _Evidence(turns[index], index, whole if kind == PROCEDURE else quote, tuple(stated))
     return None
 
 
@@ -147,8 +147,8 @@ def _why_no_evidence(quote: str, turns: Sequence[TurnRecord]) -> str:
 def _suspicious(one: Mapping[str, Any], found: _Evidence, policy: str) -> str:
     if policy == "keep":
         return ""
-    told = "\n".join([str(one["content"]), str(one.get("key", "")), *one.get("steps", ())])
-    if suspicions(told):
+    stated = "\n".join([str(one["content"]), str(one.get("key", "")), *one.get("steps", ())])
+    if suspicions(stated):
         return "it looks like instructions to a model"
     return "the message looks like instructions to the model" if suspicions(found.turn.user) else ""
 
@@ -156,12 +156,12 @@ def _suspicious(one: Mapping[str, Any], found: _Evidence, policy: str) -> str:
 def _invented(one: Mapping[str, Any], turns: Sequence[TurnRecord]) -> str:
     """Why a candidate is invented: it has numbers or names that the user did not say. Empty if it is not."""
     spoken = " ".join([turn.user for turn in turns])
-    told = " ".join([str(one["content"]), *one.get("steps", ())])
-    numbers = set(_NUMBER.findall(told)) - set(_NUMBER.findall(spoken))
+    stated = " ".join([str(one["content"]), *one.get("steps", ())])
+    numbers = set(_NUMBER.findall(stated)) - set(_NUMBER.findall(spoken))
     if numbers:
         return f"it tells {min(numbers)}, which nobody said"
     stems = _stems(spoken)
-    for name in _CAPITAL.findall(told):
+    for name in _CAPITAL.findall(stated):
         if name.casefold() not in _NO_NAMES and name.casefold()[:_STEM] not in stems:
             return f"it names {name[:80]}, which nobody did"
     return ""
