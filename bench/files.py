@@ -49,10 +49,10 @@ def measure(count: int, rounds: int) -> dict[str, float]:
                 for number in range(rounds):
                     dm.memory.remember(f"The new rule number {number} holds from May on")
                     changed.append(seconds(files.sync))
-                    file = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
+                    path = sorted((Path(folder) / "files-0/workspace/default/knowledge/facts").glob("the-depot*"))[
                         number
                     ]
-                    file.write_text(file.read_text().replace("closes at", "shuts at"))
+                    path.write_text(path.read_text().replace("closes at", "shuts at"))
                     edited.append(seconds(files.sync))
     return {
         "sync_10k_s": round(statistics.median(from_nothing), 2),

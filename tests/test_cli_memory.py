@@ -153,7 +153,7 @@ def test_proposals_are_dismissed_with_a_note(home: Path) -> None:
 def test_files_of_others_are_imported_and_exported(home: Path) -> None:
     done = run("import", DATA / "claude", "--format", "claude", "--subject", "ines", "--json", cwd=home)
     assert done.code == 0
-    assert done.lines[0]["left"] == []
+    assert done.lines[0]["skipped"] == []
     assert "0 remembered" in run("import", DATA / "claude", "-f", "claude", "--subject", "ines", cwd=home).out
     assert run("export", "--format", "claude", "--output", "out", cwd=home).code == 0
     before = {path.name: path.read_bytes() for path in (DATA / "claude").glob("*.md")}
@@ -188,7 +188,7 @@ def test_a_watch_on_the_command_line(home: Path) -> None:
         watching.terminate()
         watching.wait()
         watching.stdout.close()
-    assert [one["what"] for one in told["taken"]] == ["edited"]
+    assert [one["what"] for one in told["edits"]] == ["edited"]
     assert len(told["commits"]) == 2
 
 

@@ -82,7 +82,7 @@ def test_a_copy_of_an_edited_file_is_told_or_goes(dm: duramen.Duramen, tmp_path:
     copy = path.with_name("zz-copy.md")
     copy.write_text(path.read_text().replace("kind: fact\n", f"kind: fact\n{tags}"))
     done = sync(dm, root)
-    assert [one.path for one in done.left] == ([str(copy.relative_to(root))] if tags else [])
+    assert [one.path for one in done.skipped] == ([str(copy.relative_to(root))] if tags else [])
     assert copy.exists() == bool(tags)
     assert told(dm) == [("the moon is up", None, 1)]
 
@@ -123,8 +123,8 @@ def test_a_folder_that_became_a_link_deletes_nothing_and_stops_nothing(dm: duram
     (root / "preference").mkdir(exist_ok=True)
     (root / "preference" / "new.md").write_text("likes biscuits\n")
     done = sync(dm, root)
-    assert [one.what for one in done.taken] == ["added"]
-    assert done.left
+    assert [one.what for one in done.edits] == ["added"]
+    assert done.skipped
     assert [content for content, *_ in told(dm)] == ["likes biscuits", "one", "two"]
 
 
@@ -144,7 +144,7 @@ def test_a_persona_that_cannot_be_read_stops_nothing(dm: duramen.Duramen, tmp_pa
     dm.memory.remember("one")
     done = sync(dm, root)
     assert len(memory_files(root)) == 1
-    assert "SOUL.md" in {one.path for one in done.left}
+    assert "SOUL.md" in {one.path for one in done.skipped}
     assert not sync(dm, root).written
 
 
@@ -153,7 +153,7 @@ def test_what_cannot_stand_in_a_file_stops_no_other(dm: duramen.Duramen, tmp_pat
     dm.memory.remember("odd", metadata={"front": {"x": b"bytes"}})
     dm.memory.remember("even")
     done = sync(dm, root)
-    assert [one.reason for one in done.left] == ["a field of a file cannot be a bytes"]
+    assert [one.reason for one in done.skipped] == ["a field of a file cannot be a bytes"]
     assert len(memory_files(root)) == 1
 
 
@@ -176,7 +176,7 @@ def test_files_follow_a_store_that_was_restored(tmp_path: Path) -> None:
     texts = " ".join(memory_files(root).values())
     assert "after the restore" in texts
     assert "lost, too" in texts, "the file is all that is left of it"
-    assert len(done.left) == 2, "and somebody is told"
+    assert len(done.skipped) == 2, "and somebody is told"
 
 
 def test_a_broken_file_of_somebody_erased_goes_too(dm: duramen.Duramen, tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ def files_of(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", MARKDOWN)
 def test_a_folder_goes_through_the_store_to_the_byte(dm: duramen.Duramen, name: str, tmp_path: Path) -> None:
     done = dm.memory.import_from(DATA / name, name)
-    assert done.left == ()
+    assert done.skipped == ()
     assert len(done.added) >= 3
     before = [(one.id, one.times) for one in dm.memory.list(everyone=True)]
     again = dm.memory.import_from(DATA / name, name)
-    assert (again.added, again.left) == ((), ())
+    assert (again.added, again.skipped) == ((), ())
     assert again.known >= len(done.added)
     assert [(one.id, one.times) for one in dm.memory.list(everyone=True)] == before
     dm.memory.export_to(tmp_path / "out", name)
@@ -102,7 +102,7 @@ def test_memories_of_our_own_go_out_and_come_back(dm: duramen.Duramen, name: str
     done = dm.memory.export_to(tmp_path / "out", name, everyone=True)
     assert done.memories == 4
     with duramen.open("memory:", embedder="none") as other:
-        assert other.memory.import_from(tmp_path / "out", name).left == ()
+        assert other.memory.import_from(tmp_path / "out", name).skipped == ()
         assert {one.content for one in other.memory.list(everyone=True)} >= texts | {"Ada prefers tea"}
         if name == "jsonl":
             assert [one.content for one in other.memory.list(subject="ada", kinds="preference")] == ["Ada prefers tea"]
@@ -125,11 +125,11 @@ def test_bad_files_are_reported_with_their_line_and_the_rest_goes_on(dm: duramen
     (tmp_path / "in/bad.md").write_text("---\nname: x\nText\n")
     (tmp_path / "in/binary.md").write_bytes(b"ok\n\xff\xfe")
     done = dm.memory.import_from(tmp_path / "in", "claude")
-    assert [(one.path, one.line is not None) for one in done.left] == [("bad.md", True), ("binary.md", True)]
+    assert [(one.path, one.line is not None) for one in done.skipped] == [("bad.md", True), ("binary.md", True)]
     assert len(done.added) >= 3
     (tmp_path / "lines.jsonl").write_text('{"text": "One"}\n{"text": 2}\n{"text": "Three"}\n')
     done = dm.memory.import_from(tmp_path / "lines.jsonl", "jsonl")
-    assert [(one.path, one.line) for one in done.left] == [("lines.jsonl", 2)]
+    assert [(one.path, one.line) for one in done.skipped] == [("lines.jsonl", 2)]
     assert len(done.added) == 2
     with pytest.raises(InvalidInput, match="no format 'word'"):
         dm.memory.import_from(tmp_path, "word")
@@ -168,6 +168,6 @@ def test_whatever_stands_in_a_file_comes_back(text: str) -> None:
         folder = Path(place)
         (folder / "in").mkdir()
         (folder / "in/MEMORY.md").write_text(text)
-        assert dm.memory.import_from(folder / "in", "openclaw").left == ()
+        assert dm.memory.import_from(folder / "in", "openclaw").skipped == ()
         dm.memory.export_to(folder / "out", "openclaw")
         assert files_of(folder / "out").get("MEMORY.md", b"").decode() == text

@@ -39,8 +39,8 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
         shutil.move(tmp_path / "m" / FACTS, tmp_path / "away")
         for _ in range(2):
             done = files.sync()
-            (left,) = done.left
-            assert (left.path, done.taken, done.removed) == (FACTS, (), ())
+            (left,) = done.skipped
+            assert (left.path, done.edits, done.removed) == (FACTS, (), ())
             assert "12 of its files are missing at once" in left.reason
             assert "--deletions" in left.reason
         assert len(list(dm.memory.list())) == 13
@@ -49,13 +49,13 @@ def test_a_folder_that_is_half_there_retires_nothing_until_somebody_says_so(
         for path in (tmp_path / "away").iterdir():
             shutil.move(path, tmp_path / "m" / FACTS / path.name)
         done = files.sync()
-        assert (done.left, done.taken) == ((), ())
+        assert (done.skipped, done.edits) == ((), ())
         shutil.rmtree(tmp_path / "m" / FACTS)
-        assert files.sync().left
+        assert files.sync().skipped
         done = files.sync(deletions=True)
-        assert [one.what for one in done.taken] == ["deleted"] * 13
+        assert [one.what for one in done.edits] == ["deleted"] * 13
         assert [one.content for one in dm.memory.list()] == ["Use the back stairs"]
-        assert not files.sync().left
+        assert not files.sync().skipped
 
 
 @pytest.mark.promise("F4")
@@ -65,9 +65,9 @@ def test_what_is_missing_is_written_again_where_the_index_is_gone_too(dm: durame
         files.sync()
         before = {path.name: path.read_bytes() for path in (tmp_path / "m" / FACTS).iterdir()}
         shutil.rmtree(tmp_path / "m" / FACTS)
-        assert files.sync().left
+        assert files.sync().skipped
         (tmp_path / "m/workspace/default/MEMORY.md").unlink()
-        assert not files.sync().left
+        assert not files.sync().skipped
         assert {path.name: path.read_bytes() for path in (tmp_path / "m" / FACTS).iterdir()} == before
 
 
@@ -80,7 +80,7 @@ def test_some_deletions_by_hand_are_taken(dm: duramen.Duramen, tmp_path: Path, c
         for path in sorted((tmp_path / "m" / FACTS).iterdir())[:deleted]:
             path.unlink()
         done = files.sync()
-        assert (len(done.taken), done.left) == (deleted, ())
+        assert (len(done.edits), done.skipped) == (deleted, ())
 
 
 @pytest.mark.promise("F2")
@@ -91,7 +91,7 @@ def test_files_that_were_moved_are_not_missing(dm: duramen.Duramen, tmp_path: Pa
         for path in (tmp_path / "m" / FACTS).iterdir():
             path.rename(path.with_name(f"moved-{path.name}"))
         done = files.sync()
-        assert ({one.what for one in done.taken}, done.left) == ({"edited"}, ())
+        assert ({one.what for one in done.edits}, done.skipped) == ({"edited"}, ())
         assert len(list(dm.memory.list())) == 13
 
 
@@ -106,7 +106,7 @@ def test_files_that_were_moved_are_not_missing(dm: duramen.Duramen, tmp_path: Pa
 )
 def test_a_new_file_counts_once_whatever_dies(dm: duramen.Duramen, tmp_path: Path, name: str, text: str) -> None:
     def die(point: str) -> None:
-        if point == "files.taken":
+        if point == "files.read_in":
             raise KeyboardInterrupt
 
     root = tmp_path / "m"
@@ -149,7 +149,7 @@ def test_a_watch_ends_in_time_and_tells_of_files_that_are_left_alone(dm: duramen
         for done in files.watch(0.05, timeout=1.0):
             seen.append(done)
             (tmp_path / "m" / FACTS / "bad.md").write_text("---\nkind: [\n---\n")
-        assert [bool(done.left) for done in seen] == [False, True], "and each only once"
+        assert [bool(done.skipped) for done in seen] == [False, True], "and each only once"
 
 
 @pytest.mark.promise("F2")

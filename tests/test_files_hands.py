@@ -127,7 +127,7 @@ def test_a_later_time_of_verification_verifies(dm: duramen.Duramen, files: Files
     (path,) = memory_files(files, "workspace/default/knowledge/reference")
     lines = path.read_text().split("\n")
     path.write_text("\n".join("verified: 9997-01-01" if one.startswith("verified") else one for one in lines))
-    assert [one.what for one in files.sync().taken] == ["verified"]
+    assert [one.what for one in files.sync().edits] == ["verified"]
     assert not dm.memory.recall("manual").hits[0].note
     assert "9997" not in path.read_text()
     assert next(iter(dm.session("@memory").events(backwards=True))).actor == "human"
@@ -142,7 +142,7 @@ def test_all_of_a_procedure_can_be_edited(dm: duramen.Duramen, files: Files) -> 
     changed(path, "policy:", "tags: [ops]\npolicy:")
     changed(path, "\n## Steps", "\nOnly on weekdays.\n\n## Steps")
     path.write_text(path.read_text() + "\n## Evidence\n\n- the runbook\n")
-    assert [one.what for one in files.sync().taken] == ["edited"]
+    assert [one.what for one in files.sync().edits] == ["edited"]
     text = path.read_text()
     assert "tags: [ops]" in text
     assert "Only on weekdays.\n\n## Steps" in text
@@ -177,7 +177,7 @@ def test_a_renamed_leaf_stays_where_somebody_put_it(dm: duramen.Duramen, files: 
     (path,) = memory_files(files)
     path.rename(path.parent / "my own name.md")
     done = files.sync()
-    assert [one.what for one in done.taken] == ["edited"]
+    assert [one.what for one in done.edits] == ["edited"]
     assert [one.name for one in memory_files(files)] == ["my own name.md"]
     assert [one.id for one in dm.memory.list()] == [memory.id]
     assert not files.sync().changed
@@ -207,10 +207,10 @@ def test_a_copied_leaf_is_reported_until_it_has_no_id(dm: duramen.Duramen, files
     copy = path.parent / "copy.md"
     copy.write_text(path.read_text().replace("30", "90"))
     for _ in range(2):
-        (left,) = files.sync().left
+        (left,) = files.sync().skipped
         assert "a copy of" in left.reason
     copy.write_text("\n".join(line for line in copy.read_text().split("\n") if not line.startswith("id:")))
-    assert files.sync().left == ()
+    assert files.sync().skipped == ()
     assert contents(dm) == ["The refund window is 30 days", "The refund window is 90 days"]
 
 
@@ -225,11 +225,11 @@ def test_an_editor_that_moves_the_file_away_first_deletes_nothing(dm: duramen.Du
     saved.start()
     done = files.sync()
     saved.join()
-    assert done.taken == ()
+    assert done.edits == ()
     assert dm.memory.get(memory.id).current
     for litter in (f".{path.name}.swp", f".#{path.name}", "4913", f"#{path.name}#"):
         (path.parent / litter).write_text("litter")
-    assert files.sync().left == ()
+    assert files.sync().skipped == ()
     assert contents(dm) == ["The refund window is 30 days"]
 
 
@@ -248,7 +248,7 @@ def test_whatever_an_editor_saves_is_taken_in(dm: duramen.Duramen, files: Files,
     path = Path(files.root) / FACTS / "note.md"
     path.parent.mkdir(parents=True)
     path.write_bytes(made)
-    assert files.sync().left == ()
+    assert files.sync().skipped == ()
     assert contents(dm) == [kept]
     assert not files.sync().changed
 
@@ -263,7 +263,7 @@ def test_what_is_no_leaf_is_reported_and_left_alone(dm: duramen.Duramen, files: 
     path.parent.mkdir(parents=True)
     path.write_bytes(made)
     for _ in range(2):
-        assert [one.path for one in files.sync().left] == [f"{FACTS}/note.md"]
+        assert [one.path for one in files.sync().skipped] == [f"{FACTS}/note.md"]
     assert contents(dm) == []
     assert path.read_bytes() == made
 
@@ -275,12 +275,12 @@ def test_odd_names(dm: duramen.Duramen, files: Files) -> None:
     folder.mkdir(parents=True)
     for name in ("CON.md", "a\\b.md", "Tea.md", "tea.md", "%2e%2e.md", "été.md"):
         (folder / name).write_text(f"Something about {name!r}")
-    left = {one.path.rpartition("/")[2] for one in files.sync().left}
+    left = {one.path.rpartition("/")[2] for one in files.sync().skipped}
     assert left == {"CON.md", "a\\b.md", "tea.md", "%2e%2e.md"}
     assert len(contents(dm)) == 2
     dm.memory.remember("A long one", title="ä" * 300)
     dm.memory.remember("Reserved", title="NUL")
-    assert {one.path.rpartition("/")[2] for one in files.sync().left} == left
+    assert {one.path.rpartition("/")[2] for one in files.sync().skipped} == left
     assert len(memory_files(files)) == 8
 
 
@@ -342,18 +342,18 @@ def test_a_watch_takes_in_what_hands_do(
     next(watch)
     (path,) = memory_files(files)
     changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
-    assert [one.what for one in next(watch).taken] == ["edited"]
+    assert [one.what for one in next(watch).edits] == ["edited"]
     (path.parent / "parking.md").write_text("The lot closes at 20:00")
-    assert [one.what for one in next(watch).taken] == ["added"]
+    assert [one.what for one in next(watch).edits] == ["added"]
     dm.memory.remember("Said by the agent")
     assert any("said-by-the-agent" in one for one in next(watch).written)
     path.unlink()
-    assert [one.what for one in next(watch).taken] == ["deleted"]
+    assert [one.what for one in next(watch).edits] == ["deleted"]
     assert contents(dm) == ["Said by the agent", "The lot closes at 20:00"]
     for name in os.listdir(path.parent):
         (path.parent / name).unlink()
     path.parent.rmdir()
-    assert {one.what for one in next(watch).taken} == {"deleted"}
+    assert {one.what for one in next(watch).edits} == {"deleted"}
     assert contents(dm) == []
     assert {one.actor for one in dm.session("@memory").events(types="memory.retired")} == {"human"}
 
@@ -395,7 +395,7 @@ def test_the_async_face_syncs_and_watches(tmp_path: Path) -> None:
             (path,) = (tmp_path / "m" / FACTS).glob("*.md")
             changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
             async for done in files.watch(0.05):
-                assert [one.what for one in done.taken] == ["edited"]
+                assert [one.what for one in done.edits] == ["edited"]
                 break
             return [one.content async for one in dm.memory.list()]
 
@@ -412,7 +412,7 @@ def test_two_processes_sync_one_folder(tmp_path: Path) -> None:
         "with duramen.open(sys.argv[1], embedder='none') as dm, dm.files(sys.argv[2]) as files:\n"
         "    for number in range(15):\n"
         "        dm.memory.remember(f'{sys.argv[3]} closes at {number}')\n"
-        "        assert files.sync().left == ()\n"
+        "        assert files.sync().skipped == ()\n"
     )
     both = [
         subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "a.db"), str(tmp_path / "m"), name])
@@ -437,7 +437,7 @@ def test_a_killed_sync_is_no_conflict(dm: duramen.Duramen, files: Files, tmp_pat
     changed(path, "\nThe refund window is 30 days", "\nThe refund window is 45 days")
 
     def die(point: str) -> None:
-        if point == "files.taken":
+        if point == "files.read_in":
             raise KeyboardInterrupt
 
     listen(die)
@@ -462,7 +462,7 @@ with duramen.open(sys.argv[1], embedder="none") as dm, dm.files(sys.argv[2], git
     files.sync()
 """
 POINTS = ["append.encoded", "append.begun", "append.inserted", "append.committed"]
-POINTS += ["files.taken", "files.temp_written", "files.published", "files.written", "files.uncommitted"]
+POINTS += ["files.read_in", "files.temp_written", "files.published", "files.written", "files.uncommitted"]
 
 
 @pytest.mark.promise("F5", "F8")
@@ -485,7 +485,7 @@ def test_a_kill_at_every_point_loses_and_doubles_nothing(tmp_path: Path, point: 
         assert subprocess.run(command, timeout=60).returncode in (0, -9)
     with duramen.open(tmp_path / "a.db", embedder="none") as dm, dm.files(tmp_path / "m", git=True) as files:
         done = files.sync()
-        assert (done.left, done.conflicts) == ((), ())
+        assert (done.skipped, done.conflicts) == ((), ())
         assert not files.sync().changed
         expected = ["Ada prefers coffee", "Said by the agent", "The refund window is 45 days"]
         assert contents(dm) == [*expected, "The shop opens at 9", "The staging host is db-7"]
@@ -513,7 +513,7 @@ def test_what_a_hook_refused_is_committed_later(dm: duramen.Duramen, tmp_path: P
         hook.chmod(0o755)
         dm.memory.remember("The refund window is 30 days", actor="ada")
         done = files.sync()
-        assert "no commits on Mondays" in done.left[0].reason
+        assert "no commits on Mondays" in done.skipped[0].reason
         assert done.commits == ()
         assert len(memory_files(files)) == 1
         hook.unlink()
@@ -538,7 +538,7 @@ def test_without_git_the_files_are_written_all_the_same(
     dm.memory.remember("The refund window is 30 days")
     with dm.files(tmp_path / "m", git=True) as files:
         monkeypatch.setenv("PATH", str(tmp_path))
-        (left,) = files.sync().left
+        (left,) = files.sync().skipped
         assert "git cannot be started" in left.reason
         assert len(memory_files(files)) == 1
 
@@ -582,7 +582,7 @@ def test_a_progress_file_in_the_folder_is_the_session_s(dm: duramen.Duramen, fil
     assert "Build it" in (Path(files.root) / "PROGRESS.md").read_text()
     before = (Path(files.root) / "PROGRESS.md").stat().st_mtime_ns
     time.sleep(0.01)
-    assert files.sync().left == ()
+    assert files.sync().skipped == ()
     assert (Path(files.root) / "PROGRESS.md").stat().st_mtime_ns == before
 
 

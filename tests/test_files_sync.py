@@ -71,7 +71,7 @@ def fill(dm: duramen.Duramen) -> None:
 def test_people_can_read_the_memory(dm: duramen.Duramen, files: Files) -> None:
     fill(dm)
     done = files.sync()
-    assert done.left == ()
+    assert done.skipped == ()
     found = tree(files)
     assert sorted({re.sub(r"[^/]*-[0-9a-f]{10}\.md$", "*.md", path) for path in found}) == [
         "MEMORY.md",
@@ -143,7 +143,7 @@ def test_files_are_projections(dm: duramen.Duramen, files: Files, clock: FakeClo
     for name in os.listdir(files.root):
         if not name.startswith("."):
             subprocess.run(["rm", "-rf", str(Path(files.root) / name)], check=True)
-    assert files.sync().taken == (), "nobody deleted a memory by that"
+    assert files.sync().edits == (), "nobody deleted a memory by that"
     assert tree(files) == before
     subprocess.run(["rm", "-rf", files.root], check=True)
     with dm.files(files.root) as again:
@@ -158,7 +158,7 @@ def test_an_edit_is_taken_in(dm: duramen.Duramen, files: Files) -> None:
     (path,) = memory_files(files, f"{OWN}/knowledge/facts")
     path.write_text(path.read_text().replace("30 days", "45 days"))
     done = files.sync()
-    (taken,) = done.taken
+    (taken,) = done.edits
     assert (taken.what, taken.path) == ("edited", str(path.relative_to(files.root)))
     (memory,) = dm.memory.list()
     assert (memory.id, memory.content, memory.importance) == (taken.memory, "The refund window is 45 days", 0.8)
@@ -197,7 +197,7 @@ def test_new_and_deleted_files_are_taken_in(dm: duramen.Duramen, files: Files) -
     (Path(files.root) / "preference").mkdir()
     (Path(files.root) / "preference" / "tea.md").write_text("---\nsubject: ada\n---\nAda prefers tea\n")
     done = files.sync()
-    assert sorted(one.what for one in done.taken) == ["added"] * 3
+    assert sorted(one.what for one in done.edits) == ["added"] * 3
     assert contents(dm, kinds="fact") == ["The lot closes at 20:00.", "The refund window is 30 days"]
     assert [one.content for one in dm.memory.list(kinds="preference", subject="ada")] == ["Ada prefers tea"]
     (way,) = dm.memory.procedures.list()
@@ -207,7 +207,7 @@ def test_new_and_deleted_files_are_taken_in(dm: duramen.Duramen, files: Files) -
     assert not files.sync().changed
     (folder / "facts" / "parking.md").unlink()
     done = files.sync()
-    assert [(one.what, one.memory) for one in done.taken] == [("deleted", parking.id)]
+    assert [(one.what, one.memory) for one in done.edits] == [("deleted", parking.id)]
     assert contents(dm, kinds="fact") == ["The refund window is 30 days"]
     assert not dm.memory.get(parking.id).current, "it is in the history"
     (retired,) = dm.session("@memory").events(types="memory.retired")
@@ -260,14 +260,14 @@ def test_a_malformed_file_is_reported_with_its_line_and_left_alone(dm: duramen.D
     broken = path.read_text().replace("kind: fact", "kind: [fact")
     path.write_text(broken)
     for _ in range(2):
-        (left,) = files.sync().left
+        (left,) = files.sync().skipped
         assert left.path == str(path.relative_to(files.root))
         assert left.line is not None
         dm.memory.remember("The staging host is db-8", key="staging host")
     assert path.read_text() == broken, "not even a newer memory writes over it"
     assert contents(dm) == ["The staging host is db-8"]
     path.unlink()
-    assert files.sync().left == ()
+    assert files.sync().skipped == ()
     assert "db-8" in path.read_text(), "what could not be written is owed"
 
 
@@ -284,7 +284,7 @@ def test_what_was_forgotten_goes_and_does_not_come_back(dm: duramen.Duramen, fil
     assert not any("Zanzibarella" in text for text in tree(files).values()), "nor in the daily log"
     path.parent.mkdir(exist_ok=True)
     path.write_text(copy)
-    (left,) = files.sync().left
+    (left,) = files.sync().skipped
     assert "not known here" in left.reason
     assert contents(dm) == [kept.content]
     dm.memory.forget(kept.id)
@@ -303,7 +303,7 @@ def test_the_soul_is_changed_only_by_an_accepted_proposal(dm: duramen.Duramen, f
     files.sync()
     assert soul.read_text() == "You are Harbour, calm and exact.\n"
     soul.write_text("You are Storm.\n")
-    assert [one.what for one in files.sync().taken] == ["proposed"]
+    assert [one.what for one in files.sync().edits] == ["proposed"]
     assert dm.memory.persona() == "You are Harbour, calm and exact."
     assert soul.read_text() == "You are Storm.\n", "what somebody wrote stands until it is decided"
     (pending,) = dm.memory.proposals.list()
@@ -340,7 +340,7 @@ def test_runtime_is_never_knowledge(dm: duramen.Duramen, files: Files) -> None:
     assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
     (runtime / "note.md").write_text("# A fact\n\nThe lot closes at 20:00.\n")
     (runtime / "proposals.md").write_text("# Mine\n\nThe lot closes at 20:00.\n")
-    assert files.sync().taken == ()
+    assert files.sync().edits == ()
     assert contents(dm) == []
     assert "Ada prefers tea" in (runtime / "proposals.md").read_text()
 
@@ -370,16 +370,16 @@ def test_links_are_neither_read_nor_written(dm: duramen.Duramen, files: Files, t
     path.symlink_to(outside)
     (path.parent / "other.md").symlink_to(outside)
     done = files.sync()
-    assert len(done.left) == 2
+    assert len(done.skipped) == 2
     assert contents(dm) == ["The refund window is 30 days"], "a link in its place is no deletion"
     assert outside.read_text() == "# Secret\n\nThe vault code is 1234.\n"
     path.unlink()
     path.write_text(text)
-    assert "deleted" not in {one.what for one in files.sync().taken}
+    assert "deleted" not in {one.what for one in files.sync().edits}
 
 
 @pytest.mark.promise("F5")
-@pytest.mark.parametrize("point", ["append.committed", "files.taken", "files.written"])
+@pytest.mark.parametrize("point", ["append.committed", "files.read_in", "files.written"])
 def test_a_kill_in_between_loses_and_doubles_nothing(tmp_path: Path, point: str) -> None:
     class Killed(BaseException):
         pass
@@ -467,7 +467,7 @@ def test_each_change_is_a_commit(dm: duramen.Duramen, tmp_path: Path) -> None:
         memory = dm.memory.remember("The refund window is 30 days")
         dm.memory.remember("The staging host is db-7")
         done = files.sync()
-        assert done.left == ()
+        assert done.skipped == ()
         assert len(done.commits) == 3
         log = _git(files, "log", "--format=%B")
         assert f"Event: {memory.source}" in log

@@ -59,7 +59,7 @@ def expect_whole(dm: duramen.Duramen, root: Path) -> None:
     with dm.files(root) as files:
         files.sync()
         again = files.sync()
-        assert (again.changed, again.left) == (False, ())
+        assert (again.changed, again.skipped) == (False, ())
     memories = list(dm.memory.list(everyone=True))
     assert sorted(one.content for one in memories) == AFTER
     assert {one.times for one in memories} == {1}
@@ -130,7 +130,7 @@ class _Vanishing:
 
 @pytest.mark.promise("F5")
 @pytest.mark.parametrize("what", ["", FACTS, "workspace"])
-@pytest.mark.parametrize("point", ["files.taken", "files.temp_written", "files.written"])
+@pytest.mark.parametrize("point", ["files.read_in", "files.temp_written", "files.written"])
 def test_a_folder_that_vanishes_in_the_middle_comes_back_whole(
     dm: duramen.Duramen, tmp_path: Path, point: str, what: str
 ) -> None:
@@ -177,7 +177,7 @@ def test_a_clock_that_goes_backwards_loses_nothing(tmp_path: Path) -> None:
             edited = next(path for path in (root / FACTS).iterdir() if "gate-2" in path.name)
             edited.write_text(edited.read_text().replace("2:30", "4:30"))
             os.utime(edited, (999_999, 999_999))
-            (taken,) = files.sync().taken
+            (taken,) = files.sync().edits
             assert taken.what == "edited"
             edited.write_text(edited.read_text().replace("4:30", "2:30"))
             os.utime(edited, (999_998, 999_998))

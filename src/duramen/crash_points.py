@@ -40,7 +40,7 @@ POINTS: tuple[str, ...] = (
     "memory.index_begun",
     "memory.index_made",
     "writeback.done",
-    "files.taken",
+    "files.read_in",
     "files.temp_written",
     "files.published",
     "files.written",

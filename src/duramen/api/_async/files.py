@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AsyncFiles:
-    """The memories of a workspace as markdown files in a folder: an writer, and an reader for what people change."""
+    """The memories of a workspace as markdown files in a folder. A sync writes them, and reads what people changed."""
 
     def __init__(
         self, journal: Journal, service: Callable[[], MemoryService], root: str | os.PathLike[str], commits: bool
@@ -49,24 +49,24 @@ class AsyncFiles:
 
     async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
         """Sync whenever the store or a file changes, and at least once a minute, until `timeout` seconds have passed.
-        Files are checked every `seconds`. Yields a report when something was done, or when `left` differs."""
+        Files are checked every `seconds`. Yields a report when something was done, or when `skipped` differs."""
         from ...files.folder.watcher import Watcher
 
         ends = None if timeout is None else time.monotonic() + timeout
-        left: tuple[SkippedFile, ...] = ()
+        skipped: tuple[SkippedFile, ...] = ()
         with Watcher(self.root) as watcher:
             while True:
                 mark = await self._journal.store.mark()
                 done = await self.sync()
-                if done.changed or done.left != left:
-                    left = done.left
+                if done.changed or done.skipped != skipped:
+                    skipped = done.skipped
                     yield done
                 while True:
                     wait = seconds if ends is None else min(seconds, ends - time.monotonic())
                     if wait <= 0:
                         return
                     waited = await self._journal.store.changed(mark, wait)
-                    if waited < wait or left or await run_blocking(watcher.changed):
+                    if waited < wait or skipped or await run_blocking(watcher.changed):
                         break
 
     def instructions(self) -> str:

@@ -319,18 +319,18 @@ class AsyncMemories:
             yield step
         self.service.search.clear()
 
-    async def leaf(self, id: str) -> str:
-        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+    async def memory_file(self, id: str) -> str:
+        """The text of a memory's file, to be changed and passed to `edit`. Raises `UnknownMemory`."""
         from ...files.sync.memory_edit import MemoryEdit
 
         return await MemoryEdit(self._journal, self.service).text(id)
 
-    async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
-        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
-        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+    async def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
+        """Replace a memory by the text of an edited memory file. Preferences and identity are proposed and accepted at
+        once. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
         from ...files.sync.memory_edit import MemoryEdit
 
-        return await MemoryEdit(self._journal, self.service).apply(id, leaf, actor)
+        return await MemoryEdit(self._journal, self.service).apply(id, text, actor)
 
     async def import_from(
         self,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """The memories of a workspace as markdown files in a folder: an outlet, and an inlet for what people change."""
+    """The memories of a workspace as markdown files in a folder. A sync writes them, and reads what people changed."""
 
     def __init__(self, core: AsyncFiles) -> None:
         self._core = core

@@ -153,14 +153,14 @@ class Memories:
         is nearly always one, and not all of them are listed."""
         return drive(self._core.contradictions(limit=limit, **whose))
 
-    def leaf(self, id: str) -> str:
-        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
-        return drive(self._core.leaf(id))
+    def memory_file(self, id: str) -> str:
+        """The text of a memory's file, to be changed and passed to `edit`. Raises `UnknownMemory`."""
+        return drive(self._core.memory_file(id))
 
-    def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
-        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
-        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
-        return drive(self._core.edit(id, leaf, actor=actor))
+    def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
+        """Replace a memory by the text of an edited memory file. Preferences and identity are proposed and accepted at
+        once. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        return drive(self._core.edit(id, text, actor=actor))
 
     def import_from(
         self,

@@ -43,8 +43,8 @@ def sync_once(dm: Duramen, folder: str, git: bool, deletions: bool, as_json: boo
     with dm.files(folder, git=git) as files:
         with shown() as show:
             done = files.sync(deletions=deletions, progress=show)
-        _tell(done, as_json)
-    return not done.left
+        _print_report(done, as_json)
+    return not done.skipped
 
 
 def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_json: bool) -> None:
@@ -53,16 +53,16 @@ def watch_folder(dm: Duramen, folder: str, git: bool, timeout: float | None, as_
         if not as_json:
             PlainConsole(stderr=True).print_line(f"Watching {visible(files.root)}. Ctrl-C stops.")
         for done in files.watch(timeout=timeout):
-            _tell(done, as_json)
+            _print_report(done, as_json)
 
 
-def _tell(done: FilesSynced, as_json: bool) -> None:
+def _print_report(done: FilesSynced, as_json: bool) -> None:
     if as_json:
         use_utf8_stdout()
         print_json(_fields(done), flush=True)
         return
     console = PlainConsole()
-    for one in done.taken:
+    for one in done.edits:
         console.print_line(f"{one.what:<10}", (visible(one.path), "cyan"), _what(one))
     for one in done.conflicts:
         console.print_line(
@@ -77,41 +77,39 @@ def _tell(done: FilesSynced, as_json: bool) -> None:
         console.print_line(f"committed {len(done.commits)} time(s), the last as {done.commits[-1][:10]}")
     if not done.changed:
         console.print_line("Files and memories agree.")
-    tell_left(done.left)
+    print_skipped(done.skipped)
 
 
 def _what(one: FileEdit) -> str:
     return f"  {visible(one.event)}" if one.event else ""
 
 
-def tell_left(left: Sequence[SkippedFile]) -> None:
+def print_skipped(skipped: Sequence[SkippedFile]) -> None:
     """Say on standard error what was left alone, and why."""
     console = PlainConsole(stderr=True)
-    for one in left:
+    for one in skipped:
         line = "" if one.line is None else f", line {one.line}"
-        console.print_line(
-            ("left alone  ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}"
-        )
+        console.print_line(("skipped     ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}")
 
 
 def _fields(done: FilesSynced) -> dict[str, Any]:
     return {
         "written": list(done.written),
         "removed": list(done.removed),
-        "taken": [_taken(one) for one in done.taken],
-        "conflicts": [_taken(one) for one in done.conflicts],
-        "left": left_fields(done.left),
+        "edits": [_edit_fields(one) for one in done.edits],
+        "conflicts": [_edit_fields(one) for one in done.conflicts],
+        "skipped": skipped_fields(done.skipped),
         "commits": list(done.commits),
     }
 
 
-def _taken(one: FileEdit) -> dict[str, Any]:
+def _edit_fields(one: FileEdit) -> dict[str, Any]:
     return {"path": one.path, "what": one.what, "memory": one.memory, "event": one.event}
 
 
-def left_fields(left: Sequence[SkippedFile]) -> list[dict[str, Any]]:
+def skipped_fields(skipped: Sequence[SkippedFile]) -> list[dict[str, Any]]:
     """What was left alone, as JSON."""
-    return [{"path": one.path, "line": one.line, "reason": one.reason} for one in left]
+    return [{"path": one.path, "line": one.line, "reason": one.reason} for one in skipped]
 
 
 def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_json: bool) -> bool:
@@ -120,13 +118,13 @@ def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_js
         done = dm.memory.import_from(path, format, subject=subject, actor=cli_actor(), progress=show)
     if as_json:
         use_utf8_stdout()
-        print_json({"added": list(done.added), "known": done.known, "left": left_fields(done.left)})
+        print_json({"added": list(done.added), "known": done.known, "skipped": skipped_fields(done.skipped)})
     else:
         PlainConsole().print_line(
-            f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.left):,} left out."
+            f"{len(done.added):,} remembered, {done.known:,} known as they are, {len(done.skipped):,} left out."
         )
-        tell_left(done.left)
-    return not done.left
+        print_skipped(done.skipped)
+    return not done.skipped
 
 
 def export_files(dm: Duramen, format: str, output: str, subject: str | None) -> None:

@@ -1,13 +1,22 @@
-"""Other people's files: what each format gives and takes is a `Note`.
+"""The text of memory files. Start with memory_file.py, our own format.
 
-claude         Claude Code's memory folders: an index with links, leaves with name, description and type
+memory_file    one memory as one markdown file
+index_file     the lines of MEMORY.md
+frontmatter    the YAML fields at the top of a file
+list_items     numbered and bulleted lists
+
+Formats of other programs are read into `Note` and written from it:
+
+note           `Note` and the `Format` protocol
+note_folder    from a folder to texts, and back
+markdown_page  front matter and text, shared by the next two
+claude_code    Claude Code's memory folders: an index with links, files with name, description and type
+basic_memory   Basic Memory's notes with observations and relations
 openclaw       OpenClaw's MEMORY.md and daily logs
-basicmemory    Basic Memory's notes with observations and relations
-jsonlines      one JSON object in each line
-folders        from a folder to texts, and back
+json_lines     one JSON object per line
 
-A format is pure: from texts under their paths to notes, and back. What was read and not changed is written as it was,
-to the byte; in JSON, value for value.
+A format is pure: from texts under their paths to notes, and back. What was read and not changed is written again byte by
+byte; JSON value by value.
 """
 
 from __future__ import annotations

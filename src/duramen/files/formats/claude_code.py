@@ -1,7 +1,7 @@
-"""Claude Code's memory folders: MEMORY.md with a link to each leaf, and leaves with name, description and type.
+"""Claude Code's memory folders: MEMORY.md with a link to each file, and files with name, description and type.
 
-Newer versions keep the type in a mapping called metadata; both are read. Lines of the index that are no links are text
-that somebody wrote: the index is a note as well.
+Newer versions keep the type in a mapping called metadata; both are read. Lines of the index that are not
+links are text of the user: the index is a note as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Claude:
         return Imported(tuple(notes), tuple(problems))
 
     def write(self, notes: Iterable[Note]) -> dict[str, str]:
-        """See `Format`. An index that came along is written as it was, with a line more for each leaf that is new."""
+        """See `Format`. An index among the notes is written as it was, with one more line for each new file."""
         files: dict[str, str] = {INDEX: ""}
         index, lines = None, []
         for note in worth_writing(notes, self.name):

@@ -1,8 +1,17 @@
-"""Memories and files kept the same: what the store knows is written, what people changed is taken in.
+"""Keeps memory files and the store equal. Start with folder_sync.py: one sync from beginning to end.
 
-leafing    a memory as a leaf, and back
-manifest   what the last sync left, so that the next one looks only at what changed
-reader      files to store: edits, new files, deleted ones
-writer     store to files: leaves, indexes, daily logs
-engine     one sync
+folder_sync      one sync: read what people changed, write what the store knows, commit
+folder_reader    files to store: edited, new and deleted files
+folder_writer    store to files: memory files
+index_pages      indexes and daily logs
+runtime_files    pending proposals and open runs as volatile files
+memory_mapping   a memory as a memory file, its path, and back
+known_memories   looks up stored memories
+journal_edit     journals what a person wrote
+memory_edit      one memory as text, for `dm.memory.memory_file()` and `edit()`
+sync_manifest    what the last sync saw and wrote
+manifest_file    the manifest on disk, and the lock of the folder
+git_commits      changes as commits
+import_export    files of other programs into the store, and back
+report           what a sync did
 """

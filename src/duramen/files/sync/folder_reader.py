@@ -40,9 +40,9 @@ class FolderReader:
         self._shown = shown
         self._memories = KnownMemories(journal, service)
         self._journal_edit = JournalEdit(service)
-        self.taken: list[FileEdit] = []
+        self.edits: list[FileEdit] = []
         self.conflicts: list[FileEdit] = []
-        self.left: list[SkippedFile] = []
+        self.skipped: list[SkippedFile] = []
         self.removed: list[str] = []
         self.missing: list[str] = []
         self.numbers: set[int] = set()
@@ -55,7 +55,7 @@ class FolderReader:
     async def take_in(self, walked: Walked, manifest: SyncManifest, wiped: bool, deletions: bool = False) -> None:
         """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand; where
         many are, they were if somebody says so: `deletions`."""
-        self.left += [SkippedFile(path, reason) for path, reason in walked.refused]
+        self.skipped += [SkippedFile(path, reason) for path, reason in walked.refused]
         self._paths = dict(manifest.numbers)
         changed = [path for path in walked.files if self._is_news(path, walked, manifest)]
         for number, path in enumerate(changed):
@@ -81,9 +81,9 @@ class FolderReader:
                 await self._judge(path, file, signature, manifest, walked)
         except FileMalformed as error:
             if not await self._erased(path, signature, manifest):
-                self.left.append(SkippedFile(path, error.reason, error.line))
+                self.skipped.append(SkippedFile(path, error.reason, error.line))
         except (FileError, InvalidInput) as error:  # one bad file stops no other
-            self.left.append(SkippedFile(path, error.message))
+            self.skipped.append(SkippedFile(path, error.message))
 
     async def _judge(
         self, path: str, file: MemoryFile, signature: Signature, manifest: SyncManifest, walked: Walked
@@ -106,7 +106,7 @@ class FolderReader:
         elif path in manifest.files:
             self.numbers.add(manifest.files[path].number)
         else:
-            self.left.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it anew"))
+            self.skipped.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it anew"))
 
     async def _rewritten(self, path: str, file: MemoryFile, manifest: SyncManifest) -> MemoryFile:
         """A file of ours that lost its `id` was written anew by somebody, or by a program: that is an edit. Where all
@@ -126,7 +126,7 @@ class FolderReader:
     async def _unknown(self, path: str, signature: Signature, manifest: SyncManifest) -> None:
         """A file of a memory that was forgotten."""
         if not await self._erased(path, signature, manifest):
-            self.left.append(
+            self.skipped.append(
                 SkippedFile(path, "its id is not known here, or was forgotten: remove the `id` to add it anew")
             )
 
@@ -161,7 +161,7 @@ class FolderReader:
         if is_same(file, self._stored_file(newer)):
             self._settling.append((path, newer.row.id, signature))
         else:
-            self.left.append(SkippedFile(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
+            self.skipped.append(SkippedFile(path, f"a copy of {own}: remove its `id` to add it as a memory of its own"))
 
     def _stored_file(self, known: StoredMemory) -> MemoryFile:
         return memory_file_of(known, self._service.policies)
@@ -178,7 +178,9 @@ class FolderReader:
         """A file of a memory that holds: as it is, moved, copied or edited."""
         before = self._paths.get(known.row.number)
         if before is not None and before != path and before in walked.files:
-            self.left.append(SkippedFile(path, f"a copy of {before}: remove its `id` to add it as a memory of its own"))
+            self.skipped.append(
+                SkippedFile(path, f"a copy of {before}: remove its `id` to add it as a memory of its own")
+            )
             return
         stored = self._stored_file(known)
         if is_same(file, stored) and before in (None, path):
@@ -194,7 +196,7 @@ class FolderReader:
             kind = where.kind
         memory = await self._journal_edit.revise(known, memory_input(file, kind, where.name, known))
         self._settling.append((path, memory, signature))
-        self.taken.append(FileEdit(path, "edited", memory, await self._memories.source(memory)))
+        self.edits.append(FileEdit(path, "edited", memory, await self._memories.source(memory)))
 
     async def _touched(
         self,
@@ -209,7 +211,7 @@ class FolderReader:
         store alone tells."""
         if file.verified is not None and stored.verified is not None and file.verified > stored.verified:
             verified = await self._service.catalog.confirm(known.row.id, actor=HUMAN)
-            self.taken.append(FileEdit(path, "verified", known.row.id, verified.source))
+            self.edits.append(FileEdit(path, "verified", known.row.id, verified.source))
         told = ("policy", "observed", "verified", "source")
         if any(getattr(file, name) != getattr(stored, name) for name in told):
             self.numbers.add(known.row.number)
@@ -222,11 +224,11 @@ class FolderReader:
     async def _added(self, path: str, file: MemoryFile, signature: Signature) -> None:
         where = self._folder.place(path)
         if not (file.content.strip() or file.steps or (file.title or "").strip()):
-            self.left.append(SkippedFile(path, "there is nothing to remember in it", 1))
+            self.skipped.append(SkippedFile(path, "there is nothing to remember in it", 1))
             return
         said = memory_input(file, file.kind or where.kind or "fact", where.name, None)
         memory = await self._memories.filed_at(path, said) or await self._journal_edit.say(said)
-        self.taken.append(FileEdit(path, "added", memory, await self._memories.source(memory)))
+        self.edits.append(FileEdit(path, "added", memory, await self._memories.source(memory)))
         self._settling.append((path, memory, signature))
 
     async def _settle(self, path: str, memory: str | None, signature: Signature) -> None:
@@ -263,7 +265,7 @@ class FolderReader:
             try:
                 found = await run_blocking(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
             except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
-                self.left.append(SkippedFile(path, error.message))
+                self.skipped.append(SkippedFile(path, error.message))
                 continue
             if found is None:
                 gone.append(path)
@@ -288,14 +290,14 @@ class FolderReader:
                 "confirm with `duramen sync --deletions`, or sync(deletions=True); without the workspace's MEMORY.md "
                 "all that is missing is written again"
             )
-            self.left.append(SkippedFile(folder, reason))
+            self.skipped.append(SkippedFile(folder, reason))
 
     async def _deleted(self, path: str, entry: ManifestEntry) -> None:
         self.missing.append(path)
         for one in await self._memories.versions(entry.id):
             if one.row.number == entry.number and one.row.closed is None:
                 event = await self._service.catalog.retire(one.row, actor=HUMAN)
-                self.taken.append(FileEdit(path, "deleted", one.row.id, event))
+                self.edits.append(FileEdit(path, "deleted", one.row.id, event))
 
 
 def _too_many(gone: int, known: int) -> bool:

@@ -58,15 +58,15 @@ class FolderSync:
         wiped = f"workspace/{self.folder.own}/MEMORY.md" not in walked.files
         reader = FolderReader(self._journal, self._service, self.folder, shown)
         await reader.take_in(walked, manifest, wiped, deletions)
-        reach("files.taken")
-        writer = FolderWriter(self._journal, self._service, self.folder, {one.path for one in reader.left}, shown)
+        reach("files.read_in")
+        writer = FolderWriter(self._journal, self._service, self.folder, {one.path for one in reader.skipped}, shown)
         await writer.write(manifest, walked, reader.numbers, reader.scopes, wiped)
-        persona = await self._persona(manifest, walked, writer.left)
+        persona = await self._persona(manifest, walked, writer.skipped)
         volatile = await self._runtime()
         reach("files.written")
-        taken = (*reader.taken, *persona[1])
+        taken = (*reader.edits, *persona[1])
         written, removed = (*writer.written, *persona[0], *volatile), (*reader.removed, *writer.removed)
-        left = list(dict.fromkeys([*reader.left, *writer.left]))
+        skipped = list(dict.fromkeys([*reader.skipped, *writer.skipped]))
         made: list[str] = []
         if self._commits:
             changes = (*taken, *reader.conflicts)
@@ -77,24 +77,24 @@ class FolderSync:
             if manifest.commits:
                 await run_blocking(lambda: self._manifest_file.save(manifest))
                 reach("files.uncommitted")
-            made = await commit(self.folder.root, manifest, left)
+            made = await commit(self.folder.root, manifest, skipped)
         await run_blocking(lambda: self._manifest_file.save(manifest))
-        return FilesSynced(written, removed, taken, tuple(reader.conflicts), tuple(left), tuple(made))
+        return FilesSynced(written, removed, taken, tuple(reader.conflicts), tuple(skipped), tuple(made))
 
     async def _runtime(self) -> list[str]:
         texts = await runtime_files(self._journal, self._service, self.folder.own)
         return list((await run_blocking(lambda: self.folder.write_all(texts))).changed)
 
     async def _persona(
-        self, manifest: SyncManifest, walked: Walked, left: list[SkippedFile]
+        self, manifest: SyncManifest, walked: Walked, skipped: list[SkippedFile]
     ) -> tuple[list[str], list[FileEdit]]:
         """The persona. One that cannot be read or written stops nothing else."""
         try:
             return await self._sync_persona(manifest, walked)
         except FileMalformed as error:
-            left.append(SkippedFile(_PERSONA_FILE, error.reason, error.line))
+            skipped.append(SkippedFile(_PERSONA_FILE, error.reason, error.line))
         except BoundaryRefused as error:
-            left.append(SkippedFile(_PERSONA_FILE, error.reason))
+            skipped.append(SkippedFile(_PERSONA_FILE, error.reason))
         return [], []
 
     async def _sync_persona(self, manifest: SyncManifest, walked: Walked) -> tuple[list[str], list[FileEdit]]:

@@ -1,4 +1,4 @@
-"""Store to files: what changed since the last sync, as leaves. Indexes and daily logs follow from them: see `pages`."""
+"""Store to files: what changed since the last sync, as memory files. See `index_pages` for indexes and daily logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
 
 _PAGE = 1_000
 _BATCH = 512
-"""Leaves that are written at a time."""
+"""Memory files that are written at a time."""
 _Text = tuple[str, StoredMemory, IndexLine]
 
 
@@ -41,7 +41,7 @@ class FolderWriter:
         self._index = f"workspace/{folder.own}/MEMORY.md"
         self.written: list[str] = []
         self.removed: list[str] = []
-        self.left: list[SkippedFile] = []
+        self.skipped: list[SkippedFile] = []
         self.told: dict[str, StoredMemory] = {}
         """What was looked at, by path: a sync that was killed may have written it, and not have committed it."""
         self.pages: list[str] = []
@@ -109,12 +109,13 @@ class FolderWriter:
         self.pages = pages.looked_at
         self.written += pages.written
         self.removed += pages.removed
-        self.left += pages.left
+        self.skipped += pages.skipped
 
     def _replace(
         self, manifest: SyncManifest, live: dict[int, StoredMemory], gone: set[int], walked: Walked
     ) -> set[bool]:
-        """Write the leaves that changed and remove those that went. Says which indexes changed: True is the root's."""
+        """Write the files that changed and remove those of ended memories. Returns which indexes changed: True is the
+        root's."""
         scopes: set[bool] = set()
         numbers = manifest.numbers
         left = {numbers[number] for number in gone | live.keys() if number in numbers}
@@ -128,7 +129,7 @@ class FolderWriter:
                 file = memory_file_of(known, self._service.policies)
                 texts[path] = (render_memory_file(file), known, index_line_of(file, path))
             except InvalidInput as error:  # an application put something else into the metadata
-                self.left.append(SkippedFile(path, error.message))
+                self.skipped.append(SkippedFile(path, error.message))
         for path in sorted(left - texts.keys()):
             self._remove(path, walked)
             scopes.add(is_shared(path))
@@ -137,7 +138,7 @@ class FolderWriter:
         return scopes
 
     def _write_files(self, texts: dict[str, _Text], walked: Walked) -> set[str]:
-        """Write leaves, some at a time. Gives those that could not be: the next sync looks at them again."""
+        """Write files in batches. Returns those that could not be written: the next sync tries again."""
         refused = set(self._held)
         paths = [path for path in texts if path not in self._held]
         for start in range(0, len(paths), _BATCH):
@@ -146,7 +147,7 @@ class FolderWriter:
             seen_then = {path: walked.files.get(path) for path in some}
             done = self._folder.write_all({path: texts[path][0] for path in some}, seen=seen_then)
             refused |= {one.path for one in done.refused} | set(done.edited)
-            self.left += [SkippedFile(path, reason) for path, reason in done.refused]
+            self.skipped += [SkippedFile(path, reason) for path, reason in done.refused]
             self.written += done.changed
         if paths:
             self._shown("Writing", len(paths), len(paths))
@@ -190,8 +191,8 @@ class FolderWriter:
             if self._folder.remove(path, seen=walked.files[path]):
                 self.removed.append(path)
         except FileChanged:
-            self.left.append(
-                SkippedFile(path, "edited while the memory went: remove the file, or its `id` to add it anew")
+            self.skipped.append(
+                SkippedFile(path, "edited while the memory went: remove the file, or its `id` to add it again")
             )
 
 

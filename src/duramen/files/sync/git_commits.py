@@ -64,7 +64,7 @@ def _message(path: str, known: StoredMemory | None, taken: FileEdit | None, acto
     return "\n".join([f"{kind}: {name} {taken.what} (human)", "", *about, "Actor: human"])
 
 
-async def commit(root: str, manifest: SyncManifest, left: list[SkippedFile]) -> list[str]:
+async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile]) -> list[str]:
     """Make the commits that are due, in order. What git refuses is said; the files stay, and the next sync tries
     again."""
     made: list[str] = []
@@ -73,7 +73,7 @@ async def commit(root: str, manifest: SyncManifest, left: list[SkippedFile]) -> 
         try:
             done = await run_blocking(lambda due=due: git.commit(root, due.paths, due.message, init=True))  # type: ignore[misc]
         except (DuramenError, OSError) as error:
-            left.append(SkippedFile(due.paths[0], f"not committed, the next sync tries again: {error}"))
+            skipped.append(SkippedFile(due.paths[0], f"not committed, the next sync tries again: {error}"))
             break
         manifest.commits.pop(0)
         if done is not None:

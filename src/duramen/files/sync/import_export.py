@@ -50,7 +50,7 @@ class MemoriesImported:
 
     added: tuple[str, ...] = ()
     known: int = 0
-    left: tuple[SkippedFile, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ class ImportExport:
         read = await run_blocking(lambda: import_folder(format_named(format), root))
         journal_edit = JournalEdit(self._service, actor or "import", f"imported from {format}")
         added: list[str] = []
-        known, left = 0, [SkippedFile(one.path, one.reason, one.line) for one in read.problems]
+        known, skipped = 0, [SkippedFile(one.path, one.reason, one.line) for one in read.problems]
         for number, note in enumerate(read.notes):
             if shown is not None:
                 shown("Importing", number, len(read.notes))
             try:
                 memory = await self._take(note, format, subject, journal_edit)
             except InvalidInput as error:
-                left.append(SkippedFile(note.origin, error.message))
+                skipped.append(SkippedFile(note.origin, error.message))
                 continue
             known += memory is None
             added += [memory] if memory is not None else []
         if shown is not None and read.notes:
             shown("Importing", len(read.notes), len(read.notes))
-        return MemoriesImported(tuple(added), known, tuple(left))
+        return MemoriesImported(tuple(added), known, tuple(skipped))
 
     async def _take(self, note: Note, format: str, subject: str | None, journal_edit: JournalEdit) -> str | None:
         """Remember a note; None if that is no news."""

@@ -33,7 +33,7 @@ class IndexPages:
         self.looked_at: list[str] = []
         self.written: list[str] = []
         self.removed: list[str] = []
-        self.left: list[SkippedFile] = []
+        self.skipped: list[SkippedFile] = []
 
     def write_indexes(self, scopes: set[bool]) -> None:
         """The indexes whose scope changed, and those that are not there."""
@@ -67,11 +67,11 @@ class IndexPages:
                 self.written.append(path)
             signature = self._folder.signature(path)
         except FileChanged:
-            self.left.append(SkippedFile(path, "edited just now: the next sync takes it up"))
+            self.skipped.append(SkippedFile(path, "edited just now: the next sync takes it up"))
         except FileMalformed as error:
-            self.left.append(SkippedFile(path, error.reason, error.line))
+            self.skipped.append(SkippedFile(path, error.reason, error.line))
         except BoundaryRefused as error:
-            self.left.append(SkippedFile(path, error.reason))
+            self.skipped.append(SkippedFile(path, error.reason))
         else:
             if signature is not None:
                 self._manifest.page(path, IndexPage(seen(signature), added))

@@ -24,7 +24,7 @@ _NAME = "manifest"
 _LITTLE = 500
 """ManifestChanges up to which a line is added; more, and all is written anew."""
 _MOST = 256 * 1024
-"""Bytes of changes after which all is written anew."""
+"""Bytes of appended changes after which the whole manifest is written."""
 _LOCK_POLL = 0.1
 """Seconds between two attempts to take the sync lock."""
 _encode = msgspec.json.Encoder().encode
@@ -59,7 +59,7 @@ def _try_lock(handle: int) -> bool:
 
 
 class ManifestFile:
-    """The manifest of a folder, remembered as long as nobody else writes it."""
+    """The manifest of a folder. Cached as long as no other process writes it."""
 
     def __init__(self, root: str, workspace: str) -> None:
         self._root = root
@@ -113,10 +113,10 @@ class ManifestFile:
 
     def _save_whole(self, manifest: SyncManifest) -> None:
         base = secrets.token_hex(8)
-        draft = f"{self._path}.new"  # under the lock there is one writer
-        with _trouble(draft, "write"):
-            self._write(draft, os.O_TRUNC, _encode(manifest.whole(base)))
-            os.replace(draft, self._path)
+        new = f"{self._path}.new"  # under the lock there is one writer
+        with _trouble(new, "write"):
+            self._write(new, os.O_TRUNC, _encode(manifest.whole(base)))
+            os.replace(new, self._path)
             with suppress(FileNotFoundError):  # it goes on from the one before, and is passed over
                 os.unlink(self._changes)
         self._base = base

@@ -16,7 +16,7 @@ _NAME = "the memory"
 
 
 class MemoryEdit:
-    """ManifestChanges memories by their leaves."""
+    """Reads and changes memories as the texts of their files."""
 
     def __init__(self, journal: Journal, service: MemoryService) -> None:
         self._memories = KnownMemories(journal, service)

@@ -228,7 +228,7 @@ def _is_untouched(title: str, before: StoredMemory | None) -> bool:
 
 
 def is_same(file: MemoryFile, other: MemoryFile) -> bool:
-    """Whether two leaves say the same: what is told by the store alone does not count."""
+    """Whether two memory files say the same. Fields that only the store sets do not count."""
     return _meant(file) == _meant(other)
 
 

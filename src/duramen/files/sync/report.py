@@ -29,16 +29,16 @@ class SkippedFile:
 @dataclass(frozen=True, slots=True)
 class FilesSynced:
     """What a sync did. `conflicts` are files that were edited while the memory changed: both are kept, the edit as a
-    memory of its own. `left` were not understood, or refused. `commits` are those of git."""
+    memory of its own. `skipped` were not understood, or refused. `commits` are those of git."""
 
     written: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
-    taken: tuple[FileEdit, ...] = ()
+    edits: tuple[FileEdit, ...] = ()
     conflicts: tuple[FileEdit, ...] = ()
-    left: tuple[SkippedFile, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
     commits: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether anything was different on either side."""
-        return bool(self.written or self.removed or self.taken or self.conflicts)
+        return bool(self.written or self.removed or self.edits or self.conflicts)

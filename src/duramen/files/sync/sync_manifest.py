@@ -250,7 +250,7 @@ class ManifestChanges:
 
 
 def is_shared(path: str) -> bool:
-    """Whether a leaf is listed in the root's index."""
+    """Whether a memory file is listed in the root's index."""
     return path.startswith(("preference/", "identity/"))
 
 
