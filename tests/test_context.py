@@ -12,7 +12,7 @@ from programs.side_effects import Open
 import duramen
 from duramen import Draft, Duramen, Session
 from duramen.context.window.context import Shown
-from duramen.context.window.conversation import Kind
+from duramen.context.window.conversation import EntryKind
 from duramen.errors import InvalidInput
 
 LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"
@@ -412,7 +412,7 @@ def test_every_entry_is_in_the_trace(dm: Duramen) -> None:
         for one in context.trace:
             assert (one.tokens == 0) >= (one.shown is Shown.LEFT_OUT)
             assert one.reason
-            assert one.kind in {*Kind, "summary"}
+            assert one.kind in {*EntryKind, "summary"}
 
 
 # -- W10, W11

@@ -77,8 +77,8 @@ def test_an_erased_person_is_gone_from_contexts_and_summaries(dm: Duramen, model
 
 def _remembered(dm: Duramen) -> str:
     """Where the secret lies in what the handle remembers of texts."""
-    working = dm._core._services.builder._working
-    return " ".join(name for name, value in vars(working).items() if SECRET in repr(value)[: 10**7])
+    builder = dm._core._services.context_builder
+    return " ".join(name for name, value in vars(builder).items() if SECRET in repr(value)[: 10**7])
 
 
 @pytest.mark.promise("G3")

@@ -1,4 +1,4 @@
-"""Episodes: what happened in a session and in those that it goes on from, told in a line each.
+"""Episodes: what happened in a session and in those that it goes on from, in a line each.
 
 They are read from the journal, which keeps everything; what counts as an episode is a policy: so many in a session, for
 so long after the last of them, the important ones before the trivial ones. An unfinished run keeps them all.
@@ -19,21 +19,21 @@ from .episode_policy import EpisodePolicy
 from .handoff import progress_lines
 from .progress.progress_log import ProgressLog
 from .window.content_blocks import as_json, text_of
-from .window.conversation import Kind, Priority, Unit, reference, units
-from .window.conversation_reader import Gathering
+from .window.conversation import ConversationEntry, EntryKind, Priority, conversation_entries, reference
+from .window.conversation_reader import ConversationReader
 
 _LONGEST = 400
 """Characters of one episode; the whole is in the journal, under its reference."""
 _LOOK_BACK = 4
 """How many times the cap is looked at for important ones among the older."""
 _KINDS = {
-    Kind.MESSAGE: "said",
-    Kind.CALL: "did",
-    Kind.RESULT: "did",
-    Kind.DECISION: "decided",
-    Kind.ERROR: "erred",
-    Kind.RESOLUTION: "resolved",
-    Kind.OBSERVATION: "observed",
+    EntryKind.MESSAGE: "said",
+    EntryKind.CALL: "did",
+    EntryKind.RESULT: "did",
+    EntryKind.DECISION: "decided",
+    EntryKind.ERROR: "erred",
+    EntryKind.RESOLUTION: "resolved",
+    EntryKind.OBSERVATION: "observed",
 }
 
 
@@ -68,7 +68,7 @@ class Episodes:
         self._journal = journal
         self._progress = progress
         self._policy = policy
-        self._gathering = Gathering(journal)
+        self._reader = ConversationReader(journal)
 
     async def working(self, session: str) -> list[str]:
         """What is under way: goal, next action, blocker."""
@@ -92,12 +92,14 @@ class Episodes:
         cap = self._policy.cap
         # A call and its result are two events and one episode.
         most = None if cap is None else int(2 * cap * _LOOK_BACK)
-        events = await self._gathering.readable(session, await self._gathering.places(session, 1, head.position, most))
+        events = await self._reader.readable(session, await self._reader.places(session, 1, head.position, most))
         if not events or not await self._alive(session, events[-1]):
             return []
         times = {event.position: event.time for event in events}
-        told = [_episode(session, unit, times) for unit in units(events) if not unit.is_prompt]
-        return _pruned(_once(told), cap)
+        episodes = [
+            _episode(session, entry, times) for entry in conversation_entries(events) if not entry.is_system_prompt
+        ]
+        return _pruned(_once(episodes), cap)
 
     async def _alive(self, session: str, last: Event) -> bool:
         """Whether a session's episodes still count: it was written to lately, or a run is not finished."""
@@ -108,29 +110,29 @@ class Episodes:
         return bool(await self._journal.store.runs(self._journal.workspace, query))
 
 
-def _episode(session: str, unit: Unit, times: dict[int, int]) -> Episode:
-    data, answer = unit.data, unit.answer
-    at = moment(times[unit.position])
-    rest: dict[str, Any] = {"priority": unit.priority.name.lower()}
-    where = unit.position
-    if unit.kind is Kind.MESSAGE:
+def _episode(session: str, entry: ConversationEntry, times: dict[int, int]) -> Episode:
+    data, answer = entry.data, entry.answer
+    at = moment(times[entry.position])
+    rest: dict[str, Any] = {"priority": entry.priority.name.lower()}
+    where = entry.position
+    if entry.kind is EntryKind.MESSAGE:
         text = f"{data.get('name') or data['role']}: {_visible(data['content'])}"
-    elif unit.kind is Kind.CALL:
+    elif entry.kind is EntryKind.CALL:
         text = f"called {data['tool']} {as_json(data['arguments'])}"
         if answer is not None:
             failed = "failed: " if answer.get("error") else ""
-            rest["outcome"] = failed + _short(_visible(answer["output"]), unit.answered or where)
-    elif unit.kind is Kind.DECISION:
+            rest["outcome"] = failed + _short(_visible(answer["output"]), entry.answer_position or where)
+    elif entry.kind is EntryKind.DECISION:
         text = f"decided: {data['decision']} (because {data['reason']})"
-    elif unit.kind is Kind.ERROR:
+    elif entry.kind is EntryKind.ERROR:
         text = f"error: {data['error']}"
         if answer is not None:
-            rest["fix"] = _short(answer["resolution"], unit.answered or where)
-    elif unit.kind is Kind.OBSERVATION:
+            rest["fix"] = _short(answer["resolution"], entry.answer_position or where)
+    elif entry.kind is EntryKind.OBSERVATION:
         text = f"observed ({data['source']}): {data['observed']}"
     else:
         text = text_of(data)
-    return Episode(session, where, _KINDS[unit.kind], at, _short(text, where), **rest)
+    return Episode(session, where, _KINDS[entry.kind], at, _short(text, where), **rest)
 
 
 def _visible(content: Any) -> str:
@@ -149,25 +151,27 @@ def _short(text: str, position: int, most: int = _LONGEST) -> str:
     return line[: most - len(end)].rstrip() + end
 
 
-def _once(told: Sequence[Episode]) -> list[Episode]:
+def _once(episodes: Sequence[Episode]) -> list[Episode]:
     """The same thing several times in a row is one episode, which counts them."""
     found: list[Episode] = []
-    for one in told:
+    for one in episodes:
         before = found[-1] if found else None
-        if before is not None and _said(before) == _said(one):
+        if before is not None and _content(before) == _content(one):
             found[-1] = replace(one, times=before.times + 1)
         else:
             found.append(one)
     return found
 
 
-def _said(one: Episode) -> tuple[Any, ...]:
+def _content(one: Episode) -> tuple[Any, ...]:
     return one.kind, one.text, one.outcome, one.fix
 
 
-def _pruned(told: list[Episode], cap: int | None) -> list[Episode]:
+def _pruned(episodes: list[Episode], cap: int | None) -> list[Episode]:
     """So many that the cap holds: trivial ones go first, and of equals the older one."""
-    if cap is None or len(told) <= cap:
-        return told
-    kept = sorted(range(len(told)), key=lambda index: (-Priority[told[index].priority.upper()], -index))[: int(cap)]
-    return [told[index] for index in sorted(kept)]
+    if cap is None or len(episodes) <= cap:
+        return episodes
+    kept = sorted(range(len(episodes)), key=lambda index: (-Priority[episodes[index].priority.upper()], -index))[
+        : int(cap)
+    ]
+    return [episodes[index] for index in sorted(kept)]

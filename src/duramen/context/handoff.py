@@ -9,11 +9,11 @@ from ..errors import CheckpointConflict, InvalidInput
 from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
 from ..ports import Beside, Bookmark, TokenCounter
-from .compaction.trim import cut, plain
+from .compaction.trim import fit_lines, plain
 from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
 from .progress.record import Progress
-from .window.conversation import Kind, is_well_formed
-from .window.conversation_reader import Gathering
+from .window.conversation import EntryKind, is_well_formed
+from .window.conversation_reader import ConversationReader
 
 _DECISIONS = 8
 _LOOKED_AT = 400
@@ -41,7 +41,7 @@ class Handoff:
         lines += progress_lines(self.progress)
         lines += [f"Open question: {one}" for one in self.questions]
         lines += [f"Decided: {one}" for one in self.decisions]
-        return fitted(lines, counter, budget)
+        return fit_lines(lines, counter, budget)
 
 
 def progress_lines(progress: Progress) -> list[str]:
@@ -59,29 +59,12 @@ def progress_lines(progress: Progress) -> list[str]:
     return [*lines, *done[:10], *context, *done[10:]]
 
 
-def fitted(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
-    """As many of the lines as fit, in their order; none takes more than its share."""
-    kept: list[str] = []
-    used, share = 0, max(12, budget // 4)
-    for line in lines:
-        shorter = cut(line, min(share, budget - used - 1), counter)
-        cost = counter.count(shorter) + 1
-        if shorter and used + cost <= budget:
-            kept.append(shorter)
-            used += cost
-    text = "\n".join(kept)
-    while kept and counter.count(text) > budget:  # together they may count more than each by itself
-        kept.pop()
-        text = "\n".join(kept)
-    return text
-
-
 class Handoffs:
     """Reads what sessions leave, and journals who goes on from whom."""
 
     def __init__(self, journal: Journal, progress: ProgressLog) -> None:
         self._journal = journal
-        self._gathering = Gathering(journal)
+        self._reader = ConversationReader(journal)
         self._progress = progress
 
     async def of(self, session: str, questions: Sequence[str], in_doubt: Sequence[str]) -> Handoff:
@@ -90,8 +73,8 @@ class Handoffs:
         if head.position == 0:
             raise InvalidInput(f"there is no session {session!r} to go on from", hint="check the id")
         progress = await self._progress.read(session)
-        places = await self._gathering.places(session, 1, head.position, _LOOKED_AT)
-        events = await self._gathering.readable(session, places)
+        places = await self._reader.places(session, 1, head.position, _LOOKED_AT)
+        events = await self._reader.readable(session, places)
         decided = [(session, event.position) for event in reversed(events) if _is_decision(event)]
         begun = await self.begun(session)
         decided = [*decided, *(begun.decided if begun is not None else ())][:_DECISIONS]
@@ -103,7 +86,7 @@ class Handoffs:
         """Decisions with their reasons, newest first; without what was erased."""
         said = []
         for session, place in decided:
-            for event in await self._gathering.readable(session, [place]):
+            for event in await self._reader.readable(session, [place]):
                 if _is_decision(event):
                     said.append(f"{plain(event.data['decision'])} (because {plain(event.data['reason'])})")
         return said
@@ -150,4 +133,4 @@ def goes_on_from(session: str, other: str) -> InvalidInput:
 
 
 def _is_decision(event: Event) -> bool:
-    return event.type == Kind.DECISION and not event.erased and is_well_formed(Kind.DECISION, event.data)
+    return event.type == EntryKind.DECISION and not event.erased and is_well_formed(EntryKind.DECISION, event.data)

@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ...checkpoints.checkpoints import ANYTHING
-from ...context.services import Services, fetch_tool
+from ...context.services import Services
 from ...context.window import conversation as talk
+from ...context.window.fetch import fetch, fetch_tool
 from ...errors import InvalidInput
 from ...journal.events import Draft, Event, check_types
 from ...journal.journal import Journal
@@ -113,14 +114,14 @@ class AsyncTalk:
                 self._beginning.release()
 
     async def _go_on_from(self, old: str) -> None:
-        begun = await self._services.builder.handoffs.begun(self.id)
+        begun = await self._services.handoffs.begun(self.id)
         if begun is not None and begun.session != old:
             from ...context.handoff import goes_on_from
 
             raise goes_on_from(self.id, begun.session)
         if begun is None:
-            handoff = await self._services.builder.handoffs.of(old, *await self._leftovers(old))
-            await self._services.builder.handoffs.begin(self.id, handoff)
+            handoff = await self._services.handoffs.of(old, *await self._leftovers(old))
+            await self._services.handoffs.begin(self.id, handoff)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
         await self._begin()
@@ -157,12 +158,12 @@ class AsyncTalk:
         self, call: Event | str, output: Any, *, error: bool = False, **options: Unpack[AppendOptions]
     ) -> Event:
         """What the tool gave back for a call, named by its event or its id."""
-        if isinstance(call, Event) and call.type != talk.Kind.CALL:
+        if isinstance(call, Event) and call.type != talk.EntryKind.CALL:
             raise InvalidInput(f"event {call.position} is no tool call", hint="give what session.tool_call(…) returned")
         call_id = call.data["id"] if isinstance(call, Event) else call
         draft = talk.result(call_id, output, error)
         if isinstance(call, Event):
-            draft = talk.replace_cause(draft, call.position)
+            draft = talk.with_cause(draft, call.position)
         return await self._append(draft, options)
 
     async def decide(
@@ -195,7 +196,7 @@ class AsyncTalk:
         count."""
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise InvalidInput(f"{limit!r} cannot be `limit`", hint="give a whole number from 1")
-        return await self._services.builder.episodes.last(self.id, limit, check_types(kinds))
+        return await self._services.episodes.last(self.id, limit, check_types(kinds))
 
     # -- the context window
 
@@ -207,11 +208,11 @@ class AsyncTalk:
         if at is None:
             await self._begin()
         window = self._services.window.but(dict(changes))
-        return await self._services.builder.context(self.id, window, at=at, system=system)
+        return await self._services.context_builder.build(self.id, window, at=at, system=system)
 
     async def fetch(self, reference: str | int, *, start: int = 0, length: int | None = None) -> Any:
         """The whole of what the context shows only as a digest, by its reference; a piece of it, if asked for."""
-        return await self._services.fetch(self.id, reference, start=start, length=length)
+        return await fetch(self._journal, self.id, reference, start=start, length=length)
 
     @staticmethod
     def fetch_tool(form: str = "anthropic") -> dict[str, Any]:
@@ -258,7 +259,7 @@ class AsyncTalk:
     async def handoff(self) -> Handoff:
         """What a session that goes on from this one must know."""
         await self._begin()
-        return await self._services.builder.handoffs.of(self.id, *await self._leftovers(self.id))
+        return await self._services.handoffs.of(self.id, *await self._leftovers(self.id))
 
 
 class AsyncProgress:
@@ -275,7 +276,7 @@ class AsyncProgress:
         if at is not None and (not isinstance(at, int) or isinstance(at, bool) or at < 0):
             raise InvalidInput(f"{at!r} cannot be `at`", hint="give a position from 0")
         await self._session._begin()
-        return await self._session._services.builder.progress.read(self._session.id, at=at)
+        return await self._session._services.progress.read(self._session.id, at=at)
 
     async def begin(self, goal: str, *, next_action: str, context: str = "") -> Progress:
         """Set out for a goal. Saying the same goal again changes nothing."""
@@ -335,19 +336,19 @@ class AsyncProgress:
                 "this progress is not kept in a file", hint="call keep_in(path) first, and use what it gives"
             )
         await self._session._begin()
-        log = self._session._services.builder.progress
+        log = self._session._services.progress
         return await log.sync(self._session.id, self._path, git=self._git, message=message)
 
     async def _change(self, change: Callable[[Progress], Progress], message: str) -> Progress:
         await self._session._begin()
-        log = self._session._services.builder.progress
+        log = self._session._services.progress
         if self._path is not None:  # what people changed comes first; git has its say once the journal knows
             await log.sync(self._session.id, self._path, git=False, message=None)
-        changed = await self._session._services.builder.progress.change(self._session.id, change)
+        changed = await self._session._services.progress.change(self._session.id, change)
         if self._path is not None:
             await self.sync(message=self._clean(message).splitlines()[0])
         return changed
 
     def _clean(self, text: Any) -> Any:
         """A text as it will be stored; what is no text is left to be refused where it is used."""
-        return self._session._services.builder.progress.clean(text) if isinstance(text, str) else text
+        return self._session._services.progress.clean(text) if isinstance(text, str) else text

@@ -120,7 +120,7 @@ class AsyncDuramen(AsyncRuns):
         """What waits and what is in doubt in the runs of a session and of those that it goes on from."""
         questions: list[str] = []
         doubt: list[str] = []
-        for origin in await self._services.builder.progress.chain(session):
+        for origin in await self._services.progress.chain(session):
             for row in await self.runs(session=origin, status=[status.value for status in OPEN]):
                 info = await self.run_info(row.id)
                 doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...context.services import Services, fetch_tool
+from ...context.services import Services
 from ...context.window.content_blocks import text_of
+from ...context.window.fetch import fetch, fetch_tool
 from ...errors import DuramenError, InvalidInput
 from ...journal.events import check_name, moment
 from ...journal.journal import Journal
@@ -96,10 +97,10 @@ class AsyncRecall:
         service = self._memory.service
         audiences = await service.catalog.audiences(subject, self.id)
         recalled = await self._memory.recall(query, subject=subject, session=self.id, limit=limit)
-        lately = await self._services.builder.episodes.last(self.id, recent) if recent else []
+        lately = await self._services.episodes.last(self.id, recent) if recent else []
         return recollect(
             await service.procedures.add_matching(query, audiences, recalled),
-            await self._services.builder.episodes.working(self.id),
+            await self._services.episodes.working(self.id),
             [one.line for one in lately],
             now=moment(self._journal.clock.now()),
             counter=counter_for(self._services.window.counter),
@@ -128,8 +129,12 @@ class AsyncRecall:
         try:
             if name == "fetch":
                 given = arguments if isinstance(arguments, dict) else {}
-                fetched = await self._services.fetch(
-                    self.id, given.get("reference", ""), start=given.get("start", 0), length=given.get("length")
+                fetched = await fetch(
+                    self._journal,
+                    self.id,
+                    given.get("reference", ""),
+                    start=given.get("start", 0),
+                    length=given.get("length"),
                 )
                 return text_of(fetched)
             given = arguments_of(name, arguments)

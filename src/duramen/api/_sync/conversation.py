@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...context.services import fetch_tool
+from ...context.window.fetch import fetch_tool
 from ...journal.events import Event
 from ...runtime import drive, drive_iterator
 from .._async.conversation import AppendOptions, AsyncProgress, AsyncTalk, CheckpointParts, WindowChanges

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ...errors import ModelFailed
 from ...ports import Model, TokenCounter
 from ..window.content_blocks import are_blocks, text_of
-from ..window.conversation import Kind, Priority, Unit
+from ..window.conversation import ConversationEntry, EntryKind, Priority
 from ..window.settings import Window
 from .extract import Excerpt, summarise
 from .trim import cut, plain
@@ -47,7 +47,7 @@ class Summary(NamedTuple):
     subject: str | None
 
 
-class Written(NamedTuple):
+class SummaryText(NamedTuple):
     """The text of a summary, who wrote it ("extract" or a model's name), and what is to be said about that."""
 
     text: str
@@ -55,7 +55,7 @@ class Written(NamedTuple):
     note: str | None
 
 
-class Piece(NamedTuple):
+class SummaryJob(NamedTuple):
     """Something to be summarised: entries, or summaries of a lower level."""
 
     first: int
@@ -67,90 +67,92 @@ class Piece(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same piece is summarised once, by whoever is first."""
+        """The idempotency key of its summary: the same job is done once."""
         return f"duramen:summary:{self.level}:{self.first}-{self.last}"
 
 
-def room_for_one(window: Window) -> int:
+def summary_limit(window: Window) -> int:
     """The tokens that a single summary may take."""
     return max(40, int(window.budget * window.summaries) // _BLOCKS)
 
 
-def due(units: Sequence[Unit], tokens: Sequence[int], rest: int, window: Window) -> list[Unit]:
+def entries_due(
+    entries: Sequence[ConversationEntry], tokens: Sequence[int], rest: int, window: Window
+) -> list[ConversationEntry]:
     """The entries that are to be summarised now: all but the newest, if there are too many or they take too much,
     together with the `rest` that is in the context. What is always shown stays, and so does a call that has no result
     yet; a few large entries are not worth a summary each."""
-    going = [unit for unit in units if unit.priority is not Priority.ALWAYS]
+    going = [entry for entry in entries if entry.priority is not Priority.ALWAYS]
     crowded = len(going) > window.max_items
     if not crowded and rest + sum(tokens) <= window.budget * window.threshold:
         return []
     older = going[: max(0, len(going) - max(1, window.keep_last))]
-    open_calls = [unit for unit in older if unit.is_open][-_OPEN_CALLS:]
-    doomed = [unit for unit in older if unit not in open_calls]
-    cost = dict(zip((unit.position for unit in units), tokens, strict=True))
-    worthwhile = crowded or len(doomed) >= _FEW or sum(cost[unit.position] for unit in doomed) > window.budget // 4
+    open_calls = [entry for entry in older if entry.is_open][-_OPEN_CALLS:]
+    doomed = [entry for entry in older if entry not in open_calls]
+    cost = dict(zip((entry.position for entry in entries), tokens, strict=True))
+    worthwhile = crowded or len(doomed) >= _FEW or sum(cost[entry.position] for entry in doomed) > window.budget // 4
     return doomed if worthwhile else []
 
 
-def overflow(units: Sequence[Unit]) -> list[Unit]:
+def overflow(entries: Sequence[ConversationEntry]) -> list[ConversationEntry]:
     """Of the entries that are always shown, those that are too many: the oldest, but not the system's first prompt."""
-    always = [unit for unit in units if unit.priority is Priority.ALWAYS]
-    first = next((unit for unit in always if unit.is_prompt), None)
-    return [unit for unit in always if unit is not first][:-_ALWAYS]
+    always = [entry for entry in entries if entry.priority is Priority.ALWAYS]
+    first = next((entry for entry in always if entry.is_system_prompt), None)
+    return [entry for entry in always if entry is not first][:-_ALWAYS]
 
 
-def pieces(units: Sequence[Unit], count: TokenCounter) -> list[Piece]:
+def summary_jobs(entries: Sequence[ConversationEntry], count: TokenCounter) -> list[SummaryJob]:
     """Entries in stretches that each make one summary: of one subject, and not too long."""
     by_subject: dict[str | None, list[Excerpt]] = {}
-    for unit in units:
-        for subject, excerpt in _excerpts(unit):
+    for entry in entries:
+        for subject, excerpt in _excerpts(entry):
             by_subject.setdefault(subject, []).append(excerpt)
-    return [piece for subject, excerpts in by_subject.items() for piece in _chunks(subject, excerpts, count)]
+    return [job for subject, excerpts in by_subject.items() for job in _chunks(subject, excerpts, count)]
 
 
-def _chunks(subject: str | None, excerpts: Sequence[Excerpt], count: TokenCounter) -> Iterator[Piece]:
+def _chunks(subject: str | None, excerpts: Sequence[Excerpt], count: TokenCounter) -> Iterator[SummaryJob]:
     run: list[Excerpt] = []
     size = 0
     for excerpt in excerpts:
         cost = count.count(excerpt.text)
         if run and (len(run) >= _CHUNK_EXCERPTS or size + cost > _CHUNK_TOKENS):
-            yield _piece(subject, run)
+            yield _job(subject, run)
             run, size = [], 0
         run.append(excerpt)
         size += cost
     if run:
-        yield _piece(subject, run)
+        yield _job(subject, run)
 
 
-def _piece(subject: str | None, excerpts: Sequence[Excerpt]) -> Piece:
+def _job(subject: str | None, excerpts: Sequence[Excerpt]) -> SummaryJob:
     places = [one.position for one in excerpts]
-    return Piece(min(places), max(places), 0, subject, tuple(excerpts))
+    return SummaryJob(min(places), max(places), 0, subject, tuple(excerpts))
 
 
-def _excerpts(unit: Unit) -> list[tuple[str | None, Excerpt]]:
+def _excerpts(entry: ConversationEntry) -> list[tuple[str | None, Excerpt]]:
     """What there is to summarise in an entry, each with the subject of the event that it comes from."""
-    data, place = unit.data, unit.position
-    if unit.kind is Kind.MESSAGE:
+    data, place = entry.data, entry.position
+    if entry.kind is EntryKind.MESSAGE:
         asked = Excerpt(data["role"], "message", _readable(data["content"]), place)
-    elif unit.kind is Kind.CALL:
+    elif entry.kind is EntryKind.CALL:
         asked = Excerpt("assistant", "tool.called", _short(f"{data['tool']} {text_of(data['arguments'])}"), place)
-    elif unit.kind is Kind.RESULT:
+    elif entry.kind is EntryKind.RESULT:
         asked = Excerpt("tool", "tool.returned", _readable(data["output"]), place)
-    elif unit.kind is Kind.DECISION:
+    elif entry.kind is EntryKind.DECISION:
         asked = Excerpt("assistant", "decision", f"{data['decision']} because {data['reason']}", place)
-    elif unit.kind is Kind.OBSERVATION:
+    elif entry.kind is EntryKind.OBSERVATION:
         asked = Excerpt("user", "observation", f"{data['source']}: {data['observed']}", place)
-    elif unit.kind is Kind.RESOLUTION:
+    elif entry.kind is EntryKind.RESOLUTION:
         asked = Excerpt("assistant", "resolution", data["resolution"], place)
     else:
         asked = Excerpt("assistant", "error", data["error"], place)
-    if unit.answer is None:
-        return [(unit.subject, asked)]
-    if unit.kind is Kind.CALL:
-        answer = Excerpt("tool", "tool.returned", _readable(unit.answer["output"]), unit.last)
+    if entry.answer is None:
+        return [(entry.subject, asked)]
+    if entry.kind is EntryKind.CALL:
+        answer = Excerpt("tool", "tool.returned", _readable(entry.answer["output"]), entry.last)
     else:
-        answer = Excerpt("assistant", "resolution", unit.answer["resolution"], unit.last)
-    return [(unit.subject, asked), (unit.whose, answer)]
+        answer = Excerpt("assistant", "resolution", entry.answer["resolution"], entry.last)
+    return [(entry.subject, asked), (entry.answer_subject, answer)]
 
 
 def _readable(content: Any) -> str:
@@ -166,7 +168,7 @@ def _short(text: str) -> str:
     return f"{text[:half]} … {text[-half:]}"
 
 
-def merge_due(summaries: Sequence[Summary], tokens: Sequence[int], window: Window) -> Piece | None:
+def merge_due(summaries: Sequence[Summary], tokens: Sequence[int], window: Window) -> SummaryJob | None:
     """The summaries that are to become one: the oldest four of a level, or, if all take too much, the oldest two."""
     by_level: dict[tuple[int, str | None], list[Summary]] = {}
     for one in summaries:
@@ -182,34 +184,34 @@ def merge_due(summaries: Sequence[Summary], tokens: Sequence[int], window: Windo
     return None
 
 
-def _merged(group: Sequence[Summary]) -> Piece:
+def _merged(group: Sequence[Summary]) -> SummaryJob:
     excerpts = tuple(Excerpt("", "summary", one.text, one.first) for one in group)
     level = max(one.level for one in group) + 1
     first, last = min(one.first for one in group), max(one.last for one in group)
-    return Piece(first, last, level, group[0].subject, excerpts, tuple(group))
+    return SummaryJob(first, last, level, group[0].subject, excerpts, tuple(group))
 
 
-def extract(piece: Piece, limit: int, counter: TokenCounter, note: str | None = None) -> Written:
+def summarise_by_extraction(job: SummaryJob, limit: int, counter: TokenCounter, note: str | None = None) -> SummaryText:
     """A summary without a model."""
-    return Written(summarise(piece.excerpts, limit=limit, counter=counter), "extract", note)
+    return SummaryText(summarise(job.excerpts, limit=limit, counter=counter), "extract", note)
 
 
-def ask(model: Model, piece: Piece, limit: int, counter: TokenCounter) -> Written:
-    """A summary by a model, or, where it fails or answers with nonsense, without one. Blocks."""
-    source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in piece.excerpts).replace("</record", "< /record")
+def summarise_with_model(model: Model, job: SummaryJob, limit: int, counter: TokenCounter) -> SummaryText:
+    """A summary by a model, or, where it fails or answers with rejection, without one. Blocks."""
+    source = "\n".join(f"{one.role or one.kind}: {one.text}" for one in job.excerpts).replace("</record", "< /record")
     prompt = f"The record:\n<record>\n{source}\n</record>\n\nYour notes, in at most {limit * 3 // 4} words:"
     try:
         answer = _lines(model.complete(prompt, system=_SYSTEM, max_tokens=limit))
     except ModelFailed as failure:
-        return extract(piece, limit, counter, f"{failure.model}: {failure.reason}")
+        return summarise_by_extraction(job, limit, counter, f"{failure.model}: {failure.reason}")
     except Exception as error:  # noqa: BLE001 - a helper's bug must not stop the agent: it is said in the summary
-        return extract(piece, limit, counter, f"{model.name}: {type(error).__name__}: {error}")
-    wrong = nonsense(answer, source)
+        return summarise_by_extraction(job, limit, counter, f"{model.name}: {type(error).__name__}: {error}")
+    wrong = rejection(answer, source)
     if wrong is not None:
-        return extract(piece, limit, counter, f"{model.name}: {wrong}")
+        return summarise_by_extraction(job, limit, counter, f"{model.name}: {wrong}")
     if counter.count(answer) > limit:
         answer = _shortened(answer.splitlines(), limit, counter)
-    return Written(answer, model.name, None)
+    return SummaryText(answer, model.name, None)
 
 
 def _shortened(lines: list[str], limit: int, counter: TokenCounter) -> str:
@@ -237,7 +239,7 @@ _REFUSAL = re.compile(
 _WORD = re.compile(r"[^\W_]{3,}")
 
 
-def nonsense(answer: str, source: str) -> str | None:
+def rejection(answer: str, source: str) -> str | None:
     """Why an answer cannot be a summary of the source; None if it may be one."""
     words = _WORD.findall(answer.lower())
     if _REFUSAL.match(answer):

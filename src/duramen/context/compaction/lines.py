@@ -109,7 +109,7 @@ def _lines(turn: int, item: Excerpt, fix: str | None) -> Iterator[SummaryLine]:
         parts = [(label, one) for one in sentences(item.text)]
     for inner, (label, text) in enumerate(parts):
         text = _unlabelled(label, text)
-        # Somebody whose role is called "decided" decides nothing.
+        # A role that is called "decided" decides nothing.
         weight = _weight(label, text) if item.kind in _WEIGHTY else Weight.SAID
         if text and (weight is not Weight.SAID or not is_manners(text)):
             yield SummaryLine(label, text, weight, turn, inner)

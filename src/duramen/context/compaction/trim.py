@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ...ports.world import TokenCounter
 
@@ -59,3 +60,20 @@ def _beginning(text: str, length: int) -> str:
         head = head[:space] if space > length * 2 // 3 else head
     head = head.rstrip(" ,;:(-")
     return head + ELLIPSIS if head else ""
+
+
+def fit_lines(lines: Sequence[str], counter: TokenCounter, budget: int) -> str:
+    """As many of the lines as fit, in their order; none takes more than its share."""
+    kept: list[str] = []
+    used, share = 0, max(12, budget // 4)
+    for line in lines:
+        shorter = cut(line, min(share, budget - used - 1), counter)
+        cost = counter.count(shorter) + 1
+        if shorter and used + cost <= budget:
+            kept.append(shorter)
+            used += cost
+    text = "\n".join(kept)
+    while kept and counter.count(text) > budget:  # together they may count more than each by itself
+        kept.pop()
+        text = "\n".join(kept)
+    return text

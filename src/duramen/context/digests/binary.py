@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from .sketch import Piece, Place, Sketch
+from .sketch import Piece, Sketch, Slot
 
 _KINDS = (
     (0, b"\x89PNG\r\n\x1a\n", "PNG image"),
@@ -72,7 +72,7 @@ def binary(body: bytes) -> Sketch:
     if kind == "PNG image" and body[12:16] == b"IHDR" and len(body) >= 24:
         width, height = int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")
         kind = f"{kind} of {width} x {height}"
-    address = Piece(Place.SHAPE, f"sha256 {hashlib.sha256(body).hexdigest()[:16]}", 0.5)
+    address = Piece(Slot.SHAPE, f"sha256 {hashlib.sha256(body).hexdigest()[:16]}", 0.5)
     return Sketch(f"{kind}, {len(body):,} bytes", [address])
 
 

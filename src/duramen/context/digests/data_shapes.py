@@ -11,7 +11,7 @@ import msgspec
 
 from ..compaction.trim import ELLIPSIS, plain
 from .long_text import counted
-from .sketch import Piece, Place
+from .sketch import Piece, Slot
 
 DEEPEST = 64
 """Nesting beyond which data is not read as data: what a parser manages depends on who called it."""
@@ -21,7 +21,7 @@ _CONTAINERS = frozenset([dict, list, tuple, set, frozenset])
 _KEYS = 24
 """Keys of one object that are named."""
 _SAMPLE = 50
-"""Items of a list from which its kind is told."""
+"""Items of a list from which its kind is derived."""
 _SHORT = 32
 """Characters up to which a text is shown where it stands."""
 _STATUS = frozenset(
@@ -107,7 +107,7 @@ def shape_pieces(value: object) -> list[Piece]:
     known = _known(value) if isinstance(value, dict) else Known([], frozenset(), frozenset())
     shape = _unsaid(value, known) if isinstance(value, dict) else shape_of(value)
     many = _largest_list(value)
-    pieces = [*known.pieces, Piece(Place.SHAPE, plain(shape), 0.6)]
+    pieces = [*known.pieces, Piece(Slot.SHAPE, plain(shape), 0.6)]
     return [*pieces, *_tallies(many), *_failed_items(many), *_example(many)]
 
 
@@ -115,8 +115,8 @@ def _unsaid(value: dict[Any, Any], known: Known) -> str:
     rest = {key: item for key, item in value.items() if key not in known.keys}
     if not rest and known.keys:
         return ""
-    told = {key for key in known.inside if isinstance(inner := rest.get(key), dict) and not _children([inner])}
-    return _object_shape(rest, 3, frozenset(told))
+    described = {key for key in known.inside if isinstance(inner := rest.get(key), dict) and not _children([inner])}
+    return _object_shape(rest, 3, frozenset(described))
 
 
 def shape_of(value: object, depth: int = 3) -> str:
@@ -131,11 +131,11 @@ def shape_of(value: object, depth: int = 3) -> str:
     return _scalar(value)
 
 
-def _object_shape(value: Mapping[Any, Any], depth: int, told: frozenset[str] = frozenset()) -> str:
-    """The keys with their shapes; of those that were told apart, no more than their kind."""
+def _object_shape(value: Mapping[Any, Any], depth: int, described: frozenset[str] = frozenset()) -> str:
+    """The keys with their shapes; of those in `described`, no more than their kind."""
     if depth <= 0 or not value:
         return f"object of {counted(len(value), 'key')}"
-    shapes = [(key, shape_of(item, 0 if key in told else depth - 1)) for key, item in list(value.items())[:_KEYS]]
+    shapes = [(key, shape_of(item, 0 if key in described else depth - 1)) for key, item in list(value.items())[:_KEYS]]
     named = [f"{_key(key)}: {shape}" for key, shape in shapes]
     more = [f"{len(value) - _KEYS:,} more"] if len(value) > _KEYS else []
     return "{" + ", ".join([*named, *more]) + "}"
@@ -201,7 +201,7 @@ _WRITTEN = frozenset(
 
 def _known(value: dict[Any, Any]) -> Known:
     """Status, trouble and counts among the keys of an object and of the objects in it."""
-    pieces: dict[Place, list[Piece]] = {Place.STATUS: [], Place.ERRORS: [], Place.COUNTS: []}
+    pieces: dict[Slot, list[Piece]] = {Slot.STATUS: [], Slot.ERRORS: [], Slot.COUNTS: []}
     keys: set[str] = set()
     inside: set[str] = set()
     for top, path, key, item in _named(value):
@@ -211,7 +211,7 @@ def _known(value: dict[Any, Any]) -> Known:
         text = plain(item[:2000]) if isinstance(item, str) else _scalar(item)
         pieces[place].append(Piece(place, f"{plain(path + _key(key))}: {text}", 0.3))
         (inside if path else keys).add(top)
-    said = [*pieces[Place.STATUS][:3], *pieces[Place.ERRORS][:4], *pieces[Place.COUNTS][:4]]
+    said = [*pieces[Slot.STATUS][:3], *pieces[Slot.ERRORS][:4], *pieces[Slot.COUNTS][:4]]
     return Known(said, frozenset(keys), frozenset(inside))
 
 
@@ -227,16 +227,16 @@ def _named(value: dict[Any, Any], path: str = "", top: str | None = None) -> Ite
             yield from _named(inner, f"{path}{key[:_SHORT]}.", above)
 
 
-def _meaning(key: str, item: object, *, inside_error: bool) -> Place | None:
+def _meaning(key: str, item: object, *, inside_error: bool) -> Slot | None:
     name = key.lower().replace("_", "").replace("-", "")
     if isinstance(item, (dict, list, tuple)) or (isinstance(item, str) and len(item) > 2000):
         return None
     if name in _STATUS and item is not None:
-        return Place.STATUS
+        return Slot.STATUS
     if name in _TROUBLE and item and (inside_error or name.startswith(("err", "exc", "message"))):
-        return Place.ERRORS
+        return Slot.ERRORS
     is_count = isinstance(item, int) and not isinstance(item, bool) and _COUNTS.search(name)
-    return Place.COUNTS if is_count else None
+    return Slot.COUNTS if is_count else None
 
 
 def _largest_list(value: object) -> list[Any]:
@@ -252,23 +252,26 @@ def _tallies(items: list[Any]) -> list[Piece]:
     """How often each value of a telling key occurs among the objects of a list."""
     objects = [item for item in items if type(item) is dict]
     for key in [key for key in _TALLIED if any(key in item for item in objects[:_SAMPLE])]:
-        told = [item.get(key) for item in objects]
-        if all(type(value) in _COUNTABLE for value in told) and 1 < len(values := Counter(told)) <= _MOST_VALUES:
+        values_given = [item.get(key) for item in objects]
+        if (
+            all(type(value) in _COUNTABLE for value in values_given)
+            and 1 < len(values := Counter(values_given)) <= _MOST_VALUES
+        ):
             ranked = sorted(((_scalar(value), n) for value, n in values.items()), key=lambda one: (-one[1], one[0]))
             text = plain(", ".join(f"{value} {n:,}" for value, n in ranked))
-            return [Piece(Place.COUNTS, text, 0.3, f"by {key}: ")] if ranked[0][1] > 1 else []
+            return [Piece(Slot.COUNTS, text, 0.3, f"by {key}: ")] if ranked[0][1] > 1 else []
     return []
 
 
 def _failed_items(items: list[Any]) -> list[Piece]:
     """What the items of a list say under `error`."""
-    told = [item.get("error") for item in items if isinstance(item, dict) and item.get("error")]
-    texts = dict.fromkeys(one if isinstance(one, str) else example_of(one) for one in told[:100])
-    return [Piece(Place.ERRORS, plain(text[:2000]), 0.25, "! ") for text in list(texts)[:3]]
+    values_given = [item.get("error") for item in items if isinstance(item, dict) and item.get("error")]
+    texts = dict.fromkeys(one if isinstance(one, str) else example_of(one) for one in values_given[:100])
+    return [Piece(Slot.ERRORS, plain(text[:2000]), 0.25, "! ") for text in list(texts)[:3]]
 
 
 def _example(items: list[Any]) -> list[Piece]:
-    return [Piece(Place.EXAMPLE, plain(example_of(items[0])), 0.5, "first: ")] if items else []
+    return [Piece(Slot.EXAMPLE, plain(example_of(items[0])), 0.5, "first: ")] if items else []
 
 
 def example_of(value: object, depth: int = 2) -> str:

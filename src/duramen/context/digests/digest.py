@@ -9,10 +9,10 @@ from ...ports.world import TokenCounter
 from ..compaction.trim import plain
 from .binary import as_text, binary
 from .data_shapes import encoded_size, parsed, shape_of, shape_pieces
-from .documents import Form, document
+from .documents import TextFormat, document
 from .findings import bare, findings
 from .long_text import LongText, counted
-from .sketch import Piece, Place, Sketch, fit
+from .sketch import Piece, Sketch, Slot, fit
 from .tables import table
 
 _SHORT = 80
@@ -40,7 +40,7 @@ _READ_FIRST = ("stderr", "error", "output", "stdout", "text", "content", "body",
 
 
 def digest(output: object, *, limit: int = 100, counter: TokenCounter, reference: str) -> str:
-    """What matters of a tool's output in at most `limit` tokens: its size and form, exit status, counts, the lines that
+    """What matters of a tool's output in at most `limit` tokens: its size and format, exit status, counts, the lines that
     tell of errors, the shape of data and of tables, the first and the last lines. It ends with the reference.
 
     `output` is text, bytes or plain data, or content blocks as models take them. Equal outputs give equal bytes in
@@ -73,32 +73,32 @@ def _of_text(text: str) -> Sketch:
     if data is not None:
         name, value = data
         return Sketch(f"{name}, {whole.size}", [*shape_pieces(value), *_said_inside(value)])
-    form = document(whole) or table(whole)
-    if form is not None:
-        return Sketch(f"{form.name}, {whole.size}", _of_form(form, whole))
+    format = document(whole) or table(whole)
+    if format is not None:
+        return Sketch(f"{format.name}, {whole.size}", _of_format(format, whole))
     return Sketch(whole.size, _of_prose(whole))
 
 
-def _of_form(form: Form, whole: LongText) -> list[Piece]:
-    if not form.prose:
-        return form.pieces
+def _of_format(format: TextFormat, whole: LongText) -> list[Piece]:
+    if not format.prose:
+        return format.pieces
     found = findings(whole)
-    last = [Piece(Place.LAST, line, 0.2, "last: ") for line in whole.last[:1]]
-    return [*form.pieces, *last, *found.foremost, *found.further]
+    last = [Piece(Slot.LAST, line, 0.2, "last: ") for line in whole.last[:1]]
+    return [*format.pieces, *last, *found.foremost, *found.further]
 
 
 def _of_prose(whole: LongText) -> list[Piece]:
     """Status and the worst error first, then how the text ends and begins, then more of each."""
     found = findings(whole)
-    first = [Piece(Place.FIRST, bare(line), 0.18, "first: ") for line in whole.first[:_EDGES]]
-    last = [Piece(Place.LAST, bare(line), 0.22, "last: ") for line in whole.last[:_EDGES]]
+    first = [Piece(Slot.FIRST, bare(line), 0.18, "first: ") for line in whole.first[:_EDGES]]
+    last = [Piece(Slot.LAST, bare(line), 0.22, "last: ") for line in whole.last[:_EDGES]]
     edges = [*last[:1], *first[:1]] if whole.lines > 1 else [*first[:1], *last[:1]]
     return [*found.foremost, *edges, *found.further, *_differing(edges, [*last[1:], *first[1:]])]
 
 
-def _differing(told: list[Piece], more: list[Piece]) -> list[Piece]:
-    """Those of more lines that differ from each other and from what was told in more than digits."""
-    kinds = {piece.text.translate(_NO_DIGITS) for piece in told}
+def _differing(shown: list[Piece], more: list[Piece]) -> list[Piece]:
+    """Those of more lines that differ from each other and from those shown in more than digits."""
+    kinds = {piece.text.translate(_NO_DIGITS) for piece in shown}
     kept = []
     for piece in more:
         kind = piece.text.translate(_NO_DIGITS)
@@ -110,7 +110,7 @@ def _differing(told: list[Piece], more: list[Piece]) -> list[Piece]:
 
 def _of_data(output: object) -> Sketch:
     if not isinstance(output, (dict, list, tuple, set, frozenset)):
-        return Sketch("a value", [Piece(Place.SHAPE, plain(shape_of(output)), 0.6)])
+        return Sketch("a value", [Piece(Slot.SHAPE, plain(shape_of(output)), 0.6)])
     size = encoded_size(output)
     return Sketch("data" if size is None else f"data, {size:,} bytes", [*shape_pieces(output), *_said_inside(output)])
 
@@ -145,5 +145,5 @@ def _of_blocks(blocks: list[dict[str, Any]]) -> Sketch:
     if not others:
         return sketch
     named = ", ".join(f"{count:,} {name}" for name, count in sorted(others.items()))
-    beside = f"{counted(len(texts), 'text')}, {named}"
-    return sketch._replace(pieces=[Piece(Place.STATUS, beside, 0.3), *sketch.pieces])
+    counts = f"{counted(len(texts), 'text')}, {named}"
+    return sketch._replace(pieces=[Piece(Slot.STATUS, counts, 0.3), *sketch.pieces])

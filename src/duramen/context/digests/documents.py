@@ -1,4 +1,4 @@
-"""Outputs of a known form that is neither data nor a table: diffs, commit logs, file listings, web pages."""
+"""Outputs of a known format that is neither data nor a table: diffs, commit logs, file listings, web pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..compaction.trim import plain
 from .long_text import LongText, counted, shown
-from .sketch import Piece, Place
+from .sketch import Piece, Slot
 
 _MOST_NAMES = 40
 _MODE = re.compile(r"^[-dlbcps][rwxsStT-]{9}[.+@]?\s")
@@ -16,27 +16,27 @@ _COMMIT = re.compile(r"^commit [0-9a-f]{7,64}\b")
 _TAG = re.compile(r"<[^<>]{0,2000}>")
 
 
-class Form(NamedTuple):
-    """What form a text has. With `prose`, its edges and the words for trouble in it mean what they say."""
+class TextFormat(NamedTuple):
+    """What format a text has. With `prose`, its edges and the words for trouble in it mean what they say."""
 
     name: str
     pieces: list[Piece]
     prose: bool = False
 
 
-def document(output: LongText) -> Form | None:
-    """The form of this text, if it is one of those known here."""
+def document(output: LongText) -> TextFormat | None:
+    """The format of this text, if it is one of those known here."""
     for recognise in (_diff, _commits, _listing, _page):
-        if (form := recognise(output)) is not None:
-            return form
+        if (format := recognise(output)) is not None:
+            return format
     return None
 
 
 def _shape(text: str, share: float = 0.5, label: str = "") -> Piece:
-    return Piece(Place.SHAPE, text, share, label)
+    return Piece(Slot.SHAPE, text, share, label)
 
 
-def _diff(output: LongText) -> Form | None:
+def _diff(output: LongText) -> TextFormat | None:
     head = [line for line in output.head[:60] if line]
     if not any(line.startswith("diff --git ") for line in head):
         marks = [line[:4] for line in head if line[:4] in ("--- ", "+++ ", "@@ -")]
@@ -48,8 +48,8 @@ def _diff(output: LongText) -> Form | None:
     added = raw.count(b"\n+") - raw.count(b"\n+++ ")
     removed = raw.count(b"\n-") - raw.count(b"\n--- ")
     names = ", ".join([*list(files)[:_MOST_NAMES], *(["…"] if len(files) > _MOST_NAMES else [])])
-    counts = Piece(Place.COUNTS, f"{counted(len(files), 'file')} changed, +{added:,} -{removed:,} lines", 0.4)
-    return Form("diff", [counts, _shape(names)])
+    counts = Piece(Slot.COUNTS, f"{counted(len(files), 'file')} changed, +{added:,} -{removed:,} lines", 0.4)
+    return TextFormat("diff", [counts, _shape(names)])
 
 
 def _changed_files(output: LongText) -> Iterable[str]:
@@ -59,7 +59,7 @@ def _changed_files(output: LongText) -> Iterable[str]:
             yield name.removeprefix("b/") if name != "/dev/null" else "(removed)"
 
 
-def _commits(output: LongText) -> Form | None:
+def _commits(output: LongText) -> TextFormat | None:
     head = [line for line in output.head if line.strip()]
     if not head or not _COMMIT.match(head[0]) or not any(line.startswith("Author: ") for line in head[:6]):
         return None
@@ -69,11 +69,11 @@ def _commits(output: LongText) -> Form | None:
     starts = [at for at, line in enumerate(tail) if _COMMIT.match(line)]
     oldest = _subject(tail[starts[-1] :]) if starts else ""
     pieces = [
-        Piece(Place.COUNTS, counted(count, "commit"), 0.2),
-        Piece(Place.FIRST, newest, 0.4, "first: "),
-        Piece(Place.LAST, oldest, 0.4, "last: "),
+        Piece(Slot.COUNTS, counted(count, "commit"), 0.2),
+        Piece(Slot.FIRST, newest, 0.4, "first: "),
+        Piece(Slot.LAST, oldest, 0.4, "last: "),
     ]
-    return Form("commit log", pieces if oldest and oldest != newest else pieces[:2])
+    return TextFormat("commit log", pieces if oldest and oldest != newest else pieces[:2])
 
 
 def _subject(lines: list[str]) -> str:
@@ -83,7 +83,7 @@ def _subject(lines: list[str]) -> str:
     return plain(f"{lines[0].split()[1][:9]} {subject}{f' ({date})' if date else ''}")
 
 
-def _listing(output: LongText) -> Form | None:
+def _listing(output: LongText) -> TextFormat | None:
     head = [line for line in output.head[:40] if line.strip()]
     if sum(bool(_MODE.match(line)) for line in head) * 2 < len(head) or len(head) < 2:
         return None
@@ -94,7 +94,7 @@ def _listing(output: LongText) -> Form | None:
     counts += f", {counted(links, 'link')}" if links else ""
     sections = [shown(line)[:-1] for line in output.head if line.rstrip().endswith(":")]
     opened = [_shape(", ".join(sections[:_MOST_NAMES]), 0.25, "sections: ")] if sections else []
-    return Form("file listing", [Piece(Place.COUNTS, counts, 0.4), *opened, *_names(head)])
+    return TextFormat("file listing", [Piece(Slot.COUNTS, counts, 0.4), *opened, *_names(head)])
 
 
 def _names(lines: list[str]) -> list[Piece]:
@@ -102,7 +102,7 @@ def _names(lines: list[str]) -> list[Piece]:
     return [_shape(", ".join(entries[:20]), 0.3, "first files: ")] if entries else []
 
 
-def _page(output: LongText) -> Form | None:
+def _page(output: LongText) -> TextFormat | None:
     beginning = output.text[:2048].lower()
     if "<!doctype html" not in beginning and "<html" not in beginning:
         return None
@@ -112,10 +112,8 @@ def _page(output: LongText) -> Form | None:
     pieces = [_shape(title, 0.4, "title: ") for title in titles if title]
     pieces += [_shape("; ".join(headings), 0.5, "headings: ")] if headings else []
     links = output.lower.count(b"<a ")
-    pieces.append(
-        Piece(Place.COUNTS, f"{counted(links, 'link')}, {counted(output.lower.count(b'<img'), 'image')}", 0.2)
-    )
-    return Form("HTML", pieces)
+    pieces.append(Piece(Slot.COUNTS, f"{counted(links, 'link')}, {counted(output.lower.count(b'<img'), 'image')}", 0.2))
+    return TextFormat("HTML", pieces)
 
 
 def _inner(output: LongText, start: int, tag: bytes) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .long_text import Line, LongText, shown
-from .sketch import Piece, Place
+from .sketch import Piece, Slot
 
 _TROUBLE = (
     *(b"error", b"exception", b"traceback (most recent", b"fail", b"fatal", b"panic", b"denied", b"refused"),
@@ -81,22 +81,22 @@ class Findings(NamedTuple):
 
 def findings(output: LongText) -> Findings:
     """Status, counts and errors."""
-    told = troubles(output)[:24]
-    clear = [one.text for one in told if one.weight > _VAGUE]
-    errors = [Piece(Place.ERRORS, text, 0.3 if at else 0.45, "! ") for at, text in enumerate(clear)]
-    vague = [Piece(Place.ERRORS, one.text, 0.2, "! ") for one in told if one.weight <= _VAGUE]
+    ranked = troubles(output)[:24]
+    clear = [one.text for one in ranked if one.weight > _VAGUE]
+    errors = [Piece(Slot.ERRORS, text, 0.3 if at else 0.45, "! ") for at, text in enumerate(clear)]
+    vague = [Piece(Slot.ERRORS, one.text, 0.2, "! ") for one in ranked if one.weight <= _VAGUE]
     status, counts = exit_status(output), count_lines(output)
     return Findings([*status, *errors[:1], *counts[:1], *errors[1:2]], [*counts[1:], *errors[2:], *vague])
 
 
 def exit_status(output: LongText) -> list[Piece]:
-    """The last exit status that is told, and the status of an HTTP answer."""
-    told = [found for line in _tellers(output) for found in _EXIT.findall(shown(line.text))]
+    """The last exit status in the output, and the status of an HTTP answer."""
+    statuses = [found for line in _status_lines(output) for found in _EXIT.findall(shown(line.text))]
     http = [line for line in output.first[:1] if _HTTP.match(line)]
-    return [Piece(Place.STATUS, text, 0.3) for text in [*(f"exit status {number}" for number in told[-1:]), *http]]
+    return [Piece(Slot.STATUS, text, 0.3) for text in [*(f"exit status {number}" for number in statuses[-1:]), *http]]
 
 
-def _tellers(output: LongText) -> list[Line]:
+def _status_lines(output: LongText) -> list[Line]:
     lines = [line for needle in (b"exit", b"return", b"rc=") for line in output.find(needle, front=0, back=40)]
     return sorted(lines)
 
@@ -115,7 +115,7 @@ def count_lines(output: LongText) -> list[Piece]:
         if things and score > 0:
             ranked.append((score, line))
     ranked.sort(key=lambda one: -one[0])
-    return [Piece(Place.COUNTS, line, 0.3) for _, line in ranked[:2]]
+    return [Piece(Slot.COUNTS, line, 0.3) for _, line in ranked[:2]]
 
 
 def bare(line: str) -> str:
@@ -127,10 +127,10 @@ def troubles(output: LongText) -> list[Trouble]:
     """The lines that tell of trouble, the most informative first; those that differ in numbers only are one."""
     found = {line.start: line for line in _troubled(output)}
     ends = {line.start: line for line in _traceback_ends(output)}
-    told = [_weighed(line, line.start in ends) for line in (found | ends).values()]
-    told.sort(key=lambda one: (-one.weight, one.start))
+    ranked = [_weighed(line, line.start in ends) for line in (found | ends).values()]
+    ranked.sort(key=lambda one: (-one.weight, one.start))
     distinct: dict[str, Trouble] = {}
-    for one in told:
+    for one in ranked:
         if one.weight:
             distinct.setdefault(_VARYING.sub("0", one.text.lower())[:200], one)
     return list(distinct.values())

@@ -13,7 +13,7 @@ _LEAST = 12
 """Characters below which a piece that had to be cut says nothing."""
 
 
-class Place(enum.IntEnum):
+class Slot(enum.IntEnum):
     """Where a piece stands in the digest, whatever its importance."""
 
     STATUS = 1
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     """One line of a digest. `share` is the part of the limit that it may take before the others had their turn; the
     `label` says what the text is."""
 
-    place: Place
+    place: Slot
     text: str
     share: float = 0.2
     label: str = ""
@@ -72,8 +72,8 @@ def fit(sketch: Sketch, *, limit: int, counter: TokenCounter, reference: str) ->
 
 def _assembled(head: str, pieces: Sequence[Piece], tail: str) -> str:
     # The last lines come from the end backwards.
-    ordered = [piece for piece in pieces if piece.place is not Place.LAST]
-    ordered += [piece for piece in reversed(pieces) if piece.place is Place.LAST]
+    ordered = [piece for piece in pieces if piece.place is not Slot.LAST]
+    ordered += [piece for piece in reversed(pieces) if piece.place is Slot.LAST]
     ordered.sort(key=lambda piece: piece.place)
     return "\n".join([head, *(piece.label + piece.text for piece in ordered), tail])
 

@@ -7,12 +7,12 @@ import re
 from collections.abc import Sequence
 
 from ..compaction.trim import plain
-from .documents import Form
+from .documents import TextFormat
 from .long_text import LongText, counted, shown
-from .sketch import Piece, Place
+from .sketch import Piece, Slot
 
 _LOOK = 24
-"""Lines from which the columns are told."""
+"""Lines from which the columns are recognised."""
 _NAME = 48
 """Characters that a column's name has at most."""
 _RULES = " \t\r|+:=─━═┼┿╪├┤┌┐└┘┬┴╭╮╰╯┏┓┗┛┡┩┳┻╇╈-"
@@ -21,21 +21,23 @@ _GAP = re.compile(r"\s{2,}|\t+")
 _DELIMITED = ((",", "CSV table"), ("\t", "TSV table"), (";", "CSV table"))
 
 
-def table(output: LongText) -> Form | None:
+def table(output: LongText) -> TextFormat | None:
     """The table that this text is, if it is one."""
     if output.lines < 3:
         return None
     return _delimited(output) or _barred(output) or _aligned(output)
 
 
-def _form(name: str, columns: Sequence[str], rows: int, first: Sequence[str], *, named: bool = True) -> Form:
+def _table_format(
+    name: str, columns: Sequence[str], rows: int, first: Sequence[str], *, named: bool = True
+) -> TextFormat:
     size = f"{counted(rows, 'row')}, {counted(len(columns), 'column')}"
-    pieces = [Piece(Place.SHAPE, ", ".join(map(plain, columns)), 0.4, "columns: ")] if named else []
-    pieces.append(Piece(Place.EXAMPLE, ", ".join(map(plain, first)), 0.35, "first row: "))
-    return Form(f"{name}, {size}", pieces, prose=True)
+    pieces = [Piece(Slot.SHAPE, ", ".join(map(plain, columns)), 0.4, "columns: ")] if named else []
+    pieces.append(Piece(Slot.EXAMPLE, ", ".join(map(plain, first)), 0.35, "first row: "))
+    return TextFormat(f"{name}, {size}", pieces, prose=True)
 
 
-def _delimited(output: LongText) -> Form | None:
+def _delimited(output: LongText) -> TextFormat | None:
     head = [line + "\n" for line in output.head[: _LOOK * 2] if line.strip()]
     for delimiter, name in _DELIMITED:
         try:
@@ -46,7 +48,7 @@ def _delimited(output: LongText) -> Form | None:
             named = _names_columns(rows[0])
             if named or len(rows[0]) > 2:
                 count = _records(output.text) - named
-                return _form(name, rows[0], count, rows[int(named)], named=named)
+                return _table_format(name, rows[0], count, rows[int(named)], named=named)
     return None
 
 
@@ -75,7 +77,7 @@ def _records(text: str) -> int:
     return "".join(outside).count("\n") + 1
 
 
-def _barred(output: LongText) -> Form | None:
+def _barred(output: LongText) -> TextFormat | None:
     """Markdown, psql and boxes: columns between bars, with a rule below the header."""
     lines = [line.rstrip() for line in output.head if line.strip()]
     at = next((at for at, line in enumerate(lines[:6]) if _BARS.search(line) and line.strip(_RULES)), None)
@@ -87,7 +89,7 @@ def _barred(output: LongText) -> Form | None:
         return None
     # A box may draw its header with other bars than its rows.
     bar = _BARS.findall(row)[0]
-    return _form("table", columns, _barred_lines(output, bar) - (bar in lines[at]), first)
+    return _table_format("table", columns, _barred_lines(output, bar) - (bar in lines[at]), first)
 
 
 def _barred_lines(output: LongText, bar: str) -> int:
@@ -102,7 +104,7 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in _BARS.split(shown(line).strip("|│┃ "))]
 
 
-def _aligned(output: LongText) -> Form | None:
+def _aligned(output: LongText) -> TextFormat | None:
     """Columns of a fixed width, each beginning below its name."""
     lines = [line.rstrip().expandtabs() for line in output.head[:_LOOK] if line.strip()]
     if len(lines) < 3:
@@ -117,4 +119,4 @@ def _aligned(output: LongText) -> Form | None:
         return None
     first = [below[0][start:end] for start, end in zip([0, *starts], [*starts, None], strict=True)]
     rules = sum(1 for line in lines if not line.strip(_RULES))
-    return _form("table", columns, output.lines - 1 - rules, [cell.strip() for cell in first])
+    return _table_format("table", columns, output.lines - 1 - rules, [cell.strip() for cell in first])

@@ -1,1 +1,1 @@
-"""Token counters: an estimate without a tokenizer, tokenizers of models, providers' own counts."""
+"""Token counters: exact ones by library or provider (counters.py), and an estimate that needs neither (estimate.py)."""

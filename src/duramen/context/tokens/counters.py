@@ -75,7 +75,7 @@ class TokenizersCounter:
             raise InvalidInput(f"cannot read {path}: {error.strerror}", hint="give the path of a file") from error
         except ValueError as error:
             raise InvalidInput(
-                f"{path} is no tokenizer: {error}", hint="give the tokenizer.json that lies beside a model's weights"
+                f"{path} is no tokenizer: {error}", hint="give the tokenizer.json next to a model's weights"
             ) from error
         # Some files ask to cut texts to a model's window or to fill them up to it: neither is what a text takes.
         self._tokenizer.no_truncation()
@@ -169,7 +169,7 @@ def anthropic_counter(client: Any, model: str, *, timeout: float = 5.0) -> Provi
 
 
 def counter_for(counter: str | TokenCounter | Count | None = None) -> TokenCounter:
-    """The counter that somebody means: none is the estimate; `"estimate"`, `"tiktoken:o200k_base"` and
+    """The counter of an argument: None is the estimate; `"estimate"`, `"tiktoken:o200k_base"` and
     `"tokenizers:/path/to/tokenizer.json"` name one; a function of a text is called; a counter is taken as it is."""
     if counter is None or counter == "estimate":
         return Estimate()

@@ -1,7 +1,7 @@
-"""Counting tokens without a tokenizer, so that the number is not too small.
+"""CachedCounter tokens without a tokenizer, so that the number is not too small.
 
 Tokenizers differ in the long words and the scripts that they know, and agree on short and common pieces. A text is cut
-into pieces that all of them know (`pieces.txt`), the longest first, and each piece is one token: what a tokenizer knows
+into pieces that all of them know (`vocabulary.txt`), the longest first, and each piece is one token: what a tokenizer knows
 beyond that only makes its own count smaller. A character that some of them do not know costs about what its bytes cost.
 """
 

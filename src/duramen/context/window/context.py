@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...errors import InvalidInput
 from .content_blocks import as_json, image_url, plain_value, sendable, text_of
-from .entries import Said
+from .entries import ContextMessage
 
 AFTER_A_SUMMARY = "[Summarised above; it goes on here.]"
 BEFORE_ANYTHING = "[It begins here.]"
@@ -50,7 +50,7 @@ class Context:
     position: int
     system: str
     memory: str
-    said: tuple[Said, ...]
+    said: tuple[ContextMessage, ...]
     tokens: int
     budget: int
     counter: str
@@ -98,10 +98,10 @@ class Context:
         parts = (self.system, self.memory) if memory_in == "system" else (self.system,)
         return "\n\n".join(part for part in parts if part)
 
-    def _with_memory(self, memory_in: str) -> list[Said]:
+    def _with_memory(self, memory_in: str) -> list[ContextMessage]:
         said = list(self.said)
         if memory_in == "user" and self.memory:
-            said.insert(0, Said("user", self.memory))
+            said.insert(0, ContextMessage("user", self.memory))
         return said
 
 
@@ -133,7 +133,7 @@ class _Names:
         return _ODD.sub("_", text)[:64]
 
 
-def _anthropic_blocks(said: Said, names: _Names) -> tuple[str, list[dict[str, Any]]]:
+def _anthropic_blocks(said: ContextMessage, names: _Names) -> tuple[str, list[dict[str, Any]]]:
     if said.call is not None:
         arguments = said.call["arguments"]
         given = _named(arguments)
@@ -196,7 +196,7 @@ def _named(arguments: Any) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"input": arguments}
 
 
-def _openai_message(said: Said, names: _Names) -> dict[str, Any]:
+def _openai_message(said: ContextMessage, names: _Names) -> dict[str, Any]:
     if said.call is not None:
         arguments = as_json(sendable(_named(said.call["arguments"])))
         function = {"name": names.name(said.call["tool"]), "arguments": arguments}

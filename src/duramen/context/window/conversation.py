@@ -1,6 +1,6 @@
 """What a conversation is made of: messages, tool calls with results, decisions with reasons, errors with resolutions.
 
-Each is an event whose type begins with `TALK`. A unit is what stands or falls together in a context window: a tool call
+Each is an event whose type begins with `TALK`. A entry is what stands or falls together in a context window: a tool call
 and its result, an error and its resolution, or one of the others alone.
 """
 
@@ -21,11 +21,11 @@ _PRIVATE = ("thinking", "redacted_thinking", "reasoning")
 """Blocks that are never stored: what a model thinks before it answers."""
 
 
-class Kind(enum.StrEnum):
+class EntryKind(enum.StrEnum):
     """The kinds of conversation events."""
 
     MESSAGE = "talk.message"
-    """Somebody said something."""
+    """A message of the user, the assistant or the system."""
     CALL = "talk.called"
     """The model asked for a tool."""
     RESULT = "talk.returned"
@@ -50,51 +50,51 @@ class Priority(enum.IntEnum):
 
 
 _DEFAULTS = {
-    Kind.MESSAGE: Priority.NORMAL,
-    Kind.CALL: Priority.LOW,
-    Kind.DECISION: Priority.HIGH,
-    Kind.ERROR: Priority.NORMAL,
-    Kind.OBSERVATION: Priority.LOW,
+    EntryKind.MESSAGE: Priority.NORMAL,
+    EntryKind.CALL: Priority.LOW,
+    EntryKind.DECISION: Priority.HIGH,
+    EntryKind.ERROR: Priority.NORMAL,
+    EntryKind.OBSERVATION: Priority.LOW,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ConversationEntry:
     """An entry of a conversation, with what belongs to it. `answer` is a call's result or an error's resolution, once
-    there is one; `answered` is where that lies, and `whose` the subject of it."""
+    there is one; `answer_position` is where that lies, and `answer_subject` the subject of it."""
 
     position: int
-    kind: Kind
+    kind: EntryKind
     data: dict[str, Any]
     priority: Priority
     subject: str | None = None
     answer: dict[str, Any] | None = None
-    answered: int | None = None
-    whose: str | None = None
+    answer_position: int | None = None
+    answer_subject: str | None = None
 
     @property
     def last(self) -> int:
         """The position of its last event: when it was news."""
-        return self.answered or self.position
+        return self.answer_position or self.position
 
     @property
     def places(self) -> tuple[int, ...]:
         """The positions of its events."""
-        return (self.position,) if self.answered is None else (self.position, self.answered)
+        return (self.position,) if self.answer_position is None else (self.position, self.answer_position)
 
     @property
-    def is_prompt(self) -> bool:
+    def is_system_prompt(self) -> bool:
         """Whether the system says it."""
-        return self.kind is Kind.MESSAGE and self.data["role"] == "system"
+        return self.kind is EntryKind.MESSAGE and self.data["role"] == "system"
 
     @property
     def is_open(self) -> bool:
         """Whether it is a call that has no result yet."""
-        return self.kind is Kind.CALL and self.answer is None
+        return self.kind is EntryKind.CALL and self.answer is None
 
 
 def message(role: str, content: Any, name: str | None, priority: str | None) -> Draft:
-    """Somebody said something."""
+    """A message of the user, the assistant or the system."""
     if role not in ROLES:
         hint = "roles are user, assistant and system; a tool's output goes to session.tool_result(…)"
         raise InvalidInput(f"{role!r} is no role", hint=hint)
@@ -106,44 +106,44 @@ def message(role: str, content: Any, name: str | None, priority: str | None) -> 
     data = {"role": role, "content": content}
     if name is not None:
         data["name"] = _text("name", name)
-    return _draft(Kind.MESSAGE, data, priority, role)
+    return _draft(EntryKind.MESSAGE, data, priority, role)
 
 
 def call(tool: str, arguments: Any, id: str, priority: str | None) -> Draft:
     """The model asked for a tool."""
-    return _draft(Kind.CALL, {"id": _id(id), "tool": _text("tool", tool), "arguments": arguments}, priority)
+    return _draft(EntryKind.CALL, {"id": _id(id), "tool": _text("tool", tool), "arguments": arguments}, priority)
 
 
 def result(id: str, output: Any, error: bool) -> Draft:
     """What a tool gave back."""
-    return _draft(Kind.RESULT, {"id": _id(id), "output": output, "error": bool(error)}, None)
+    return _draft(EntryKind.RESULT, {"id": _id(id), "output": output, "error": bool(error)}, None)
 
 
 def decision(decided: str, reason: str, priority: str | None) -> Draft:
     """What was decided, and why."""
     data = {"decision": _text("decision", decided), "reason": _text("reason", reason)}
-    return _draft(Kind.DECISION, data, priority)
+    return _draft(EntryKind.DECISION, data, priority)
 
 
 def error(what: str, priority: str | None) -> Draft:
     """What went wrong."""
-    return _draft(Kind.ERROR, {"error": _text("error", what)}, priority, "assistant")
+    return _draft(EntryKind.ERROR, {"error": _text("error", what)}, priority, "assistant")
 
 
 def resolution(of: int, how: str) -> Draft:
     """How an error was put right."""
     if not isinstance(of, int) or isinstance(of, bool) or not 0 < of < 2**63:
         raise InvalidInput(f"{of!r} is no error that was met", hint="give the event that session.log_error(…) returned")
-    return replace_cause(_draft(Kind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
+    return with_cause(_draft(EntryKind.RESOLUTION, {"of": of, "resolution": _text("resolution", how)}, None), of)
 
 
 def observation(what: str, source: str, priority: str | None) -> Draft:
     """What was noticed without being asked."""
     data = {"observed": _text("observation", what), "source": _text("source", source)}
-    return _draft(Kind.OBSERVATION, data, priority, source[:MAX_NAME])
+    return _draft(EntryKind.OBSERVATION, data, priority, source[:MAX_NAME])
 
 
-def replace_cause(draft: Draft, cause: int) -> Draft:
+def with_cause(draft: Draft, cause: int) -> Draft:
     """The same draft with a cause."""
     return Draft(draft.type, draft.data, draft.actor, cause)
 
@@ -153,14 +153,14 @@ def reference(position: int) -> str:
     return f"#{position}"
 
 
-def _draft(kind: Kind, data: dict[str, Any], priority: str | None, actor: str | None = "assistant") -> Draft:
+def _draft(kind: EntryKind, data: dict[str, Any], priority: str | None, actor: str | None = "assistant") -> Draft:
     if priority is not None:
         try:
             data["priority"] = Priority[priority.upper()].name.lower()
         except (KeyError, AttributeError):
             known = ", ".join(one.name.lower() for one in Priority)
             raise InvalidInput(f"{priority!r} is no priority", hint=f"known are: {known}") from None
-    return Draft(kind.value, data, "tool" if kind is Kind.RESULT else actor)
+    return Draft(kind.value, data, "tool" if kind is EntryKind.RESULT else actor)
 
 
 def _text(what: str, value: object) -> str:
@@ -192,37 +192,38 @@ def _check_blocks(blocks: list[Any]) -> None:
             )
 
 
-def units(events: Iterable[Event]) -> list[Unit]:
+def conversation_entries(events: Iterable[Event]) -> list[ConversationEntry]:
     """The entries of a conversation, by when they were news, answers joined to what they answer. What was erased, and
     what is shaped otherwise than these functions make it, is left out."""
-    found: dict[int, Unit] = {}
+    found: dict[int, ConversationEntry] = {}
     calls: dict[str, int] = {}
     for event in events:
         kind = _kind(event.type)
         if event.erased or kind is None or not is_well_formed(kind, event.data):
             continue
-        if kind is Kind.RESULT:
-            _answer(found, calls.get(event.data["id"]), Kind.CALL, event)
-        elif kind is Kind.RESOLUTION:
-            _answer(found, event.data["of"], Kind.ERROR, event)
+        if kind is EntryKind.RESULT:
+            _answer(found, calls.get(event.data["id"]), EntryKind.CALL, event)
+        elif kind is EntryKind.RESOLUTION:
+            _answer(found, event.data["of"], EntryKind.ERROR, event)
         else:
-            unit = Unit(event.position, kind, event.data, _priority(kind, event.data), event.subject)
-            found[event.position] = unit
-            if kind is Kind.CALL:
+            entry = ConversationEntry(event.position, kind, event.data, _priority(kind, event.data), event.subject)
+            found[event.position] = entry
+            if kind is EntryKind.CALL:
                 calls[event.data["id"]] = event.position
-    return _one_prompt(sorted(found.values(), key=lambda unit: unit.last))
+    return _one_prompt(sorted(found.values(), key=lambda entry: entry.last))
 
 
-def _one_prompt(found: list[Unit]) -> list[Unit]:
+def _one_prompt(found: list[ConversationEntry]) -> list[ConversationEntry]:
     """The first thing that the system says is always shown; what it says later can go, if there is no room."""
-    prompts = [unit for unit in found if unit.is_prompt and "priority" not in unit.data]
-    first = min((unit.position for unit in prompts), default=0)
+    prompts = [entry for entry in found if entry.is_system_prompt and "priority" not in entry.data]
+    first = min((entry.position for entry in prompts), default=0)
     return [
-        replace(unit, priority=Priority.HIGH) if unit in prompts and unit.position != first else unit for unit in found
+        replace(entry, priority=Priority.HIGH) if entry in prompts and entry.position != first else entry
+        for entry in found
     ]
 
 
-def is_well_formed(kind: Kind, data: Any) -> bool:
+def is_well_formed(kind: EntryKind, data: Any) -> bool:
     """Whether an event's data is what these functions make. Anybody can append events by hand."""
     if not isinstance(data, dict):
         return False
@@ -230,45 +231,47 @@ def is_well_formed(kind: Kind, data: Any) -> bool:
     def texts(*names: str) -> bool:
         return all(isinstance(data.get(name), str) for name in names)
 
-    if kind is Kind.MESSAGE:
+    if kind is EntryKind.MESSAGE:
         content, name = data.get("content"), data.get("name")
         said = bool(content.strip()) if isinstance(content, str) else are_blocks(content)
         return data.get("role") in ROLES and said and (name is None or isinstance(name, str))
-    if kind is Kind.CALL:
+    if kind is EntryKind.CALL:
         return texts("id", "tool") and "arguments" in data
-    if kind is Kind.RESULT:
+    if kind is EntryKind.RESULT:
         return texts("id") and "output" in data
-    if kind is Kind.DECISION:
+    if kind is EntryKind.DECISION:
         return texts("decision", "reason")
-    if kind is Kind.ERROR:
+    if kind is EntryKind.ERROR:
         return texts("error")
-    if kind is Kind.OBSERVATION:
+    if kind is EntryKind.OBSERVATION:
         return texts("observed", "source")
     return texts("resolution") and isinstance(data.get("of"), int) and not isinstance(data["of"], bool)
 
 
-def _kind(type: str) -> Kind | None:
+def _kind(type: str) -> EntryKind | None:
     try:
-        return Kind(type)
+        return EntryKind(type)
     except ValueError:
         return None
 
 
-def _answer(found: dict[int, Unit], position: int | None, to: Kind, event: Event) -> None:
+def _answer(found: dict[int, ConversationEntry], position: int | None, to: EntryKind, event: Event) -> None:
     """Join an answer to what it answers. One to something that is not among these events, or that was answered before,
     stands alone as what it is."""
     asked = found.get(position) if position is not None else None
     if asked is None or asked.kind is not to or asked.answer is not None:
-        found[event.position] = Unit(event.position, Kind(event.type), event.data, Priority.LOW, event.subject)
+        found[event.position] = ConversationEntry(
+            event.position, EntryKind(event.type), event.data, Priority.LOW, event.subject
+        )
     else:
-        answered = replace(asked, answer=event.data, answered=event.position, whose=event.subject)
+        answered = replace(asked, answer=event.data, answer_position=event.position, answer_subject=event.subject)
         found[asked.position] = answered
 
 
-def _priority(kind: Kind, data: dict[str, Any]) -> Priority:
+def _priority(kind: EntryKind, data: dict[str, Any]) -> Priority:
     given = data.get("priority")
     if isinstance(given, str) and given.upper() in Priority.__members__:
         return Priority[given.upper()]
-    if kind is Kind.MESSAGE and data.get("role") == "system":
+    if kind is EntryKind.MESSAGE and data.get("role") == "system":
         return Priority.ALWAYS
     return _DEFAULTS.get(kind, Priority.LOW)

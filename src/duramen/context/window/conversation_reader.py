@@ -11,7 +11,7 @@ from ...journal.journal import Journal
 from ...journal.reader import Segment
 
 
-class Gathering:
+class ConversationReader:
     """Finds a conversation's events, whatever lies between them."""
 
     def __init__(self, journal: Journal) -> None:

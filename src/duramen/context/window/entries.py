@@ -1,4 +1,4 @@
-"""Entries: units of a conversation in the form in which a model may see them, whole or masked, with what they cost."""
+"""Renders the entries of a conversation as messages for a model, whole or masked, and counts their tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ...ports import TokenCounter
 from ..digests.digest import digest
 from ..tokens.counters import count_value
 from .content_blocks import are_blocks, plain_value, text_of
-from .conversation import Kind, Unit, reference
+from .conversation import ConversationEntry, EntryKind, reference
 
 MESSAGE_TOKENS = 4
-"""What a message costs beside its text: role and separators."""
+"""What a message costs in addition to its text: role and separators."""
 CALL_TOKENS = 12
-"""What a tool call or its result costs beside its texts: names of fields, separators."""
+"""What a tool call or its result costs in addition to its texts: names of fields, separators."""
 _CACHED = 1024
 _BEGINNING = 8
 """Characters for each token of a limit that are looked at first."""
@@ -24,7 +24,7 @@ _LARGE = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ContextMessage:
     """A part of a context in plain form. One of: a message (role and content), a tool's call, a tool's result."""
 
     role: str
@@ -44,60 +44,60 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A unit as it would be shown, and its tokens; not the unit itself, which may hold an output of megabytes."""
+class RenderedEntry:
+    """A entry as it would be shown, and its tokens; not the entry itself, which may hold an output of megabytes."""
 
     position: int
     last: int
-    kind: Kind
-    is_prompt: bool
-    said: tuple[Said, ...]
+    kind: EntryKind
+    is_system_prompt: bool
+    said: tuple[ContextMessage, ...]
     tokens: int
     masked: bool
 
 
-class Entries:
-    """Makes entries of units. What it computes depends on the unit and the settings alone, and is remembered."""
+class EntryRenderer:
+    """Makes entries of entries. What it computes depends on the entry and the settings alone, and is remembered."""
 
     def __init__(self, counter: TokenCounter, mask_to: int) -> None:
         self._counter = counter
         self._mask_to = mask_to
-        self._made: OrderedDict[tuple[str, tuple[int, ...], int | None], Entry] = OrderedDict()
+        self._made: OrderedDict[tuple[str, tuple[int, ...], int | None], RenderedEntry] = OrderedDict()
 
-    def make(self, session: str, unit: Unit, mask: int | None) -> Entry:
-        """A unit whole, or with what is longer than `mask` tokens replaced by a digest."""
-        place = (session, unit.places, mask)
+    def render(self, session: str, entry: ConversationEntry, mask: int | None) -> RenderedEntry:
+        """A entry whole, or with what is longer than `mask` tokens replaced by a digest."""
+        place = (session, entry.places, mask)
         found = self._made.get(place)
         if found is None:
-            said, masked = self._said(unit, mask)
+            said, masked = self._said(entry, mask)
             tokens = sum(map(self._cost, said))
-            found = Entry(unit.position, unit.last, unit.kind, unit.is_prompt, said, tokens, masked)
+            found = RenderedEntry(entry.position, entry.last, entry.kind, entry.is_system_prompt, said, tokens, masked)
             if tokens <= _LARGE:
                 self._made[place] = found
             while len(self._made) > _CACHED:
                 self._made.popitem(last=False)
         return found
 
-    def _said(self, unit: Unit, mask: int | None) -> tuple[tuple[Said, ...], bool]:
-        data, answer = unit.data, unit.answer
-        if unit.kind is Kind.MESSAGE:
-            content, masked = self._shown(data["content"], mask, unit.position, "message")
-            return (Said(data["role"], content, data.get("name")),), masked
-        if unit.kind is Kind.CALL and answer is not None:
+    def _said(self, entry: ConversationEntry, mask: int | None) -> tuple[tuple[ContextMessage, ...], bool]:
+        data, answer = entry.data, entry.answer
+        if entry.kind is EntryKind.MESSAGE:
+            content, masked = self._shown(data["content"], mask, entry.position, "message")
+            return (ContextMessage(data["role"], content, data.get("name")),), masked
+        if entry.kind is EntryKind.CALL and answer is not None:
             asked = {"id": data["id"], "tool": data["tool"], "arguments": plain_value(data["arguments"])}
-            output, masked = self._shown(answer["output"], mask, unit.last, "tool output")
+            output, masked = self._shown(answer["output"], mask, entry.last, "tool output")
             given = {"id": data["id"], "content": output, "error": bool(answer.get("error"))}
-            return (Said("assistant", call=asked), Said("tool", result=given)), masked
-        if unit.kind is Kind.CALL:
+            return (ContextMessage("assistant", call=asked), ContextMessage("tool", result=given)), masked
+        if entry.kind is EntryKind.CALL:
             text = f"[called {data['tool']}({text_of(data['arguments'])}): no result yet]"
-            return (Said("assistant", text),), False
-        if unit.kind is Kind.RESULT:
-            output, masked = self._shown(data["output"], mask, unit.position, "tool output")
-            return (Said("user", f"[result of an earlier call {data['id']}] {text_of(output)}"),), masked
-        if unit.kind is Kind.OBSERVATION:
-            seen, masked = self._shown(data["observed"], mask, unit.position, "observation")
-            return (Said("user", f"[observed by {data['source']}] {text_of(seen)}"),), masked
-        return (Said("assistant", _statement(unit)),), False
+            return (ContextMessage("assistant", text),), False
+        if entry.kind is EntryKind.RESULT:
+            output, masked = self._shown(data["output"], mask, entry.position, "tool output")
+            return (ContextMessage("user", f"[result of an earlier call {data['id']}] {text_of(output)}"),), masked
+        if entry.kind is EntryKind.OBSERVATION:
+            seen, masked = self._shown(data["observed"], mask, entry.position, "observation")
+            return (ContextMessage("user", f"[observed by {data['source']}] {text_of(seen)}"),), masked
+        return (ContextMessage("assistant", _statement(entry)),), False
 
     def _shown(self, value: Any, mask: int | None, position: int, what: str) -> tuple[Any, bool]:
         """A value as text or content blocks, whole or masked. Bytes are always masked."""
@@ -121,7 +121,7 @@ class Entries:
     def _tokens(self, content: Any) -> int:
         return count_value(self._counter, content)
 
-    def _cost(self, said: Said) -> int:
+    def _cost(self, said: ContextMessage) -> int:
         if said.call is not None:
             texts = (said.call["id"], said.call["tool"], text_of(said.call["arguments"]))
             return sum(map(self._counter.count, texts)) + CALL_TOKENS
@@ -131,11 +131,11 @@ class Entries:
         return self._tokens(said.content) + named + MESSAGE_TOKENS
 
 
-def _statement(unit: Unit) -> str:
-    data = unit.data
-    if unit.kind is Kind.DECISION:
+def _statement(entry: ConversationEntry) -> str:
+    data = entry.data
+    if entry.kind is EntryKind.DECISION:
         return f"Decision: {data['decision']}\nReason: {data['reason']}"
-    if unit.kind is Kind.RESOLUTION:
+    if entry.kind is EntryKind.RESOLUTION:
         return f"Resolution of an earlier error: {data['resolution']}"
     said = f"Error: {data['error']}"
-    return said if unit.answer is None else f"{said}\nResolution: {unit.answer['resolution']}"
+    return said if entry.answer is None else f"{said}\nResolution: {entry.answer['resolution']}"

@@ -1,4 +1,5 @@
-"""What fits: entries whole, masked or left out, the least important first, so that the budget holds whatever comes."""
+"""Fits a conversation into a window: entries whole, masked or left out, the least important first, so that the budget
+always holds."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 from ...errors import InvalidInput
 from ...ports import TokenCounter
 from .context import AFTER_A_SUMMARY, BEFORE_ANYTHING, ContextTrace, Shown
-from .conversation import Kind, Priority, Unit
-from .entries import MESSAGE_TOKENS, Entries, Entry, Said
+from .conversation import ConversationEntry, EntryKind, Priority
+from .entries import MESSAGE_TOKENS, ContextMessage, EntryRenderer, RenderedEntry
 from .settings import Window
 
 EARLIER = "## Earlier in this conversation"
@@ -34,17 +35,17 @@ class Rank(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedWindow:
     """What is in a context."""
 
     system: str
     memory: str
-    said: tuple[Said, ...]
+    said: tuple[ContextMessage, ...]
     tokens: int
     trace: tuple[ContextTrace, ...]
 
 
-class Counting:
+class CachedCounter:
     """Counts texts, and remembers what it counted."""
 
     def __init__(self, counter: TokenCounter) -> None:
@@ -61,18 +62,18 @@ class Counting:
         return found
 
 
-class Fitting:
+class WindowFitter:
     """Fits a conversation into a window."""
 
-    def __init__(self, session: str, window: Window, entries: Entries, count: Counting) -> None:
+    def __init__(self, session: str, window: Window, renderer: EntryRenderer, count: CachedCounter) -> None:
         self._session = session
         self._window = window
-        self._entries = entries
+        self._renderer = renderer
         self._count = count
 
-    def fit(self, system: str, sections: Sequence[Section], units: Sequence[Unit]) -> Fitted:
-        """Choose. `units` come by when they were news; the first prompt of the system is always there."""
-        first = next((unit for unit in units if unit.is_prompt and unit.priority is Priority.ALWAYS), None)
+    def fit(self, system: str, sections: Sequence[Section], entries: Sequence[ConversationEntry]) -> FittedWindow:
+        """Choose what is shown. `entries` come in the order of their last events. The first system prompt is always shown."""
+        first = next((entry for entry in entries if entry.is_system_prompt and entry.priority is Priority.ALWAYS), None)
         prompt = _joined([system, "" if first is None else _prompt_text(first)])
         fixed = self._count.text(prompt) + MESSAGE_TOKENS if prompt else 0
         if fixed > self._window.budget:
@@ -80,18 +81,18 @@ class Fitting:
                 f"the system prompt takes {fixed} tokens of a budget of {self._window.budget}",
                 hint="give a larger budget, or a shorter prompt",
             )
-        spoken = [unit for unit in units if unit is not first]
+        spoken = [entry for entry in entries if entry is not first]
         chosen = _Choice(self._window.budget - fixed)
         for section in sections:
             if section.text:
                 chosen.sections[section] = self._count.text(section.heading) + self._count.text(section.text) + 2
         recent = len(spoken) - self._window.keep_last
-        for index, unit in enumerate(spoken):
-            chosen.entries[unit.position] = self._entry(unit, index >= recent)
+        for index, entry in enumerate(spoken):
+            chosen.entries[entry.position] = self._entry(entry, index >= recent)
         self._mask_more(chosen, spoken)
         ranks = self._ranks(sections, spoken, recent)
         left_out = chosen.leave_out(ranks)
-        kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+        kept = [chosen.entries[entry.position] for entry in spoken if entry.position in chosen.entries]
         if kept and not _is_spoken_by_user(kept):  # a provider may want the user to speak first: room for that
             opening = self._count.text(AFTER_A_SUMMARY if chosen.sections else BEFORE_ANYTHING) + MESSAGE_TOKENS
             before = dict(chosen.sections), dict(chosen.entries)
@@ -99,47 +100,49 @@ class Fitting:
             more = chosen.leave_out(ranks)
             if chosen.entries:
                 fixed, left_out = fixed + opening, left_out + more
-                kept = [chosen.entries[unit.position] for unit in spoken if unit.position in chosen.entries]
+                kept = [chosen.entries[entry.position] for entry in spoken if entry.position in chosen.entries]
             else:  # too small a window for both: what was said counts more
                 chosen.sections, chosen.entries = before
         return _fitted(prompt, first, fixed, chosen, kept, left_out)
 
-    def _entry(self, unit: Unit, recent: bool) -> Entry:
-        if unit.kind not in (Kind.CALL, Kind.RESULT):
-            return self._entries.make(self._session, unit, None)
+    def _entry(self, entry: ConversationEntry, recent: bool) -> RenderedEntry:
+        if entry.kind not in (EntryKind.CALL, EntryKind.RESULT):
+            return self._renderer.render(self._session, entry, None)
         masked_from = self._window.masked_from
-        return self._entries.make(
-            self._session, unit, masked_from if recent else min(self._window.mask_to, masked_from)
+        return self._renderer.render(
+            self._session, entry, masked_from if recent else min(self._window.mask_to, masked_from)
         )
 
-    def _mask_more(self, chosen: _Choice, spoken: Sequence[Unit]) -> None:
+    def _mask_more(self, chosen: _Choice, spoken: Sequence[ConversationEntry]) -> None:
         """Mask the largest entries until it fits, or nothing is left to mask; the newest comes last."""
         total = chosen.total()
         newest = spoken[-1].position if spoken else 0
-        by_place = {unit.position: unit for unit in spoken}
+        by_place = {entry.position: entry for entry in spoken}
         order = sorted(chosen.entries.values(), key=lambda one: (one.position == newest, -one.tokens))
         for entry in order:
             if total <= chosen.room:
                 return
-            shorter = self._entries.make(self._session, by_place[entry.position], self._window.mask_to)
+            shorter = self._renderer.render(self._session, by_place[entry.position], self._window.mask_to)
             if shorter.tokens < entry.tokens:
                 chosen.entries[entry.position] = shorter
                 total -= entry.tokens - shorter.tokens
 
-    def _ranks(self, sections: Sequence[Section], spoken: Sequence[Unit], recent: int) -> list[tuple[Rank, object]]:
+    def _ranks(
+        self, sections: Sequence[Section], spoken: Sequence[ConversationEntry], recent: int
+    ) -> list[tuple[Rank, object]]:
         ranks: list[tuple[Rank, object]] = []
         for section in sections:
             ranks.append((Rank(25 if section.kind == "summary" else 50, section.first), section))
         newest = len(spoken) - 1
-        for index, unit in enumerate(spoken):
-            worth = unit.priority * 10
+        for index, entry in enumerate(spoken):
+            worth = entry.priority * 10
             if index == newest:
                 worth = 80
-            elif unit.priority is Priority.ALWAYS:
+            elif entry.priority is Priority.ALWAYS:
                 worth = 70
             elif index >= recent:
                 worth = max(worth, 40)
-            ranks.append((Rank(worth, unit.last), unit))
+            ranks.append((Rank(worth, entry.last), entry))
         return sorted(ranks, key=lambda one: one[0])
 
 
@@ -149,7 +152,7 @@ class _Choice:
     def __init__(self, room: int) -> None:
         self.room = room
         self.sections: dict[Section, int] = {}
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, RenderedEntry] = {}
 
     def total(self) -> int:
         sections = sum(self.sections.values()) + (MESSAGE_TOKENS if self.sections else 0)
@@ -165,7 +168,7 @@ class _Choice:
             if isinstance(one, Section) and one in self.sections:
                 tokens = self.sections.pop(one)
                 traces.append(ContextTrace(one.first, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
-            elif isinstance(one, Unit) and one.position in self.entries:
+            elif isinstance(one, ConversationEntry) and one.position in self.entries:
                 tokens = self.entries.pop(one.position).tokens
                 traces.append(ContextTrace(one.position, one.last, one.kind, Shown.LEFT_OUT, _no_room(rank, tokens), 0))
             else:
@@ -176,37 +179,32 @@ class _Choice:
 
 def _fitted(
     prompt: str,
-    first: Unit | None,
+    first: ConversationEntry | None,
     fixed: int,
     chosen: _Choice,
-    kept: Sequence[Entry],
+    kept: Sequence[RenderedEntry],
     left_out: Sequence[ContextTrace],
-) -> Fitted:
-    later = [entry for entry in kept if _is_later_prompt(entry)]
+) -> FittedWindow:
+    later = [entry for entry in kept if entry.is_system_prompt]
     system = _joined([prompt, *(_text_of(entry.said[0].content) for entry in later)])
-    said = tuple(one for entry in kept if not _is_later_prompt(entry) for one in entry.said)
+    said = tuple(one for entry in kept if not entry.is_system_prompt for one in entry.said)
     trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
     if first is not None:
         trace.append(
             ContextTrace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed)
         )
     ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
-    return Fitted(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
+    return FittedWindow(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
 
 
-def _is_spoken_by_user(kept: Sequence[Entry]) -> bool:
+def _is_spoken_by_user(kept: Sequence[RenderedEntry]) -> bool:
     """Whether what is said first is said by the user."""
-    spoken = [entry for entry in kept if not _is_later_prompt(entry)]
+    spoken = [entry for entry in kept if not entry.is_system_prompt]
     return not spoken or spoken[0].said[0].role == "user"
 
 
-def _is_later_prompt(entry: Entry) -> bool:
-    """Whether an entry goes into the system prompt: what the system said later."""
-    return entry.is_prompt
-
-
-def _prompt_text(unit: Unit) -> str:
-    return _text_of(unit.data["content"])
+def _prompt_text(entry: ConversationEntry) -> str:
+    return _text_of(entry.data["content"])
 
 
 def _text_of(content: Any) -> str:
@@ -248,7 +246,7 @@ def _section_traces(sections: dict[Section, int]) -> list[ContextTrace]:
     ]
 
 
-def _entry_traces(entries: Iterable[Entry]) -> list[ContextTrace]:
+def _entry_traces(entries: Iterable[RenderedEntry]) -> list[ContextTrace]:
     return [
         ContextTrace(
             entry.position,

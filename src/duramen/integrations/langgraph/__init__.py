@@ -4,6 +4,15 @@
     graph = builder.compile(checkpointer=DuramenSaver(dm), store=DuramenStore(dm))
 
 A thread is a session. Needs `pip install 'duramen[langgraph]'`.
+
+    saver.py            DuramenSaver: start here; threads.py does the work, thread_removal.py deletes, prunes and copies
+    store.py            DuramenStore, with the filters of search.py
+    channels.py         channel values as fields that share what did not change
+    snapshot.py         snapshots of messages, to find changes (change_detection.py)
+    pending_writes.py   the writes of tasks
+    serializer.py       values, ids and bookkeeping as bytes
+    config_position.py  what a RunnableConfig refers to
+    handle.py           sync and async handles behind sync and async calls
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The writes of a graph's tasks, which lie beside a checkpoint until the next one takes them in."""
+"""The writes of a graph's tasks, which are attached to a checkpoint until the next one includes them."""
 
 from __future__ import annotations
 

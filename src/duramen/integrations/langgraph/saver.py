@@ -93,7 +93,7 @@ class DuramenSaver(BaseCheckpointSaver[int]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Keep a task's writes beside a checkpoint; durable on return."""
+        """Attach a task's writes to a checkpoint; durable on return."""
         drive(self._threads.put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(

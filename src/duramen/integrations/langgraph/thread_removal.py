@@ -17,7 +17,7 @@ _COUNTERS = "counters_since_delta_snapshot"
 
 
 class ThreadRemoval:
-    """Beside `Threads`: the same threads."""
+    """Removes, prunes and copies the threads of a `Threads`."""
 
     def __init__(
         self, threads: Threads, checkpoints: Checkpoints, saved_lists: SavedLists, serializer: ValueSerializer

@@ -73,14 +73,14 @@ class Threads:
             raise CheckpointConflict(thread, name, expected, found) from None
 
     async def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
-        """Keep a task's writes beside a checkpoint."""
+        """Attach a task's writes to a checkpoint."""
         place = parse_config(config)
         if place.id is None:
             raise InvalidInput("the configuration names no checkpoint", hint="put_writes needs its checkpoint_id")
         data, fields = pack_writes(writes, task, path, self._serializer)
-        beside = short_id(place.id)
+        checkpoint = short_id(place.id)
         await self._checkpoints.attach(
-            place.thread, place.name, beside, data, type=WRITES, fields=fields, can_wait=True
+            place.thread, place.name, checkpoint, data, type=WRITES, fields=fields, can_wait=True
         )
 
     # -- decoder
@@ -180,10 +180,10 @@ class Threads:
         )
 
     async def _pending(self, place: ConfigPosition, saved: StoredCheckpoint) -> list[PendingWrite]:
-        """The writes beside a checkpoint. If they are damaged, none: their tasks will run again."""
+        """The writes attached to a checkpoint. If they are damaged, none: their tasks will run again."""
         try:
-            beside = await self._checkpoints.attachments(place.thread, place.name, saved.id)
+            calls = await self._checkpoints.attachments(place.thread, place.name, saved.id)
         except CheckpointDamaged as damage:
             _log.warning("damaged writes were left out: %s", damage)
             return []
-        return unpack_writes(beside, self._serializer)
+        return unpack_writes(calls, self._serializer)

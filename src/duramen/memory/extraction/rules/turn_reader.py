@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....context.window.content_blocks import are_blocks, text_of
-from ....context.window.conversation import Kind, Unit, units
-from ....context.window.conversation_reader import Gathering
+from ....context.window.conversation import ConversationEntry, EntryKind, conversation_entries
+from ....context.window.conversation_reader import ConversationReader
 from ....journal.journal import Journal
 from .rule_set import RECENT
 from .turns import ToolCall, TurnRecord
@@ -29,27 +29,27 @@ async def recent_turns(journal: Journal, session: str, upto: int) -> RecentTurns
 
 
 async def turns_between(journal: Journal, session: str, first: int, upto: int) -> list[tuple[TurnRecord, str | None]]:
-    """The turns of a session between two positions, oldest first, each with its subject; the newest ones, if there are
-    very many."""
-    gathering = Gathering(journal)
+    """The turns of a session that began at or after a position and ended at or before another, oldest first, each with
+    whose it is; the newest ones, if there are very many."""
+    gathering = ConversationReader(journal)
     places = await gathering.places(session, first, upto, _EVENTS)
     turns: list[tuple[TurnRecord, str | None]] = []
-    for unit in units(await gathering.readable(session, places)):
-        if unit.kind is Kind.MESSAGE and unit.data["role"] == "user":
-            turns.append((TurnRecord(_text(unit.data["content"]), position=unit.position), unit.subject))
+    for entry in conversation_entries(await gathering.readable(session, places)):
+        if entry.kind is EntryKind.MESSAGE and entry.data["role"] == "user":
+            turns.append((TurnRecord(_text(entry.data["content"]), position=entry.position), entry.subject))
         elif turns:
-            turns[-1] = _with(turns[-1][0], unit), turns[-1][1]
+            turns[-1] = _with(turns[-1][0], entry), turns[-1][1]
     return turns
 
 
-def _with(turn: TurnRecord, unit: Unit) -> TurnRecord:
-    """A turn with one more message or call."""
-    if unit.kind is Kind.MESSAGE and unit.data["role"] == "assistant":
-        said = f"{turn.assistant}\n{_text(unit.data['content'])}".strip()
+def _with(turn: TurnRecord, entry: ConversationEntry) -> TurnRecord:
+    """A turn with one more thing that happened in it."""
+    if entry.kind is EntryKind.MESSAGE and entry.data["role"] == "assistant":
+        said = f"{turn.assistant}\n{_text(entry.data['content'])}".strip()
         return TurnRecord(turn.user, turn.calls, said, turn.position)
-    if unit.kind is Kind.CALL and unit.answer is not None:
+    if entry.kind is EntryKind.CALL and entry.answer is not None:
         called = ToolCall(
-            unit.data["tool"], unit.data["arguments"], not unit.answer.get("error"), _text(unit.answer["output"])
+            entry.data["tool"], entry.data["arguments"], not entry.answer.get("error"), _text(entry.answer["output"])
         )
         return TurnRecord(turn.user, (*turn.calls, called), turn.assistant, turn.position)
     return turn
