@@ -403,7 +403,7 @@ def test_wrong_verdicts_are_refused(doubtful: Path) -> None:
         ["run", "settle", "nobody", "retry"],
         cwd=doubtful,
     )
-    refused(verdict, "'perhaps' is no verdict", "retry")
+    refused(verdict, "'perhaps' is not a verdict", "retry")
     assert (value.code, "--value" in value.err) == (2, True)
     refused(broken, "--value is no JSON", "quotes")
     refused(step, "charge#1", "name the step")

@@ -45,8 +45,8 @@ POINTS = [
 COMMON = ["append.encoded", "append.begun", "append.committed", "step.intended", "step.acted", "step.recorded"]
 """Points that every step comes to."""
 CHAINS = [
-    ("append.encoded", 5), ("append.begun", 4), ("append.committed", 3), ("step.intended", 2), ("step.acted", 2),
-    ("step.recorded", 2), ("step.recorded", 3), ("append.committed", 6),
+    ("append.encoded", 7), ("append.begun", 7), ("append.committed", 6), ("step.intended", 2), ("step.acted", 2),
+    ("step.recorded", 1), ("step.recorded", 3), ("append.committed", 8),
 ]  # fmt: skip
 """Where each process of a chain dies, so late that it gets on by a step at least."""
 STRIDES = {True: {"append.encoded": 4, "append.begun": 4}, False: dict.fromkeys(COMMON, 7)}

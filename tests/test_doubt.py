@@ -265,7 +265,7 @@ def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
     for call in (dm.resume, dm.run_info, lambda run: dm.signal(run, "x"), lambda run: dm.cancel(run)):
         with pytest.raises(UnknownRun):
             call("nobody")
-    with pytest.raises(InvalidInput, match="no task"):
+    with pytest.raises(InvalidInput, match="not a task"):
         dm.run(len, "abc")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no option"):
         dm.start(one, colour="red")  # type: ignore[call-arg]

@@ -94,7 +94,7 @@ def test_what_a_worker_does_not_know_it_leaves_alone(open_one: Open) -> None:
     assert dm.work([echo], until_idle=True) == 0
     assert dm.work([newer], until_idle=True) == 1
     assert dm.resume("b") == -3
-    with pytest.raises(InvalidInput, match="no task"):
+    with pytest.raises(InvalidInput, match="not a task"):
         dm.work([len])  # type: ignore[list-item]
 
 

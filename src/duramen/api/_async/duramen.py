@@ -12,7 +12,7 @@ from ...context.episode_policy import EpisodePolicy
 from ...context.services import Services
 from ...context.window.settings import Window
 from ...errors import InvalidInput
-from ...execution.workers.lesson import lesson
+from ...execution.engine.run_outline import outline_run
 from ...journal.events import Draft, Event, SessionStatus, check_name, check_types
 from ...journal.journal import ErasureReport, Journal
 from ...journal.sealing import KeySource
@@ -96,7 +96,7 @@ class AsyncDuramen(AsyncRuns):
         reads: tuple[Model | str | None, int] = (None, 5),
     ) -> None:
         self.memory = AsyncMemories(
-            journal, load, suspicious, lambda run: lesson(self._engine, run), policies, write_back, reads
+            journal, load, suspicious, lambda run: outline_run(self._engine, run), policies, write_back, reads
         )
         """What the workspace remembers beyond its sessions."""
         self._services = Services(journal, window or Window(), episodes or EpisodePolicy())

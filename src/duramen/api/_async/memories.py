@@ -19,7 +19,7 @@ from .procedures import AsyncProcedures
 from .proposals import AsyncProposals
 
 if TYPE_CHECKING:
-    from ...execution.workers.lesson import Lesson
+    from ...execution.engine.run_outline import RunOutline
     from ...files.sync.import_export import MemoriesExported, MemoriesImported
     from ...memory.catalog.memory_event import MemoryInput
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
@@ -78,7 +78,7 @@ class AsyncMemories:
         journal: Journal,
         load: Callable[[bool], Embedder | None],
         suspicious: str,
-        learn: Callable[[str], Awaitable[Lesson]],
+        learn: Callable[[str], Awaitable[RunOutline]],
         policies: Mapping[str, KindPolicy] | None = None,
         writes_back: bool = True,
         reads: tuple[Model | str | None, int] = (None, 5),

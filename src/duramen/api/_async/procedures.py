@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import InvalidInput
 
 if TYPE_CHECKING:
-    from ...execution.workers.lesson import Lesson
+    from ...execution.engine.run_outline import RunOutline
     from ...memory.knowledge.procedures import Procedure
     from ...memory.memory_service import MemoryService
 
@@ -17,7 +17,7 @@ class AsyncProcedures:
     """Named steps in their order, every version of them, and how often each worked. Each call sees what is everybody's,
     and what belongs to the `subject` that it names, which comes first."""
 
-    def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[Lesson]]) -> None:
+    def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[RunOutline]]) -> None:
         self._service = service
         self._learn = learn
 

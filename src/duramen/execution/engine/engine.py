@@ -70,7 +70,7 @@ class Engine:
         """Journal that the run begins; a run of that id that is there already is left as it is. `fresh`: the id is so
         new that there can be none."""
         if not isinstance(task, Task):
-            raise InvalidInput(f"{task!r} is no task", hint="decorate the function with @duramen.task")
+            raise InvalidInput(f"{task!r} is not a task", hint="decorate the function with @duramen.task")
         check_name("run", run)
         known = None if fresh else await self.journal.store.run(self.journal.workspace, run)
         if known is None:
@@ -143,17 +143,19 @@ class Engine:
     async def attempt(
         self, run: str, task: Task[..., Any] | None, started: Started | None = None
     ) -> RunSuspended | Finished | None:
-        """Execute a run as far as it goes, if nobody else does. Says what it gave or why it stopped, unless it has
-        ended otherwise; raises what it failed with, or what kept it from being executed."""
+        """Execute a run as far as it goes, if no other process does. Returns its result or why it waits; None if it
+        ended otherwise. Raises what it failed with, or what prevented its execution."""
         row, history = started or (await self.row(run), None)
         lease = await self.claim(run)
         if lease is None:
             row = await self.row(run)
             return (
-                RunSuspended(None, row.waiting or "somebody else executes it", False) if row.status == "open" else None
+                RunSuspended(None, row.waiting or "another process executes it", False)
+                if row.status == "open"
+                else None
             )
         if lease.fence > 1 and history is not None:
-            row, history = await self.row(run), None  # somebody else may have executed it in between
+            row, history = await self.row(run), None  # another process may have executed it in between
         return await Execution(self, row, lease, task or known_task(row.task, row.version), history).execute()
 
     async def row(self, run: str) -> RunRow:
@@ -207,8 +209,8 @@ class Engine:
         raise RunError(f"the end of run {run!r} is missing in session {row.session!r}", hint="run verify")
 
     async def result(self, run: str, task: Task[..., Any] | None, started: Started | None = None) -> Any:
-        """A run's result: execute it if nobody does, wait if somebody else does or it is asleep. Raises what it failed
-        with, or `RunParked` if it needs somebody."""
+        """A run's result: execute it, or wait if another process does or it is asleep. Raises what it failed
+        with, or `RunParked` if it waits for a person or a signal."""
         while True:
             mark = await self.journal.store.mark(runs=True)
             if started is None or started.history is None:
@@ -235,7 +237,7 @@ class Engine:
                 return
 
     async def waited(self, run: str, timeout: float | None) -> Any:
-        """A run's result, executed by somebody else."""
+        """A run's result, once another process has executed it."""
         until = None if timeout is None else self.now() + int(timeout * 1e6)
         while True:
             mark = await self.journal.store.mark(runs=True)

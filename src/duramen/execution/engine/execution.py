@@ -1,4 +1,4 @@
-"""One execution of a run, from its claim to its end, its next pause or its failure to go on."""
+"""One execution of a run, from its claim to its end, its next wait or an error that stops it."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ _PATIENCE = 30.0
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancels what is being executed here."""
+    """Whether the caller cancels what is being executed here."""
     current = asyncio.current_task()
     return current is not None and current.cancelling() > 0
 
@@ -310,7 +310,7 @@ def _refuse_running_loop(task: Task[..., Any]) -> None:
 
 
 async def _on_thread(run: RunContext, work: Callable[[], Any]) -> Any:
-    """Plain work on a thread of its own, beside the loop. Whoever cancels it waits until it has come to its next step:
+    """Plain work on a thread of its own, next to the loop. A cancellation waits until it has come to its next step:
     a run that is still being executed must stay owned."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()

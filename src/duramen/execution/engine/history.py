@@ -1,7 +1,7 @@
 """What a run's events say: which steps are done, failed, waiting or in doubt. Pure: events in, facts out.
 
-Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … (`name#3.1` on the third line
-beside the task's own) or `name:key`; sleeps, questions, signals, children and patches have names that begin with @. One
+Everything that a task can wait for is a step: its own are known as `name#1`, `name#2`, … (`name#3.1` on the third branch
+of the task) or `name:key`; sleeps, questions, signals, children and patches have names that begin with @. One
 set of events serves them all:
 
     step.started    the intent; with `due` for what has a time, `attempt` from the second one on
@@ -114,16 +114,16 @@ class History:
             return
         fold = _FOLDS.get(event.type)
         if fold is not None and isinstance(event.data, dict):
-            with suppress(KeyError, TypeError, AttributeError):  # of such a type, but not one of ours: somebody else's
+            with suppress(KeyError, TypeError, AttributeError):  # of such a type, but written by others
                 fold(self, event, event.data)
 
     def in_doubt(self) -> list[StepRecord]:
-        """Steps with an intent and no outcome, if nobody executes the run."""
+        """Steps with an intent and no outcome, if no process executes the run."""
         doubtful = (State.STARTED, State.PARKED)
         return [one for one in self.steps.values() if one.state in doubtful and not one.step.startswith("@")]
 
     def next_signal(self, name: str) -> Signal | None:
-        """The first signal of that name which nobody took."""
+        """The first signal of that name that was not taken yet."""
         waiting = self._waiting.get(name, deque())
         while waiting and waiting[0].taken:
             waiting.popleft()
@@ -144,7 +144,7 @@ class History:
         self.input, self.began, self.root, self.subject = data, event.time, event.hash.hex(), event.subject
 
     def _run_forked(self, event: Event, data: dict[str, Any]) -> None:
-        # What the original began is its own affair: the fork begins it anew, under keys of its own.
+        # Steps that the original had begun belong to it: the fork begins them again, under keys of its own.
         self.steps = {name: one for name, one in self.steps.items() if one.finished}
         self.root, self.ended, self.cancelling, self.failing = event.hash.hex(), None, None, None
         self.executions = 0

@@ -1,4 +1,4 @@
-"""Who executes a run: a process of a machine. One that is known to be dead need not be waited for."""
+"""The owner of a lease: a process of a machine. A lease of a process that is known to be dead can be taken at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _machine() -> str:
 
 
 def _birth(pid: int) -> str | None:
-    """When a process began, in ticks since the machine's start; None if it is gone, or only its corpse is left."""
+    """When a process began, in ticks since the machine's start; None if it has ended (a zombie counts as ended)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

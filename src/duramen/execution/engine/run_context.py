@@ -55,7 +55,7 @@ class RunContext:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.branches: WeakKeyDictionary[asyncio.Task[Any], Branch] = WeakKeyDictionary()
         self.state_changed: asyncio.Future[None] | None = None
-        """Resolved when a branch begins to wait, for whoever supervises the branches."""
+        """Resolved when a branch begins to wait, for the supervisor of the branches."""
         self.suspended_in_plain_step = False
         self.unwinding = False
         self.unwound = False

@@ -1,4 +1,4 @@
-"""What others do to a run: signal, answer, settle, cancel, fork, replay, look."""
+"""What is done to a run from outside: signal, answer, settle, cancel, list, fork, replay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunControl:
     async def _append_external(
         self, row: RunRow, kind: str, data: dict[str, Any], actor: str | None, key: str | None = None
     ) -> None:
-        """An event in the run's session, and a nudge to whoever takes it up."""
+        """Append an event to the run's session, and let the run be taken up."""
         journal = self._journal
         owner = await journal.owner((await self._engine.opening(row)).subject)
         prepared = journal.prepare(Draft(kind, data, actor), owner)
@@ -64,11 +64,11 @@ class RunControl:
     async def settle(self, run: str, verdict: Verdict, value: Any, step: str | None, actor: str | None) -> None:
         """A person's word on a step in doubt."""
         if verdict not in ("done", "retry", "abort"):
-            raise InvalidInput(f"{verdict!r} is no verdict", hint='"done" (with a value), "retry" or "abort"')
+            raise InvalidInput(f"{verdict!r} is not a verdict", hint='"done" (with a value), "retry" or "abort"')
         row = await self._open(run)
         record = await self._doubtful(row, step)
-        said = {"done": "happened", "retry": "retry", "abort": "abort"}[verdict]
-        data = {"step": record.step, "by": "person", "verdict": said}
+        recorded = {"done": "happened", "retry": "retry", "abort": "abort"}[verdict]
+        data = {"step": record.step, "by": "person", "verdict": recorded}
         if verdict == "done" and value is not None:
             data["value"] = value
         await self._append_external(row, "step.settled", data, actor)
@@ -76,7 +76,7 @@ class RunControl:
     async def _doubtful(self, row: RunRow, step: str | None) -> StepRecord:
         lease = await self._journal.store.lease(self._journal.workspace, row.session)
         if has_live_owner(lease, self._engine.now()):
-            raise RunError(f"run {row.run!r} is being executed now", hint="only a run that nobody executes has doubt")
+            raise RunError(f"run {row.run!r} is being executed now", hint="settle it when no process executes it")
         doubt = (await self._engine.history(row)).in_doubt()
         found = [one for one in doubt if step is None or step in (one.step, one.step.partition("#")[0])]
         if len(found) != 1:
@@ -85,7 +85,7 @@ class RunControl:
         return found[0]
 
     async def cancel(self, run: str, reason: str | None, actor: str | None) -> None:
-        """Ask a run to stop at its next step and to undo what it declared. Without anything to undo, a run that nobody
+        """Ask a run to stop at its next step and to undo what it declared. Without anything to undo, a run that no process
         executes ends at once."""
         row = await self._engine.row(run)
         if row.status != "open":
@@ -132,7 +132,7 @@ class RunControl:
     # -- the time machine
 
     async def fork(self, run: str, new: str, at: int | None) -> RunRow:
-        """A new run that shares another's events up to a position and goes on from there; the other is untouched."""
+        """A new run that shares another's events up to a position and continues from there; the other is untouched."""
         row = await self._engine.row(check_name("run", run))
         check_name("run", new)
         start = await self._engine.origin(row)

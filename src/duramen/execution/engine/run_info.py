@@ -15,14 +15,14 @@ from .owner import has_live_owner
 
 
 class RunStatus(enum.StrEnum):
-    """How a run stands."""
+    """The status of a run."""
 
     QUEUED = "queued"
-    """Nobody has taken it up yet."""
+    """It was not taken up yet."""
     RUNNING = "running"
-    """Somebody executes it now."""
+    """A process executes it now."""
     CRASHED = "crashed"
-    """Whoever executed it is gone; it goes on as soon as somebody takes it up."""
+    """The process that executed it has ended; it continues when it is resumed or a worker takes it up."""
     SLEEPING = "sleeping"
     """It waits for a time."""
     WAITING = "waiting"
@@ -34,7 +34,7 @@ class RunStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run, as the catalog has it. `waiting` says what for; `wake` when it goes on by itself; `steps`, `in_doubt` and
+    """A run, as the catalog has it. `waiting` says what for; `wake` when it continues by itself; `steps`, `in_doubt` and
     `input` are filled by `dm.run_info`."""
 
     id: str
@@ -88,7 +88,7 @@ def info_of(row: RunRow, lease: LeaseRow | None, now: int, history: History | No
 
 
 def status_of(row: RunRow, held: bool, now: int) -> RunStatus:
-    """How a run stands, given whether somebody holds its lease."""
+    """The status of a run, given whether its lease is held."""
     if row.status != "open":
         return RunStatus(row.status)
     if held:

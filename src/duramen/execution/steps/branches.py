@@ -1,4 +1,4 @@
-"""Lines of a task's code that run beside each other, so that steps are known again however quickly each of them is."""
+"""Concurrent branches of a task's code: each counts its own steps, so that they are matched whichever is quicker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..waits.current_run import BRANCH, RUN, STEP
 
 
 class Branch:
-    """One line of a task's code: the task itself, or a coroutine that it runs beside. Steps are counted along it, so
+    """One line of a task's code: the task itself, or a coroutine that it runs concurrently. Steps are counted along it, so
     that they are known again however quickly the others are."""
 
     __slots__ = ("branches", "counts", "path")
@@ -28,7 +28,7 @@ class Branch:
         return f"{self.path}{count}"
 
     def fork(self) -> Branch:
-        """A new line beside this one."""
+        """A new branch of this one."""
         self.branches += 1
         return Branch(f"{self.path}{self.branches}.")
 
@@ -42,7 +42,7 @@ def branch_of(identity: str) -> str | None:
 
 
 def count_branches(loop: asyncio.AbstractEventLoop) -> None:
-    """Let every coroutine that a run's code starts beside itself have a branch of its own, numbered in the order in
+    """Let every coroutine that a run's code starts concurrently have a branch of its own, numbered in the order in
     which they are started. Other tasks of the loop are made as before."""
     before = loop.get_task_factory()
     if getattr(before, "counts_branches", False):
@@ -50,9 +50,8 @@ def count_branches(loop: asyncio.AbstractEventLoop) -> None:
 
     def make(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
         run = RUN.get()
-        beside = run is not None and run.loop is loop and STEP.get() is None
         branch = None
-        if beside and run is not None:
+        if run is not None and run.loop is loop and STEP.get() is None:
             _refuse_sets()
             branch = run.branch.fork()
             if options.get("context") is None:

@@ -119,10 +119,7 @@ class Step(Generic[P, R]):
         self.takes_key = parameter is not None and parameter.kind is parameter.KEYWORD_ONLY
         self.in_doubt: Doubt = in_doubt or ("ask" if irreversible and check is None else "rerun")
         self.costly = irreversible or self.in_doubt != "rerun"
-        """Doubt about it would cost a person's time, so that its outcome is written at once."""
-        self.elaborate = self.costly or undo is not None
-        """There is more to its outcome than to note it."""
-        self.quick = self.kind is Kind.PLAIN and timeout is None
+        """Doubt about it would cost a person's time, so that its outcome is synced at once."""
         self._refuse_nonsense()
         update_wrapper(self, function)
 
@@ -279,7 +276,7 @@ def task(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a task.
 
     name        what runs of it are stored under (the function's name)
-    version     a run goes on only with the version that it was started with
+    version     a run continues only with the version that it was started with
     deadline    seconds after which a run fails
     """
     return Task(function, **options) if function is not None else lambda real: Task(real, **options)

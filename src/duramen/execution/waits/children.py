@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _LONG = 200
-"""Characters of a child's id; what is longer is cut, and told apart by a hash."""
+"""Characters of a child's id; what is longer is cut, and distinguished by a hash."""
 
 
 async def call_child(
@@ -57,7 +57,7 @@ async def _start(
 
 
 async def _attempt(run: RunContext, child: str, task: Task[..., Any], started: Started | None) -> RunSuspended | None:
-    """Execute the child. What it fails with is in its outcome; what kept it from going on keeps the parent as well."""
+    """Execute the child. What it fails with is in its outcome; what prevents it from continuing prevents the parent as well."""
     try:
         found = await run.engine.attempt(child, task, started)
         return found if isinstance(found, RunSuspended) else None
@@ -92,7 +92,7 @@ async def start_child(
 
 
 class ChildHandle:
-    """A child run that was started beside its parent."""
+    """A child run that was started for workers."""
 
     def __init__(self, run: RunContext, child: str) -> None:
         self._run = run

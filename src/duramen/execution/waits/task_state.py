@@ -17,8 +17,8 @@ T = TypeVar("T")
 def checkpointed(state: T, *, every: int = 10) -> T:
     """Have this task's own state stored as checkpoints of its session: after each child run, before each irreversible
     step, and every so many steps. It is given back as it is, to be changed in place. After a restart the task's code
-    makes it anew, step by step from the journal; the checkpoints are for everybody else: people who look, a session
-    that goes on from here, a fork."""
+    makes it again, step by step from the journal; the checkpoints are for others: people who look, a session
+    that continues from here, a fork."""
     run = current()
     if run is None:
         inside = STEP.get() is not None
@@ -56,7 +56,7 @@ class TaskState:
         await self._store(run, "subtask", None)
 
     async def _store(self, run: RunContext, kind: str, following: str | None) -> None:
-        """Store it behind what was done, under the run's fence: nobody but its owner can."""
+        """Store it after what was done, under the run's fence: only its owner can."""
         if run.readonly:
             return
         await run.engine.states.save(

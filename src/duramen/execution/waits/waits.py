@@ -54,7 +54,7 @@ def sleep_until(when: dt.datetime) -> Any:
     """`sleep` until a time, which must have a time zone."""
     run = _run("sleep_until()")
     if not isinstance(when, dt.datetime) or when.tzinfo is None:
-        raise InvalidInput(f"{when!r} is no time with a zone", hint="give a datetime with tzinfo")
+        raise InvalidInput(f"{when!r} is not a time with a zone", hint="give a datetime with tzinfo")
     due = int(when.timestamp() * 1e6)
     return run.deliver(_sleep(run, run.identify("@sleep"), lambda: due))
 
@@ -232,7 +232,7 @@ def remember(content: str, *, kind: str = "fact", **details: Unpack[MemoryDetail
 
 
 def _check_scope(data: dict[str, Any], run: RunContext) -> None:
-    """Refuse now what could not be stored with the outcome: the run could never go on."""
+    """Refuse now what could not be stored with the outcome: the run could never continue."""
     audience_of(data.get("scope") or "workspace", None if run.journal.owner.name is None else run.journal.owner.ref, "")
 
 

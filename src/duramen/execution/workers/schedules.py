@@ -26,7 +26,7 @@ _MOST = 1000
 class Schedule:
     """A task to run at the times of a `cron` expression (in the time zone `tz`), or `every` so many seconds.
 
-    What happens to ticks that passed while nobody served: `missed="one"` runs the last of them, "all" runs each,
+    What happens to ticks that passed while no worker ran: `missed="one"` runs the last of them, "all" runs each,
     "skip" none that is more than `grace` seconds old.
     """
 
@@ -54,9 +54,11 @@ class Schedule:
             if self.cron is not None:
                 CronSim(self.cron, _EPOCH)
         except CronSimError as error:
-            raise InvalidInput(f"{self.cron!r} is no cron expression: {error}", hint="such as */5 * * * *") from error
+            raise InvalidInput(
+                f"{self.cron!r} is not a cron expression: {error}", hint="such as */5 * * * *"
+            ) from error
         except (ZoneInfoNotFoundError, ValueError) as error:
-            raise InvalidInput(f"{self.tz!r} is no time zone", hint="such as Europe/Berlin") from error
+            raise InvalidInput(f"{self.tz!r} is not a time zone", hint="such as Europe/Berlin") from error
 
     def nearly(self, tick: int, now: int) -> int:
         """A time not before `tick` after which there is at least one tick up to now, if there is any, and not many."""

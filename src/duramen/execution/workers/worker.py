@@ -1,7 +1,7 @@
-"""A worker: takes up runs that are due, several at a time, until it is told to stop.
+"""A worker: takes up runs that are due, several at a time, until it is stopped.
 
 It waits for the store to say that something about runs has changed, or for the next time to come; once a second it
-looks by itself, for the case that nobody said anything: an owner on another machine whose lease has run out.
+looks by itself, for what is not notified: an owner on another machine whose lease has run out.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Worker:
         served = [*tasks, *(one.task for one in self._schedules)]
         for task in served:
             if not isinstance(task, Task):
-                raise InvalidInput(f"{task!r} is no task", hint="decorate the function with @duramen.task")
+                raise InvalidInput(f"{task!r} is not a task", hint="decorate the function with @duramen.task")
         self._tasks = {(task.name, task.version): task for task in served}
         self._queues = {queue.name: queue for queue in queues}
         self._concurrency = concurrency
@@ -95,7 +95,7 @@ class Worker:
         store, workspace = self._engine.journal.store, self._engine.journal.workspace
         while not self._stopping.is_set():
             mark = await store.mark(runs=True)
-            await self._bury_the_dead()
+            await self._release_dead_owners()
             wakes = [await tick(self._engine, schedule) for schedule in self._schedules]
             taken, refused = await self._take_up()
             if taken and self._busy < self._concurrency:
@@ -112,16 +112,16 @@ class Worker:
                 pause = min(pause, 0.1)
             await store.changed(mark, pause)
         while self._busy:
-            await self._nap()
+            await self._pause()
         return self._executed
 
-    async def _nap(self) -> None:
+    async def _pause(self) -> None:
         if is_driven():
             time.sleep(0.01)
         else:
             await asyncio.sleep(0.01)
 
-    async def _bury_the_dead(self) -> None:
+    async def _release_dead_owners(self) -> None:
         """Free the runs of owners on this machine that are known to be dead, at once and then every second."""
         if time.monotonic() - self._looked < _NET:
             return
@@ -141,7 +141,7 @@ class Worker:
             before = last
 
     async def _take_up(self) -> tuple[int, bool]:
-        """Claim what is due and begin it. Says how many, and whether a queue's limits kept something back."""
+        """Claim what is due and begin it. Returns how many, and whether a queue's limits held something back."""
         journal, taken, skip = self._engine.journal, 0, 0
         refused: set[tuple[str | None, str | None, bool]] = set()
         while self._busy < self._concurrency and not self._stopping.is_set():
@@ -172,16 +172,16 @@ class Worker:
             self._busy += 1
             self._executed += 1
         execution = Execution(self._engine, row, lease, task)
-        _beside(lambda: self._execute(row, execution))
+        _run_concurrently(lambda: self._execute(row, execution))
 
     async def _execute(self, row: RunRow, execution: Execution) -> None:
         try:
             await execution.execute()
             self._troubles.pop(row.run, None)
         except (DuramenError, KeyboardInterrupt) as error:
-            log.warning("run %s cannot go on: %s", row.run, error)
+            log.warning("run %s cannot continue: %s", row.run, error)
             self._put_off(row.run)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker goes on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the run has failed and says so; the worker continues
             log.info("run %s failed: %s", row.run, error)
         except asyncio.CancelledError:
             self._put_off(row.run)
@@ -194,7 +194,7 @@ class Worker:
                 self._busy -= 1
 
     def _put_off(self, run: str) -> None:
-        """Try again later, and later each time: what is wrong with it may need somebody."""
+        """Try again later, and later each time: it may need a person to correct it."""
         count = self._troubles.get(run, (0, 0.0))[0]
         self._troubles[run] = (count + 1, time.monotonic() + min(60.0, 2.0**count))
 
@@ -202,8 +202,8 @@ class Worker:
 _running: set[asyncio.Task[None]] = set()
 
 
-def _beside(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin work that goes on by itself: on a thread, or as a task of the loop."""
+def _run_concurrently(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Begin work that nothing waits for: on a thread, or as a task of the loop."""
     if is_driven():
         threading.Thread(target=lambda: drive(work()), name="duramen-run", daemon=True).start()
         return

@@ -1,4 +1,4 @@
-"""What a run that succeeded teaches: which steps led there, in their order."""
+"""The outline of a run that succeeded: its steps in their order, as others can follow them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from ...errors import RunError
-from ..engine.engine import Engine
-from ..engine.history import State, StepRecord
 from ..steps.definitions import known_task
+from .engine import Engine
+from .history import State, StepRecord
 
 _SHOWN = 80
-"""Characters of an argument or a question that are told."""
+"""Characters of an argument or a question that are shown."""
 
 
-class Lesson(NamedTuple):
+class RunOutline(NamedTuple):
     """A run as others can follow it. `ended` is where its last event lies, as ``"session#position"``."""
 
     run: str
@@ -29,7 +29,7 @@ class Lesson(NamedTuple):
     ended: str
 
 
-async def lesson(engine: Engine, run: str) -> Lesson:
+async def outline_run(engine: Engine, run: str) -> RunOutline:
     """What a run did. Raises `RunError` if it did not succeed, or if nothing of it is left."""
     row = await engine.row(run)
     if row.status != "done":
@@ -37,25 +37,25 @@ async def lesson(engine: Engine, run: str) -> Lesson:
     history = await engine.history(row)
     if history.erased or history.ended is None:
         raise RunError(f"what run {run!r} did was erased", hint="distill another run of the task")
-    steps = told_steps(history.steps.values())
+    steps = step_descriptions(history.steps.values())
     if not steps:
         raise RunError(f"run {run!r} has no steps to follow", hint="decorate what it does with @duramen.step")
     task = known_task(row.task, row.version)
-    said = (inspect.getdoc(task.function) or "") if task is not None else ""
-    title = said.splitlines()[0].strip().rstrip(".")[:200] if said.strip() else _words(row.task)
+    doc = (inspect.getdoc(task.function) or "") if task is not None else ""
+    title = doc.splitlines()[0].strip().rstrip(".")[:200] if doc.strip() else _words(row.task)
     ended = f"{history.ended.session}#{history.ended.position}"
-    return Lesson(run, row.task, title, _call(row.task, history.input), history.subject, steps, ended)
+    return RunOutline(run, row.task, title, _call(row.task, history.input), history.subject, steps, ended)
 
 
-def told_steps(steps: Iterable[StepRecord]) -> tuple[str, ...]:
+def step_descriptions(steps: Iterable[StepRecord]) -> tuple[str, ...]:
     """The steps that were done, in the order in which they began; the same several times in a row are one."""
-    told = [text for one in steps if one.state is State.DONE and (text := _told(one)) is not None]
-    counted = [(text, len(list(same))) for text, same in groupby(told)]
+    described = [text for one in steps if one.state is State.DONE and (text := _described(one)) is not None]
+    counted = [(text, len(list(same))) for text, same in groupby(described)]
     return tuple(text if count == 1 else f"{text} \u00d7{count}" for text, count in counted)
 
 
-def _told(step: StepRecord) -> str | None:
-    """A step in words; None for what is of no use to somebody else."""
+def _described(step: StepRecord) -> str | None:
+    """A step in words; None for what is of no use to others."""
     if not step.step.startswith("@"):
         return _words(re.split("[#:]", step.step, maxsplit=1)[0])
     kind, _, what = step.step[1:].rpartition("#")[0].partition(" ")
