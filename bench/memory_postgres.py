@@ -68,9 +68,9 @@ class Bulk:
     """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
 
     def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
-        self._journal: Any = dm.memory._core.service._journal
-        self._texts: Any = dm.memory._core.service.texts
-        self._generation = drive(dm.memory._core.service.embedding.generation())
+        self._journal: Any = dm.memory._core._service._journal
+        self._texts: Any = dm.memory._core._service.texts
+        self._generation = drive(dm.memory._core._service.embedding.generation())
         self._embedder = embedder
         self._connection = psycopg.connect(url)
         self._heads: dict[str, Head] = {}
@@ -155,7 +155,7 @@ def fill(url: str, first: int, last: int, each: int) -> None:
     """The memories of some subjects."""
     embedder, speech = Quick(None), spoken(1_000 + first)
     with duramen.open(url, embedder=embedder) as dm:
-        dm.memory._core.service.indexing.stop()  # its index would be made while it grows, which takes many times as long
+        dm.memory._core._service.indexing.stop()  # its index would be made while it grows, which takes many times as long
         bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
@@ -192,7 +192,7 @@ def filled(url: str, size: int) -> dict[str, float]:
 def settled(url: str, size: int, index: bool) -> dict[str, float]:
     """Let a store that is filled make what it makes in the background."""
     with duramen.open(url, embedder=Quick(None)) as dm:
-        service: Any = dm.memory._core.service
+        service: Any = dm.memory._core._service
         service.indexing.stop()
         began = time.perf_counter()
         drive(service.indexing.pack())
@@ -224,7 +224,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            dm.memory._core.service.indexing._tend_again = float("inf")
+            dm.memory._core._service.indexing._tend_again = float("inf")
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(spoken(5).text(4), subject="subject 3")

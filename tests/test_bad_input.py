@@ -24,7 +24,7 @@ from duramen import Draft, Duramen, errors
 from duramen.api._async.duramen import AsyncDuramen
 from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
-from duramen.ports import Beside, Bookmark, BookmarkQuery, Part
+from duramen.ports import Beside, Bookmark, BookmarkQuery, Chunk
 from duramen.runtime import Blocking, drive
 from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import PostgresSettings
@@ -520,7 +520,7 @@ def test_a_store_of_the_first_version_opens_after_migration(address: str, monkey
 def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with yesterday(address, 4, monkeypatch), duramen.open(address) as dm:
         dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-        drive(store_beside(dm._core, "s", Beside([Bookmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
+        drive(store_beside(dm._core, "s", Beside([Bookmark("n", "1", 0, 5)], chunks=[Chunk(7, 0, 1, None, b"part")])))
     refused(errors.StoreReadOnly, lambda: duramen.open(address, readonly=True))
     with duramen.open(address) as dm:
         assert drive(known(dm._core)) == []

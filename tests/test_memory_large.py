@@ -82,7 +82,7 @@ def mind(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 
 def held_by(dm: duramen.Duramen) -> IndexCache:
-    return dm.memory._core.service.searching.holding
+    return dm.memory._core._service.searching.holding
 
 
 def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:

@@ -104,7 +104,7 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_mind(any_address, clock=clock) as dm:
-        indexing: Any = dm.memory._core.service.indexing
+        indexing: Any = dm.memory._core._service.indexing
         indexing.stop()
         fill(dm, clock)
         drive(indexing.pack())
@@ -145,7 +145,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
-        dm.memory._core.service.indexing._segmenting._looked.clear()
+        dm.memory._core._service.indexing._segmenting._looked.clear()
         come_to_rest(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
@@ -153,7 +153,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
     plain = one_by_one(monkeypatch, address, clock=clock)
     with open_mind(address, clock=clock) as dm:
         assert asked(dm) == plain
-        dm.memory._core.service.indexing.stop()  # it would pack that they are gone
+        dm.memory._core._service.indexing.stop()  # it would pack that they are gone
         dm.erase("ada")
         assert spans(dm) == []
         assert dm.verify().ok

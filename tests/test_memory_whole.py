@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searching_of(dm: duramen.Duramen) -> Search:
-    return dm.memory._core.service.searching
+    return dm.memory._core._service.searching
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:

@@ -257,7 +257,7 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         inside[0] -= 1
 
     with open_mind(str(tmp_path / "agent.db")) as dm:
-        indexing = dm.memory._core.service.indexing
+        indexing = dm.memory._core._service.indexing
         dm.memory.remember("a fact", fresh=True)
         monkeypatch.setattr(SegmentWriter, "once", once)
 

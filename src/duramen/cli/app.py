@@ -85,7 +85,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show the events of a session: the audit trail. Times are UTC; "cause" is the event that led to this one."""
-    from ..api._async.duramen import ReadOptions
+    from ..api.options import ReadOptions
     from .journal.timeline import show as show_events
     from .open_store import existing, opened
 

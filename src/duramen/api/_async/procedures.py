@@ -1,4 +1,4 @@
-"""How things are done in a workspace, and the one implementation behind both faces."""
+"""How things are done in a workspace."""
 
 from __future__ import annotations
 

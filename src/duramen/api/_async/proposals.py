@@ -1,4 +1,4 @@
-"""What people decide about themselves, and the one implementation behind both faces."""
+"""What waits for a person to decide, and what was decided."""
 
 from __future__ import annotations
 

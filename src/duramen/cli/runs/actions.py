@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any, NoReturn
 
 from ...api._sync.duramen import Duramen
-from ...api._sync.duramen import open as open_store
+from ...api.open import open as open_store
 from ...api.settings import Settings
 from ...errors import InvalidInput, RunError, StoreReadOnly
 from ...execution.engine.run_control import Verdict

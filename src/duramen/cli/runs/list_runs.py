@@ -11,8 +11,8 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from ...api._async.runs import RunFilter
 from ...api._sync.duramen import Duramen
+from ...api.options import RunFilter
 from ...execution.engine.run_info import RunInfo
 from ..durations import between, iso, to_second
 from ..screen import Cell, Column, Screen, Sheet, cell, expect_json, print_json
