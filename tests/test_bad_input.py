@@ -26,7 +26,6 @@ from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
 from duramen.ports import Beside, Bookmark, BookmarkQuery, Chunk
 from duramen.runtime import Blocking, drive
-from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import PostgresSettings
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
@@ -526,45 +525,13 @@ def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.Mo
         assert drive(known(dm._core)) == []
         assert dm.verify().ok
         ada = drive(dm._core._journal.owner("ada")).ref
-        drive(enter(dm._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
+        drive(enter(dm._core, memory("m", owner=ada), memory("n", audience=b"p"), subject=ada))
         assert [one.id for one in drive(bookmarks(dm._core, "s", BookmarkQuery("n")))] == ["1"]
     with duramen.open(address) as dm:
         assert [row.id for row in drive(known(dm._core))] == ["m", "n"]
         assert dm.verify().ok
         dm.erase("ada")
         assert [row.id for row in drive(known(dm._core))] == ["n"]
-        assert dm.verify().ok
-
-
-COUNTED_POOLS = """
-    ALTER TABLE duramen_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
-    UPDATE duramen_pools SET changes = (SELECT max(changed) FROM duramen_memories m WHERE m.pid = duramen_pools.pid);
-    UPDATE duramen_pools SET checksum = old_checksum(workspace, pool, changes);
-    DROP TABLE duramen_segments;
-    UPDATE duramen_meta SET value = 5 WHERE name = 'schema';
-"""
-"""Back to a store that counted the changes of a pool in the pool."""
-
-
-@pytest.mark.promise("J16")
-def test_pools_that_counted_their_changes_go_on(tmp_path: Path) -> None:
-    path = str(tmp_path / "agent.db")
-    with duramen.open(path, embedder="none") as dm:
-        for text in ("Ada lives in Rome", "Bo lives in Oslo", "Ada lives in Rome"):
-            dm.memory.remember(text)
-        dm.memory.remember("Cy plays chess", subject="cy")
-        before = drive(dm._core._journal.store.pool_changes("default", None))
-    with closing(apsw.Connection(path)) as db:
-        db.create_scalar_function("old_checksum", checksum)
-        db.execute(COUNTED_POOLS)
-    with duramen.open(path, embedder="none") as dm:
-        assert dm.verify().ok
-        assert drive(dm._core._journal.store.pool_changes("default", None)) == before
-        assert [hit.memory.content for hit in dm.memory.recall("Rome", limit=1)] == ["Ada lives in Rome"]
-        dm.memory.remember("Di lives in Bergen")
-        assert drive(dm._core._journal.store.pool_changes("default", [b""])) == {b"": before[b""] + 1}
-        assert [hit.memory.content for hit in dm.memory.recall("Bergen", limit=1)] == ["Di lives in Bergen"]
-        dm.erase("cy")
         assert dm.verify().ok
 
 
