@@ -75,7 +75,7 @@ class AsyncMemories:
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
         """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
-        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        a dict with its `content` and the options of `remember`; options given here hold for all that say nothing
         else. At most 1,000 in a call."""
         return await self._service.remember_all(None, contents, kind, details, subject, actor, cause, fresh)
 
@@ -118,12 +118,12 @@ class AsyncMemories:
         return await self._service.catalog.get(id)
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
+        """A person checked a memory and it still holds: it counts as fresh again. Raises `UnknownMemory`."""
         return await self._service.catalog.confirm(id, actor=actor)
 
     async def profile(self, subject: str | None = None) -> dict[str, str]:
-        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
-        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
+        """The fields that are known of a person, or of the one that the workspace is for. Only accepted proposals
+        (`kind` "profile") change them. They are not memories: each recollection begins with them."""
         return await self._service.persona.profile(subject)
 
     async def persona(self) -> str:
@@ -137,7 +137,7 @@ class AsyncMemories:
 
     async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
         """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
-        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        and as "with" the names that they mention next to it; newest first, each once, with its newest source."""
         from ...memory.ranking.neighbours import neighbours
 
         check_options("neighbours", whose, Scope)
@@ -207,7 +207,7 @@ class AsyncMemories:
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
-        session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
+        session also what its last turn left, which may not have ended, and what the handle's model has not read yet. Returns
         how many turns were looked at."""
         writing = self._service.writing
         done = await writing.catch_up()
@@ -218,7 +218,7 @@ class AsyncMemories:
         return done
 
     async def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
-        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        """Pairs of current memories that cannot both hold, the newest first: a person lives in two cities, a number
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
         check_options("contradictions", whose, Scope)
@@ -234,25 +234,25 @@ class AsyncMemories:
         await self._service.indexing.catch_up()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        """Make every vector again with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
         on where it was."""
         async for step in self._service.indexing.reindex():
             yield step
         self._service.searching.forget()
 
-    async def leaf(self, id: str) -> str:
-        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+    async def file_text(self, id: str) -> str:
+        """The text of a memory's file, to be changed and given to `edit`. Raises `UnknownMemory`."""
         from ...files.sync.memory_edit import Editing
 
         return await Editing(self._journal, self._service).text(id)
 
-    async def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
-        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
-        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+    async def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
+        """Replace a memory by what the text of its file says, as if a person had edited the file: what it says of people
+        is proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
         from ...files.sync.memory_edit import Editing
 
-        return await Editing(self._journal, self._service).apply(id, leaf, actor)
+        return await Editing(self._journal, self._service).apply(id, text, actor)
 
     async def import_from(
         self,
@@ -264,8 +264,8 @@ class AsyncMemories:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
         """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
-        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
-        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by the one who
+        imports them. Doing it again changes nothing; bad files are reported with their line, and the rest is imported."""
         from ...files.sync.import_export import Exchange, checked_path
 
         if subject is not None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class AsyncProcedures:
-    """Named steps in their order, every version of them, and how often each worked. Each call sees what is everybody's,
-    and what belongs to the `subject` that it names, which comes first."""
+    """Named steps in their order, every version of them, and how often each worked. Each call sees what is
+    everyone's, and what belongs to the `subject` that it names, which comes first."""
 
     def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[Lesson]]) -> None:
         self._service = service

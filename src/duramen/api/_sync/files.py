@@ -28,7 +28,7 @@ class Files:
 
     def sync(self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
-        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
+        the store knows, only where it changed, each file whole and synced. If it is stopped, the next sync continues.
         Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
         people deleted them. `progress` is called with what is done ("Reading", "Writing"), how much, and of how much."""
         return drive(self._core.sync(deletions=deletions, progress=progress))

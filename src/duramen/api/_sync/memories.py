@@ -68,7 +68,7 @@ class Memories:
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
         """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
-        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        a dict with its `content` and the options of `remember`; options given here hold for all that say nothing
         else. At most 1,000 in a call."""
         return drive(
             self._core.remember_all(
@@ -85,12 +85,12 @@ class Memories:
         return drive(self._core.get(id))
 
     def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
+        """A person checked a memory and it still holds: it counts as fresh again. Raises `UnknownMemory`."""
         return drive(self._core.confirm(id, actor=actor))
 
     def profile(self, subject: str | None = None) -> dict[str, str]:
-        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
-        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
+        """The fields that are known of a person, or of the one that the workspace is for. Only accepted proposals
+        (`kind` "profile") change them. They are not memories: each recollection begins with them."""
         return drive(self._core.profile(subject))
 
     def persona(self) -> str:
@@ -104,7 +104,7 @@ class Memories:
 
     def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
         """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
-        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        and as "with" the names that they mention next to it; newest first, each once, with its newest source."""
         return drive(self._core.neighbours(name, limit=limit, **whose))
 
     def list(
@@ -149,12 +149,12 @@ class Memories:
 
     def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
-        session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
+        session also what its last turn left, which may not have ended, and what the handle's model has not read yet. Returns
         how many turns were looked at."""
         return drive(self._core.write_back(session))
 
     def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
-        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        """Pairs of current memories that cannot both hold, the newest first: a person lives in two cities, a number
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
         return drive(self._core.contradictions(limit=limit, **whose))
@@ -168,19 +168,19 @@ class Memories:
         drive(self._core.catch_up())
 
     def reindex(self) -> Iterator[tuple[int, int]]:
-        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        """Make every vector again with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
         on where it was."""
         return drive_iterator(self._core.reindex())
 
-    def leaf(self, id: str) -> str:
-        """A memory in the form of its file, to be changed and given to `edit`. Raises `UnknownMemory`."""
-        return drive(self._core.leaf(id))
+    def file_text(self, id: str) -> str:
+        """The text of a memory's file, to be changed and given to `edit`. Raises `UnknownMemory`."""
+        return drive(self._core.file_text(id))
 
-    def edit(self, id: str, leaf: str, *, actor: str | None = None) -> Memory:
-        """Put what a leaf says in the place of a memory, as if somebody had edited its file: what it says of people is
-        proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
-        return drive(self._core.edit(id, leaf, actor=actor))
+    def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
+        """Replace a memory by what the text of its file says, as if a person had edited the file: what it says of people
+        is proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        return drive(self._core.edit(id, text, actor=actor))
 
     def import_from(
         self,
@@ -192,8 +192,8 @@ class Memories:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
         """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
-        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
-        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by the one who
+        imports them. Doing it again changes nothing; bad files are reported with their line, and the rest is imported."""
         return drive(self._core.import_from(path, format, subject=subject, actor=actor, progress=progress))
 
     def export_to(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Procedures:
-    """Named steps in their order, every version of them, and how often each worked. Each call sees what is everybody's,
-    and what belongs to the `subject` that it names, which comes first."""
+    """Named steps in their order, every version of them, and how often each worked. Each call sees what is
+    everyone's, and what belongs to the `subject` that it names, which comes first."""
 
     def __init__(self, core: AsyncProcedures) -> None:
         self._core = core

@@ -57,16 +57,16 @@ class Proposals:
 
     def list(self, state: str = "pending", *, subject: str | None = None, everyone: bool = True) -> Iterator[Proposal]:
         """Proposals that are "pending", "accepted" or "dismissed", newest first: everyone's, or those about a subject
-        and about nobody."""
+        and those about no one."""
         return drive_iterator(self._core.list(state, subject=subject, everyone=everyone))
 
     def accept(
         self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None
     ) -> Proposal:
         """Save what was proposed, with other words if `content` gives them: decision and memory in one transaction.
-        Raises `ProposalDecided` if somebody has decided."""
+        Raises `ProposalDecided` if it was decided before."""
         return drive(self._core.accept(id, content=content, title=title, actor=actor))
 
     def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
-        """Do not save what was proposed; it does not come back. Raises `ProposalDecided` if somebody has decided."""
+        """Do not save what was proposed; it does not come back. Raises `ProposalDecided` if it was decided before."""
         return drive(self._core.dismiss(id, note=note, actor=actor))

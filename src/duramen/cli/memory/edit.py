@@ -53,7 +53,7 @@ def add_memory(
 def edit_memory(dm: Duramen, id: str) -> None:
     """Let somebody change a memory in their editor. What cannot be read stays in the file that they edited."""
     memory = found(dm, id)
-    before = dm.memory.leaf(memory.id)
+    before = dm.memory.file_text(memory.id)
     handle, path = tempfile.mkstemp(prefix="duramen-", suffix=".md")
     with open(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(before)
