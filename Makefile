@@ -7,12 +7,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Silent where the embedding model is there; where it cannot be had, a line says so, and words alone work.
 MODEL := $(BIN)/duramen model install --if-possible
 
-.PHONY: help demo test check promises bench clean
+.PHONY: help demo test generate check promises bench clean
 
 help:
 	@echo "make demo      kill an agent in the middle of a booking and a mail: one of each"
 	@echo "make test      all tests, with a real PostgreSQL from pip"
-	@echo "make check     ruff, mypy --strict, import-linter"
+	@echo "make generate  the sync API, from the async one"
+	@echo "make check     ruff, mypy --strict, import-linter, and whether the sync API is what generate writes"
 	@echo "make promises  which promises of docs/promises.md have tests"
 	@echo "make bench     the figures of docs/performance.md"
 
@@ -39,7 +40,11 @@ test: $(VENV)/.dev
 	@$(MODEL)
 	$(BIN)/python -m pytest -n 2
 
+generate: $(VENV)/.dev
+	$(BIN)/python tools/generate_sync.py
+
 check: $(VENV)/.dev
+	$(BIN)/python tools/generate_sync.py --check
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy

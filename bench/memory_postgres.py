@@ -68,9 +68,9 @@ class Bulk:
     """Stands where the store's `append` was: keeps what it would write, and copies it into the tables at once."""
 
     def __init__(self, dm: duramen.Duramen, url: str, embedder: Quick) -> None:
-        self._journal: Any = dm.memory._core.service.journal
-        self._codec: Any = dm.memory._core.service.codec
-        self._generation = drive(dm.memory._core.service.embedder.generation())
+        self._journal: Any = dm.memory._core._service.journal
+        self._codec: Any = dm.memory._core._service.codec
+        self._generation = drive(dm.memory._core._service.embedder.generation())
         self._embedder = embedder
         self._connection = psycopg.connect(url)
         self._heads: dict[str, Head] = {}
@@ -156,7 +156,7 @@ def fill(url: str, first: int, last: int, each: int) -> None:
     """The memories of some subjects."""
     embedder, speech = Quick(None), spoken(1_000 + first)
     with duramen.open(url, embedder=embedder) as dm:
-        dm.memory._core.service.index_worker.stop()  # its index would be made while it grows, which takes many times as long
+        dm.memory._core._service.index_worker.stop()  # its index would be made while it grows, which takes many times as long
         bulk = Bulk(dm, url, embedder)
         store: Any = bulk._journal.store
         store.append = bulk.append
@@ -193,7 +193,7 @@ def filled(url: str, size: int) -> dict[str, float]:
 def settled(url: str, size: int, index: bool) -> dict[str, float]:
     """Let a store that is filled make what it makes in the background."""
     with duramen.open(url, embedder=Quick(None)) as dm:
-        service: Any = dm.memory._core.service
+        service: Any = dm.memory._core._service
         service.index_worker.stop()
         began = time.perf_counter()
         drive(service.index_worker.write_segments())
@@ -225,7 +225,7 @@ def asked(url: str, index: bool) -> dict[str, float]:
     """Figures of a store that is filled: of this process, which does nothing else."""
     with duramen.open(url, embedder=Quick(load_embedder("minilm"))) as dm:
         if not index:
-            dm.memory._core.service.index_worker._next_maintenance = float("inf")
+            dm.memory._core._service.index_worker._next_maintenance = float("inf")
         dm.memory.recall("warm", subject="nobody")
         began = time.perf_counter()
         dm.memory.recall(spoken(5).text(4), subject="subject 3")

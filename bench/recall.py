@@ -117,7 +117,7 @@ def timed(search: Search) -> Timed:
 
 
 def ours(embedder: Embedder | None, folder: Path) -> System:
-    """Memories of all conversations in one store, each conversation's a subject's, recalled through the public face."""
+    """Memories of all conversations in one store, each conversation's a subject's, recalled through the public API."""
     clock = FakeClock(0)
     dm = duramen.open(folder / f"{'words' if embedder is None else 'both'}.db", clock=clock, embedder=embedder)
 

@@ -88,7 +88,7 @@ def test_kinds_keys_speakers_and_people_stay_apart() -> None:
         dm.memory.catch_up()
         assert dm.memory.consolidate() == []
         assert len(dm.memory.consolidate(subject="ada")) == 1
-        with pytest.raises(InvalidInput, match="'person' is no option"):
+        with pytest.raises(InvalidInput, match="unknown option 'person'"):
             dm.memory.consolidate(person="ada")  # type: ignore[call-arg]
 
 

@@ -257,7 +257,7 @@ def test_two_threads_do_not_pack_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         inside[0] -= 1
 
     with open_memory(str(tmp_path / "agent.db")) as dm:
-        index_worker = dm.memory._core.service.index_worker
+        index_worker = dm.memory._core._service.index_worker
         dm.memory.remember("a fact", fresh=True)
         monkeypatch.setattr(SegmentWriter, "write_segments", once)
 

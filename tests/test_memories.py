@@ -1,4 +1,4 @@
-"""Memories: said, said again, replaced, read as of any time, listed; on every store, from both faces."""
+"""Memories: said, said again, replaced, read as of any time, listed; on every store, from both APIs."""
 
 from __future__ import annotations
 

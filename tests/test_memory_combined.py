@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search_of(dm: duramen.Duramen) -> Search:
-    return dm.memory._core.service.search
+    return dm.memory._core._service.search
 
 
 def fill(dm: duramen.Duramen, clock: FakeClock, subjects: int = 3, each: int = 40) -> None:

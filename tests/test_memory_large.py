@@ -82,7 +82,7 @@ def handle(tmp_path: Path, clock: FakeClock) -> Iterator[duramen.Duramen]:
 
 
 def held_by(dm: duramen.Duramen) -> IndexCache:
-    return dm.memory._core.service.search.index_cache
+    return dm.memory._core._service.search.index_cache
 
 
 def asked(dm: duramen.Duramen, question: str, upto: int, **how: Any) -> list[str]:

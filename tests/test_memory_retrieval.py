@@ -45,7 +45,7 @@ def opened(address: str, **settings: Any) -> duramen.Duramen:
 
 def source(dm: duramen.Duramen, exact: int | None) -> Retrieval:
     """Above so many memories candidates are asked for; None: never."""
-    found: Any = dm.memory._core.service.search._sources[0]
+    found: Any = dm.memory._core._service.search._sources[0]
     assert isinstance(found, Retrieval)
     found.exact_limit = 10**9 if exact is None else exact
     return found
@@ -85,7 +85,7 @@ def told(found: Any) -> list[str]:
 def search(dm: duramen.Duramen, question: str, exact: int | None, **options: Any) -> dict[str, float]:
     """What is found and its score, whatever was recalled before."""
     source(dm, exact)
-    service: Any = dm.memory._core.service
+    service: Any = dm.memory._core._service
     audiences = options.pop("audiences", (b"",))
     found = drive(service.search.find(SearchRequest(question, audiences, weights=Weights(access=0), **options)))
     return {hit.memory.content: hit.score for hit in found.hits}
@@ -166,7 +166,7 @@ def test_a_common_word_does_not_rank_every_memory_that_has_it(
 
 def test_what_has_no_vector_yet_is_found_by_its_words(dm: duramen.Duramen, watched: Watched) -> None:
     fill(dm, 60)
-    dm.memory._core.service.index_worker.stop()
+    dm.memory._core._service.index_worker.stop()
     dm.memory.remember("the heron stands in the reeds")
     found = dm.memory.recall("where is the heron?", limit=1)
     assert (told(found), found.waiting) == (["the heron stands in the reeds"], 1)
@@ -320,7 +320,7 @@ def test_where_others_ask_a_search_goes_one_step_after_the_other(
     dm: duramen.Duramen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = fill(dm, 60)
-    embedder: Any = dm.memory._core.service.embedder
+    embedder: Any = dm.memory._core._service.embedder
     room, at_once = embedder._idle_slots, list[int]()
 
     async def watching(*both: Any) -> Any:
@@ -475,7 +475,7 @@ def test_an_older_store_is_searched_in_memory_until_it_is_ready(
     dm.close()
     unmake(postgres_url)
     with opened(postgres_url) as again:
-        again.memory._core.service.index_worker.stop()
+        again.memory._core._service.index_worker.stop()
         watching = Watched(again, monkeypatch)
         assert told(again.memory.recall(said[3], limit=1)) == [said[3]]
         assert watching.selections == [None]
@@ -524,7 +524,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def maintain_indexes(dm: duramen.Duramen) -> None:
     """Let the store look after its indexes; if it does so by itself at this moment, until it is done."""
-    service: Any = dm.memory._core.service
+    service: Any = dm.memory._core._service
     service.index_worker.stop()
     thread = service.index_worker._maintenance
     if thread is not None:
@@ -587,7 +587,7 @@ def test_without_the_right_to_make_an_index_everything_is_found(dm: duramen.Dura
         sql(postgres_url, grant)
     with opened(postgres_url.replace("postgres@", f"{name}@")) as bound:
         maintain_indexes(bound)
-        store: Any = bound.memory._core.service.journal.store
+        store: Any = bound.memory._core._service.journal.store
         assert "owner" in store._tending.refused or "permission" in store._tending.refused
         assert told(bound.memory.recall(said[3], limit=1)) == [said[3]]
     assert indexes(postgres_url) == []

@@ -104,7 +104,7 @@ def test_where_all_is_packed_a_process_that_begins_reads_no_change(
     any_address: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_memory(any_address, clock=clock) as dm:
-        index_worker: Any = dm.memory._core.service.index_worker
+        index_worker: Any = dm.memory._core._service.index_worker
         index_worker.stop()
         fill(dm, clock)
         drive(index_worker.write_segments())
@@ -145,7 +145,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
         assert len(texts) == SAID + 1
         assert not {gone.content, old.content} & set(texts)
         fill(dm, clock, 0)
-        dm.memory._core.service.index_worker._segment_writer._seen_counts.clear()
+        dm.memory._core._service.index_worker._segment_writer._seen_counts.clear()
         come_to_rest(dm)
         assert len(spans(dm)) >= held, "the gap is filled again"
         assert dm.verify().ok
@@ -153,7 +153,7 @@ def test_what_is_gone_is_in_no_segment(tmp_path: Path, clock: FakeClock, monkeyp
     plain = one_by_one(monkeypatch, address, clock=clock)
     with open_memory(address, clock=clock) as dm:
         assert asked(dm) == plain
-        dm.memory._core.service.index_worker.stop()  # it would pack that they are gone
+        dm.memory._core._service.index_worker.stop()  # it would pack that they are gone
         dm.erase("ada")
         assert spans(dm) == []
         assert dm.verify().ok

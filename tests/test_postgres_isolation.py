@@ -15,10 +15,9 @@ from programs.tenants import OURS, THEIRS, fill, report, tables, write_all_table
 from psycopg import errors as pg
 
 import duramen
-from duramen.api._sync.duramen import drive
 from duramen.api.settings import open_journal, open_store
 from duramen.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
-from duramen.runtime import Blocking
+from duramen.runtime import Blocking, drive
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres.connection import Connection, PostgresSettings
 from duramen.stores.postgres.pool import Pool

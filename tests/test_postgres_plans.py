@@ -111,7 +111,7 @@ def test_a_query_uses_the_same_indexes_under_the_policies(
 def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres_url: str) -> None:
     scans = "SELECT seq_scan, seq_tup_read FROM pg_stat_user_tables WHERE relid = 'duramen.memories'::regclass"
     with duramen.open(postgres_url, embedder="none") as dm, psycopg.connect(postgres_url, autocommit=True) as free:
-        store: Any = dm.memory._core.service.journal.store
+        store: Any = dm.memory._core._service.journal.store
         dm.memory.remember("one of many")
         _grow(free, "duramen.memories", GROWN["memories"], dm.workspace)
         free.execute("UPDATE duramen.memories SET indexed = 1")

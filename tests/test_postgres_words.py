@@ -31,7 +31,7 @@ Roles = dict[str, str]
 def opened(address: str, workspace: str) -> duramen.Duramen:
     """A handle that asks the store for candidates."""
     made = duramen.open(address, workspace=workspace, embedder=Themes())
-    found: Any = made.memory._core.service.search._sources[0]
+    found: Any = made.memory._core._service.search._sources[0]
     assert isinstance(found, Retrieval)
     found.exact_limit = 20
     return made
@@ -127,7 +127,7 @@ def test_who_is_bound_is_given_the_same_candidates(
             words = tuple(number_of(term) for term in terms(said[number])[3:6])
             asked = _retrieve(words, together)
             there, here = (
-                drive(dm.memory._core.service.journal.store.retriever.retrieve(OURS, asked)) for dm in (free, bound)
+                drive(dm.memory._core._service.journal.store.retriever.retrieve(OURS, asked)) for dm in (free, bound)
             )
             assert here == there
             assert here.by_words

@@ -1,4 +1,4 @@
-"""Several memories in one go: as one by one, but all or none, on every store and from both faces."""
+"""Several memories in one go: as one by one, but all or none, on every store and from both APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every store keeps the contract, in both faces."""
+"""Every store keeps the contract, in both APIs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 import duramen
 from duramen import Context
-from duramen.errors import InvalidInput, ModelFailed, TurnTaken
+from duramen.errors import InvalidInput, ModelFailed, TurnConflict
 from duramen.memory.extraction.admission import assess_sentences
 from duramen.testing.clock import FakeClock
 
@@ -186,7 +186,7 @@ def test_the_async_face_takes_async_models() -> None:
             assert (await dm.session("s").turn("Hello", model=answer)).reply == "Yes."
 
     asyncio.run(main())
-    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match="async face"):
+    with duramen.open("memory:", embedder="none") as dm, pytest.raises(InvalidInput, match="async API"):
         dm.session("s").turn("Hello", model=answer)
 
 
@@ -198,7 +198,7 @@ def test_the_async_face_takes_async_models() -> None:
         (7, {"model": lambda context: "x"}, "no input"),
         ("Hello", {"model": lambda context: "  "}, "gave no text"),
         ("Hello", {"model": lambda context: None}, "gave no text"),
-        ("Hello", {"model": 7}, "is no model"),
+        ("Hello", {"model": 7}, "is not a model"),
         ("Hello", {"model": "nonsense"}, "names no model"),
         ("Hello", {"model": lambda context: "x", "id": ""}, "cannot be the turn"),
     ],
@@ -218,7 +218,7 @@ def test_a_turn_taken_again_with_another_input_is_refused(address: str) -> None:
         again = session.turn(f"My key is {key}.", model=lambda _: "never asked", id="t1")
         assert again.reply == first.reply, "what is stored has no key in it, and is the same input"
         before = [event.position for event in session.events()]
-        with pytest.raises(TurnTaken, match="'t1'") as refused:
+        with pytest.raises(TurnConflict, match="'t1'") as refused:
             session.turn("What is the weather like?", model=lambda _: "never asked", id="t1")
         assert (refused.value.session, refused.value.turn) == ("one", "t1")
         assert [event.position for event in session.events()] == before

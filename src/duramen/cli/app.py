@@ -86,8 +86,8 @@ def show(
     full: Annotated[bool, typer.Option("--full", "-f", help="The whole data of each event, and its hash.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the events of a session: the audit annotated. Times are UTC; "cause" is the event that led to this one."""
-    from ..api._async.duramen import ReadOptions
+    """Show the events of a session: the audit trail. Times are UTC; "cause" is the event that led to this one."""
+    from ..api.options import ReadOptions
     from .journal.timeline import show_events
     from .open_store import existing_session, open_readonly
 

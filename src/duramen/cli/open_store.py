@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..api._sync.duramen import Duramen, Session
-from ..api._sync.duramen import open as open_store
+from ..api._sync.duramen import Duramen
+from ..api._sync.session import Session
+from ..api.open import open as open_store
 from ..api.settings import Settings
 from ..errors import StoreReadOnly, UnknownSession
 

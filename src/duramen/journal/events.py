@@ -148,3 +148,10 @@ def check_types(types: Iterable[str] | str | None) -> frozenset[str] | None:
     if isinstance(types, (str, bytes)) or not isinstance(types, Iterable):
         types = [types]
     return frozenset(check_name("event type", kind) for kind in types)
+
+
+def check_whole(what: str, value: object, least: int) -> int:
+    """A whole number that is at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidInput(f"{value!r} cannot be `{what}`", hint=f"give a whole number from {least}")
+    return value

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any
 
-from ..api._async.duramen import AsyncDuramen, open_face
+from ..api._async.duramen import AsyncDuramen
+from ..api.open import open_on
 from ..api.settings import Settings
 from ..journal.events import Event
 from ..runtime import Blocking, Looping, drive
@@ -29,7 +30,7 @@ class Opener:
 
     async def __call__(self, **settings: Any) -> AsyncDuramen:
         chosen: Settings = {"clock": self.clock, **settings}  # type: ignore[typeddict-item]
-        handle = await open_face(self._address, chosen, Looping() if self._is_async else Blocking())
+        handle = await open_on(Looping() if self._is_async else Blocking(), self._address, chosen)
         self._opened.append(handle)
         return handle
 

@@ -1,4 +1,4 @@
-"""Memories as files that people read and edit, and the one implementation behind both faces."""
+"""Memories as files that people read and edit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ if TYPE_CHECKING:
 
 
 class AsyncFiles:
-    """The memories of a workspace as markdown files in a folder. A sync writes them, and reads what people changed."""
+    """The memories of a workspace as markdown files in a folder: an outlet, and an inlet for what people change."""
 
-    def __init__(
-        self, journal: Journal, service: Callable[[], MemoryService], root: str | os.PathLike[str], commits: bool
-    ) -> None:
+    def __init__(self, journal: Journal, service: MemoryService, root: str | os.PathLike[str], commits: bool) -> None:
         from ...files.sync.folder_sync import FolderSync, checked_root
 
         self._journal = journal
-        self._folder_sync = FolderSync(journal, service(), checked_root(root), commits)
-        self._turn = Lock()
+        self._folder_sync = FolderSync(journal, service, checked_root(root), commits)
+        self._lock = Lock()
 
     @property
     def root(self) -> str:
@@ -37,15 +35,15 @@ class AsyncFiles:
         self, *, deletions: bool = False, progress: Callable[[str, int, int], None] | None = None
     ) -> FilesSynced:
         """Journal what people edited, added and deleted since the last time, as changes by "human"; then write what
-        the store knows, only where it changed, each file whole and synced. Stopped anywhere, the next sync goes on.
+        the store knows, only where it changed, each file whole and synced. If it is stopped, the next sync continues.
         Where many files are missing at once they are held back, as a disk may not be mounted: `deletions` says that
-        somebody deleted them. `progress` is told what is done ("Reading", "Writing"), how much, and of how much."""
-        taken = await self._turn.acquire(60.0)
+        people deleted them. `progress` is called with what is done ("Reading", "Writing"), how much, and of how much."""
+        acquired = await self._lock.acquire(60.0)
         try:
             return await self._folder_sync.sync(progress, deletions)
         finally:
-            if taken:
-                self._turn.release()
+            if acquired:
+                self._lock.release()
 
     async def watch(self, seconds: float = 1.0, *, timeout: float | None = None) -> AsyncGenerator[FilesSynced, None]:
         """Sync whenever the store or a file changes, and at least once a minute, until `timeout` seconds have passed.

@@ -1,20 +1,21 @@
-"""What a workspace remembers beyond its sessions, and the one implementation behind both faces."""
+"""What a workspace remembers beyond its sessions."""
 
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ...errors import InvalidInput
-from ...journal.events import Event, check_name, micros, moment
+from ...journal.events import Event, check_name, check_whole, micros, moment
 from ...journal.journal import Journal
 from ...memory.catalog.memory_event import MemoryDetails
-from ...models import load_model
-from ...ports import Embedder, MemoryQuery, Model
+from ...memory.loader import MemoryLoader
+from ...ports import MemoryQuery, Model
+from ..options import ALL, RecallOptions, Scope, check_options, model_of
+from .memory_snapshot import AsyncMemorySnapshot
 from .procedures import AsyncProcedures
 from .proposals import AsyncProposals
 
@@ -25,90 +26,27 @@ if TYPE_CHECKING:
     from ...memory.catalog.records import ForgetReport, Memory, Recalled
     from ...memory.extraction.extract import Extraction
     from ...memory.knowledge.contradictions import Contradiction
-    from ...memory.knowledge.policies import KindPolicy
     from ...memory.knowledge.resolution import Merged
     from ...memory.memory_service import MemoryService
     from ...memory.ranking.neighbours import Relation
 
-ALL = 2**31
 _CENTURY = 100 * 366 * 86_400
-
-
-class Scope(TypedDict, total=False):
-    """Scope memories are meant: what everybody in the workspace may know, and
-
-    subject         what is about this person
-    session         what belongs to this session alone
-    everyone        everything that is remembered, of all persons and sessions
-    """
-
-    subject: str | None
-    session: str | None
-    everyone: bool
-
-
-class RecallOptions(Scope, total=False):
-    """How to search.
-
-    limit           at most so many (10)
-    kinds           a kind, or several
-    metadata        only what has these values
-    since, until    only what holds or happened from and to then
-    threshold       only what is that much like the query, from 0 to 1 (0)
-    diversity       how much hits are to differ from each other, from 0 to 1 (0)
-    half_life       after how long newness counts half, in seconds or as a timedelta (90 days): of two that fit equally
-                    the newer one comes first, the more so the shorter this is
-    """
-
-    limit: int
-    kinds: str | Iterable[str] | None
-    metadata: Mapping[str, Any] | None
-    since: dt.datetime | None
-    until: dt.datetime | None
-    threshold: float
-    diversity: float
-    half_life: float | dt.timedelta | None
 
 
 class AsyncMemories:
     """What is remembered in a workspace: by agents, about persons, from runs."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        load: Callable[[bool], Embedder | None],
-        suspicious: str,
-        learn: Callable[[str], Awaitable[RunOutline]],
-        policies: Mapping[str, KindPolicy] | None = None,
-        writes_back: bool = True,
-        reads: tuple[Model | str | None, int] = (None, 5),
-    ) -> None:
+    def __init__(self, journal: Journal, memory: MemoryLoader, learn: Callable[[str], Awaitable[RunOutline]]) -> None:
         self._journal = journal
-        self.suspicious = suspicious
-        self._policies = policies
-        self.writes_back = writes_back
-        self._reader = _model(reads[0]), reads[1]
-        self._load = load
-        self._made: MemoryService | None = None
-        self._making = threading.Lock()
-        self.procedures = AsyncProcedures(lambda: self.service, learn)
+        self._memory = memory
+        self.procedures = AsyncProcedures(memory.load, learn)
         """How things are done."""
-        self.proposals = AsyncProposals(lambda: self.service)
+        self.proposals = AsyncProposals(memory.load)
         """What waits for a person to decide, and what was decided."""
 
     @property
-    def service(self) -> MemoryService:
-        """Everything that searching needs, which takes a while to import: not before it is used."""
-        if self._made is None:
-            from ...memory.knowledge.model_reader import ModelReaderSettings
-            from ...memory.knowledge.policies import Policies
-            from ...memory.memory_service import MemoryService
-
-            model, every = self._reader
-            reader = None if model is None else ModelReaderSettings(model, every, self.suspicious)
-            with self._making:
-                self._made = self._made or MemoryService(self._journal, self._load, Policies(self._policies), reader)
-        return self._made
+    def _service(self) -> MemoryService:
+        return self._memory.load()
 
     async def remember(
         self,
@@ -125,10 +63,10 @@ class AsyncMemories:
         unless it shall be `fresh`: then it is there on return, too."""
         from ...memory.catalog.catalog import HOME
 
-        memory = await self.service.catalog.remember(
+        memory = await self._service.catalog.remember(
             HOME, content, kind, details, subject=subject, actor=actor, cause=cause
         )
-        await self.service.index_worker.index_new(wait=fresh)
+        await self._service.index_worker.index_new(wait=fresh)
         return memory
 
     async def remember_all(
@@ -143,14 +81,14 @@ class AsyncMemories:
         **details: Unpack[MemoryDetails],
     ) -> list[Memory]:
         """Remember several things in one go: all of them or none, durable on return, with one sync. Each is a text, or
-        a dict with its `content` and what `remember` takes beside it; what is given here holds for all that say nothing
+        a dict with its `content` and the options of `remember`; options given here hold for all that say nothing
         else. At most 1,000 in a call."""
         from ...memory.catalog.catalog import HOME
 
-        memories = await self.service.catalog.remember_all(
+        memories = await self._service.catalog.remember_all(
             HOME, contents, kind, details, subject=subject, actor=actor, cause=cause
         )
-        await self.service.index_worker.index_new(wait=fresh)
+        await self._service.index_worker.index_new(wait=fresh)
         return memories
 
     async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
@@ -158,18 +96,18 @@ class AsyncMemories:
         return await self._recall(query, None, options)
 
     async def _recall(self, query: str, at: int | None, options: RecallOptions) -> Recalled:
-        _check_options(options, RecallOptions)
+        check_options("recall", options, RecallOptions)
         if not isinstance(query, str) or not query.strip():
             raise InvalidInput("there is nothing to search for", hint="give text")
         from ...memory.ranking.selection import SearchRequest
 
-        service = self.service
+        service = self._service
         audiences = await self._audiences(options)
         kinds = _kinds(options.get("kinds"))
         request = SearchRequest(
             query,
             audiences,
-            limit=_count("limit", options.get("limit", 10)),
+            limit=_limit(options.get("limit", 10)),
             kinds=None if kinds is None else frozenset(kinds),
             metadata=_metadata(options.get("metadata")),
             since=_time("since", options.get("since")),
@@ -188,40 +126,40 @@ class AsyncMemories:
             raise InvalidInput(f"{everyone!r} cannot be `everyone`", hint="say True or False")
         if everyone:
             return None
-        return await self.service.catalog.audiences(whose.get("subject"), whose.get("session"))
+        return await self._service.catalog.audiences(whose.get("subject"), whose.get("session"))
 
     async def get(self, id: str) -> Memory:
         """A memory by its id. Raises `UnknownMemory`."""
-        await self.service.index_worker.flush_recalls()
-        return await self.service.catalog.get(id)
+        await self._service.index_worker.flush_recalls()
+        return await self._service.catalog.get(id)
 
     async def confirm(self, id: str, *, actor: str | None = None) -> Memory:
-        """Somebody checked a memory and it holds: it is as fresh as on the first day. Raises `UnknownMemory`."""
-        return await self.service.catalog.confirm(id, actor=actor)
+        """A person checked a memory and it still holds: it counts as fresh again. Raises `UnknownMemory`."""
+        return await self._service.catalog.confirm(id, actor=actor)
 
     async def profile(self, subject: str | None = None) -> dict[str, str]:
-        """The fields that are known of a person, or of whoever the workspace is for. They change by accepted proposals
-        (`kind` "profile") alone, and are no memories: each recollection begins with them."""
-        return await self.service.persona.profile(subject)
+        """The fields that are known of a person, or of the one that the workspace is for. Only accepted proposals
+        (`kind` "profile") change them. They are not memories: each recollection begins with them."""
+        return await self._service.persona.profile(subject)
 
     async def persona(self) -> str:
         """Who the agent is: a text that each turn begins with. It changes by accepted proposals (`kind` "persona")
         alone."""
-        return await self.service.persona.text()
+        return await self._service.persona.text()
 
     async def history(self, id: str) -> list[Memory]:
         """Every version of a memory: when it was said, what it replaced and what replaced it; oldest first."""
-        return await self.service.catalog.history(id)
+        return await self._service.catalog.history(id)
 
     async def neighbours(self, name: str, *, limit: int = 20, **whose: Unpack[Scope]) -> list[Relation]:
         """Who and what a name stands next to: the relations that memories state in plain English ("Ada lives in Rome"),
-        and as "with" the names that they mention beside it; newest first, each once, with its newest source."""
+        and as "with" the names that they mention next to it; newest first, each once, with its newest source."""
         from ...memory.ranking.neighbours import neighbours
 
-        _check_options(whose, Scope)
+        check_options("neighbours", whose, Scope)
         if not isinstance(name, str) or not name.strip():
             raise InvalidInput("there is no name to look for", hint="give text")
-        return await neighbours(self.service.search, name, await self._audiences(whose), _count("limit", limit))
+        return await neighbours(self._service.search, name, await self._audiences(whose), _limit(limit))
 
     async def list(
         self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
@@ -233,15 +171,15 @@ class AsyncMemories:
     async def _list(
         self, at: int | None, kinds: str | Iterable[str] | None, limit: int, whose: Scope
     ) -> AsyncGenerator[Memory, None]:
-        _check_options(whose, Scope)
-        query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_count("limit", limit))
-        await self.service.index_worker.flush_recalls()  # what was recalled until now is shown
-        async for memory in self.service.catalog.listed(query):
+        check_options("list", whose, Scope)
+        query = MemoryQuery(await self._audiences(whose), kinds=_kinds(kinds), at=at, limit=_limit(limit))
+        await self._service.index_worker.flush_recalls()  # what was recalled until now is shown
+        async for memory in self._service.catalog.listed(query):
             yield memory
 
     async def forget(self, id: str, *, actor: str | None = None) -> ForgetReport:
         """Remove a memory with every text that said it, its words and its vector. The report counts what went."""
-        return await self.service.catalog.forget(id, actor=actor)
+        return await self._service.catalog.forget(id, actor=actor)
 
     async def forget_before(
         self,
@@ -252,13 +190,13 @@ class AsyncMemories:
         **whose: Unpack[Scope],
     ) -> ForgetReport:
         """Forget what was last said before a time. The report counts what went."""
-        _check_options(whose, Scope)
+        check_options("forget_before", whose, Scope)
         before, chosen = micros("time", time), _kinds(kinds)
-        return await self.service.catalog.forget_before(before, chosen, await self._audiences(whose), actor=actor)
+        return await self._service.catalog.forget_before(before, chosen, await self._audiences(whose), actor=actor)
 
-    def as_of(self, when: dt.datetime | Event) -> AsyncMemoriesThen:
+    def as_of(self, when: dt.datetime | Event) -> AsyncMemorySnapshot:
         """What was known at a time, or when an event happened."""
-        return AsyncMemoriesThen(self, when.time if isinstance(when, Event) else micros("when", when))
+        return AsyncMemorySnapshot(self, when.time if isinstance(when, Event) else micros("when", when))
 
     async def extract(self, text: str, *, model: Model | str | None = None, speaker: str | None = None) -> Extraction:
         """The facts that a text states, each with its kind, key, confidence and the words that say it; nothing is
@@ -270,7 +208,7 @@ class AsyncMemories:
             raise InvalidInput("there is no text to read", hint="give text")
         if speaker is not None:
             check_name("speaker", speaker)
-        return await extract(text, _model(model), speaker, self.suspicious)
+        return await extract(text, model_of(model), speaker, self._memory.settings.suspicious)
 
     async def consolidate(
         self, *, model: Model | str | None = None, limit: int = 50, **whose: Unpack[Scope]
@@ -279,15 +217,15 @@ class AsyncMemories:
         model contradictions are resolved, too, at most `limit` of them: it is asked whether the newer one holds, the
         older one, both, or one statement in place of both, and each decision is journaled with its reason. Run it now
         and then; it may be stopped anywhere. Raises `ModelFailed`; what was decided before stays decided."""
-        _check_options(whose, Scope)
-        most, asked = _count("limit", limit), _model(model)
-        return await self.service.consolidation.run(await self._audiences(whose), asked, most)
+        check_options("consolidate", whose, Scope)
+        most, asked = _limit(limit), model_of(model)
+        return await self._service.consolidation.run(await self._audiences(whose), asked, most)
 
     async def write_back(self, session: str | None = None) -> int:
         """Keep what is worth keeping of turns and runs that have ended, now instead of in the background; with a
-        session also what its last turn left, which may go on, and what the handle's model has not read yet. Returns
+        session also what its last turn left, which may not have ended, and what the handle's model has not read yet. Returns
         how many turns were looked at."""
-        write_back = self.service.write_back
+        write_back = self._service.write_back
         done = await write_back.catch_up()
         if session is not None:
             head = await self._journal.reader.head(check_name("session", session))
@@ -296,41 +234,41 @@ class AsyncMemories:
         return done
 
     async def contradictions(self, *, limit: int = 100, **whose: Unpack[Scope]) -> Sequence[Contradiction]:
-        """Pairs of current memories that cannot both hold, the newest first: somebody lives in two cities, a number
+        """Pairs of current memories that cannot both hold, the newest first: a person lives in two cities, a number
         differs, one denies what the other says. Found in plain English without a model, for precision: what is listed
         is nearly always one, and not all of them are listed."""
-        _check_options(whose, Scope)
-        most, audiences = _count("limit", limit), await self._audiences(whose)
-        return (await self.service.contradictions.find(audiences))[:most]
+        check_options("contradictions", whose, Scope)
+        most, audiences = _limit(limit), await self._audiences(whose)
+        return (await self._service.contradictions.find(audiences))[:most]
 
     async def waiting(self) -> int:
         """How many memories have no vector yet."""
-        return await self.service.index_worker.count_waiting()
+        return await self._service.index_worker.count_waiting()
 
     async def catch_up(self) -> None:
         """Make the vectors that are missing, now."""
-        await self.service.index_worker.catch_up()
+        await self._service.index_worker.catch_up()
 
     async def reindex(self) -> AsyncGenerator[tuple[int, int], None]:
-        """Make every vector anew with this handle's embedder, while the old ones are searched, and search the new ones
+        """Make every vector again with this handle's embedder, while the old ones are searched, and search the new ones
         at the end. Gives how many are done and how many are left, batch by batch; stopped anywhere, the next call goes
         on where it was."""
-        async for step in self.service.index_worker.reindex():
+        async for step in self._service.index_worker.reindex():
             yield step
-        self.service.search.clear()
+        self._service.search.clear()
 
-    async def memory_file(self, id: str) -> str:
-        """The text of a memory's file, to be changed and passed to `edit`. Raises `UnknownMemory`."""
+    async def file_text(self, id: str) -> str:
+        """The text of a memory's file, to be changed and given to `edit`. Raises `UnknownMemory`."""
         from ...files.sync.memory_edit import MemoryEdit
 
-        return await MemoryEdit(self._journal, self.service).text(id)
+        return await MemoryEdit(self._journal, self._service).text(id)
 
     async def edit(self, id: str, text: str, *, actor: str | None = None) -> Memory:
-        """Replace a memory by the text of an edited memory file. Preferences and identity are proposed and accepted at
-        once. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
+        """Replace a memory by what the text of its file says, as if a person had edited the file: what it says of people
+        is proposed and accepted. Raises `UnknownMemory`, `FileMalformed` with the line, `InvalidInput`."""
         from ...files.sync.memory_edit import MemoryEdit
 
-        return await MemoryEdit(self._journal, self.service).apply(id, text, actor)
+        return await MemoryEdit(self._journal, self._service).apply(id, text, actor)
 
     async def import_from(
         self,
@@ -342,13 +280,13 @@ class AsyncMemories:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MemoriesImported:
         """Remember what stands in a folder, or a file, of another's: `format` "claude" (a memory folder of Claude
-        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by whoever imports
-        them. Doing it again changes nothing; bad files are reported with their line, and the rest goes on."""
+        Code), "openclaw", "basic-memory" or "jsonl". Preferences and identity count as accepted by the one who
+        imports them. Doing it again changes nothing; bad files are reported with their line, and the rest is imported."""
         from ...files.sync.import_export import ImportExport, checked_path
 
         if subject is not None:
             check_name("subject", subject)
-        exchange = ImportExport(self._journal, self.service)
+        exchange = ImportExport(self._journal, self._service)
         return await exchange.import_from(checked_path(path), format, subject, actor, progress)
 
     async def export_to(
@@ -363,56 +301,12 @@ class AsyncMemories:
         word. Other files there stay."""
         from ...files.sync.import_export import ImportExport, checked_path
 
-        _check_options(whose, Scope)
+        check_options("export_to", whose, Scope)
         everyone, subject = whose.get("everyone", False), whose.get("subject")
-        memories = self.service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
-        return await ImportExport(self._journal, self.service).export_to(
+        memories = self._service.catalog.listed(MemoryQuery(await self._audiences(whose), limit=ALL))
+        return await ImportExport(self._journal, self._service).export_to(
             checked_path(path), format, memories, lambda owner: everyone or owner in (None, subject), progress
         )
-
-    def forgets(self) -> None:
-        """Somebody was erased: nothing of them stays in this process."""
-        if self._made is not None:
-            self._made.search.clear()
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made.write_back.stop()
-            self._made.index_worker.stop()
-
-
-class AsyncMemoriesThen:
-    """What was known at a time."""
-
-    def __init__(self, memories: AsyncMemories, time: int) -> None:
-        self._memories = memories
-        self._time = time
-
-    async def recall(self, query: str, **options: Unpack[RecallOptions]) -> Recalled:
-        """What was known then that fits a query."""
-        return await self._memories._recall(query, self._time, options)
-
-    async def list(
-        self, *, kinds: str | Iterable[str] | None = None, limit: int = ALL, **whose: Unpack[Scope]
-    ) -> AsyncGenerator[Memory, None]:
-        """What was known then."""
-        async for memory in self._memories._list(self._time, kinds, limit, whose):
-            yield memory
-
-
-def _model(model: Model | str | None) -> Model | None:
-    if isinstance(model, str):
-        return load_model(model)
-    if model is not None and not hasattr(model, "complete"):
-        raise InvalidInput(f"{model!r} is no model", hint="give a model, or a name such as openai:NAME@URL")
-    return model
-
-
-def _check_options(given: Mapping[str, Any], known: type) -> None:
-    names = known.__annotations__
-    unknown = given.keys() - names.keys()
-    if unknown:
-        raise InvalidInput(f"{min(unknown)!r} is no option here", hint=f"known are: {', '.join(sorted(names))}")
 
 
 def _time(what: str, value: object) -> int | None:
@@ -438,10 +332,8 @@ def _share(what: str, value: object) -> float:
     return float(value)
 
 
-def _count(what: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidInput(f"{value!r} cannot be `{what}`", hint="give a whole number from 1")
-    return min(value, ALL)
+def _limit(value: object) -> int:
+    return min(check_whole("limit", value, 1), ALL)
 
 
 def _kinds(kinds: str | Iterable[str] | None) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""How things are done in a workspace, and the one implementation behind both faces."""
+"""How things are done in a workspace."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class AsyncProcedures:
-    """Named steps in their order, every version of them, and how often each worked. Each call sees what is everybody's,
-    and what belongs to the `subject` that it names, which comes first."""
+    """Named steps in their order, every version of them, and how often each worked. Each call sees what is
+    everyone's, and what belongs to the `subject` that it names, which comes first."""
 
     def __init__(self, service: Callable[[], MemoryService], learn: Callable[[str], Awaitable[RunOutline]]) -> None:
         self._service = service

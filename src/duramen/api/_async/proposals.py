@@ -1,4 +1,4 @@
-"""What people decide about themselves, and the one implementation behind both faces."""
+"""What waits for a person to decide, and what was decided."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class AsyncProposals:
         self, state: str = "pending", *, subject: str | None = None, everyone: bool = True
     ) -> AsyncGenerator[Proposal, None]:
         """Proposals that are "pending", "accepted" or "dismissed", newest first: everyone's, or those about a subject
-        and about nobody."""
+        and those about no one."""
         from ...memory.knowledge.proposals import ProposalState
 
         if state not in tuple(ProposalState):
-            raise InvalidInput(f"{state!r} is no state of a proposal", hint="say pending, accepted or dismissed")
+            raise InvalidInput(f"{state!r} is not a state of a proposal", hint="say pending, accepted or dismissed")
         everyone = everyone and subject is None
         async for proposal in self._service().proposals.listed(ProposalState(state), subject, everyone):
             yield proposal
@@ -68,12 +68,12 @@ class AsyncProposals:
         self, id: str, *, content: str | None = None, title: str | None = None, actor: str | None = None
     ) -> Proposal:
         """Save what was proposed, with other words if `content` gives them: decision and memory in one transaction.
-        Raises `ProposalDecided` if somebody has decided."""
+        Raises `ProposalDecided` if it was decided before."""
         service = self._service()
         accepted = await service.proposals.accept(id, content=content, title=title, actor=actor)
         service.index_worker.wake()
         return accepted
 
     async def dismiss(self, id: str, *, note: str | None = None, actor: str | None = None) -> Proposal:
-        """Do not save what was proposed; it does not come back. Raises `ProposalDecided` if somebody has decided."""
+        """Do not save what was proposed; it does not come back. Raises `ProposalDecided` if it was decided before."""
         return await self._service().proposals.dismiss(id, note=note, actor=actor)

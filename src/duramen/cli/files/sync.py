@@ -89,7 +89,9 @@ def print_skipped(skipped: Sequence[SkippedFile]) -> None:
     console = PlainConsole(stderr=True)
     for one in skipped:
         line = "" if one.line is None else f", line {one.line}"
-        console.print_line(("skipped     ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}")
+        console.print_line(
+            ("skipped     ", "bold yellow"), (f"{visible(one.path)}{line}", "cyan"), f": {visible(one.reason)}"
+        )
 
 
 def _fields(done: FilesSynced) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ...api._sync.duramen import Duramen, Session
+from ...api._sync.duramen import Duramen
+from ...api._sync.session import Session
 from ...ports import SessionRow
 from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..json_format import event_fields

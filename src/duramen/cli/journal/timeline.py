@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
 from typing import NamedTuple
 
-from ...api._async.duramen import ReadOptions
-from ...api._sync.duramen import Session
+from ...api._sync.session import Session
+from ...api.options import ReadOptions
 from ...journal.events import Event
 from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..json_format import event_fields, iso_time, json_text, json_value

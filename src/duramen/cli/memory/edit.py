@@ -60,7 +60,7 @@ def add_memory(
 def edit_memory(dm: Duramen, id: str) -> None:
     """Change a memory in the user's editor. A text that cannot be read stays in the edited file."""
     memory = find_memory(dm, id)
-    before = dm.memory.memory_file(memory.id)
+    before = dm.memory.file_text(memory.id)
     handle, path = tempfile.mkstemp(prefix="duramen-", suffix=".md")
     with open(handle, "w", encoding="utf-8", newline="\n") as file:
         file.write(before)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import typer
 
 from ...api._sync.duramen import Duramen
-from ...api._sync.duramen import open as open_store
+from ...api.open import open as open_store
 from ...errors import (
     DuramenError,
     InvalidInput,

@@ -11,8 +11,8 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from ...api._async.runs import RunFilter
 from ...api._sync.duramen import Duramen
+from ...api.options import RunFilter
 from ...execution.engine.run_info import RunInfo
 from ..console import PlainConsole, print_json, use_utf8_stdout
 from ..durations import format_elapsed, iso_datetime, utc_second

@@ -8,7 +8,7 @@ runtime_files    pending proposals and open runs as volatile files
 memory_mapping   a memory as a memory file, its path, and back
 known_memories   looks up stored memories
 journal_edit     journals what a person wrote
-memory_edit      one memory as text, for `dm.memory.memory_file()` and `edit()`
+memory_edit      one memory as text, for `dm.memory.file_text()` and `edit()`
 sync_manifest    what the last sync saw and wrote
 manifest_file    the manifest on disk, and the lock of the folder
 git_commits      changes as commits

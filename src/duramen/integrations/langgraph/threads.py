@@ -1,4 +1,4 @@
-"""LangGraph's threads as sessions: what the saver does, written once for both faces."""
+"""LangGraph's threads as sessions: what the saver does, written once for both APIs."""
 
 from __future__ import annotations
 

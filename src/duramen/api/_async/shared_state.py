@@ -42,7 +42,7 @@ class AsyncSharedState:
 
     async def set(self, value: Any, *, expected: int, actor: str | None = None, key: str | None = None) -> int:
         """Replace the value if it still is at the version `expected`; returns the new version. Raises `StateConflict`:
-        a late update is refused, never lost, and never overwrites a newer one. With an idempotency `key` it can be repeated."""
+        a late update is refused; it is neither lost nor written over a newer one. With an idempotency `key` it can be repeated."""
         try:
             events = await self._journal.append(
                 self._session, [Draft("state.set", value, actor)], expected=expected, key=key
@@ -52,7 +52,7 @@ class AsyncSharedState:
         return events[0].position
 
     async def update(self, change: Callable[[Any], Any], *, default: Any = None, actor: str | None = None) -> Versioned:
-        """Replace the value by what `change` makes of it; if another change came first, of that one. `change` may be called
+        """Replace the value by what `change` makes of it; if another writer was first, of theirs. `change` may be called
         several times and must do nothing else."""
         for _ in range(_TRIES):
             value, version = await self.get(default)

@@ -1,0 +1,43 @@
+"""Opening a store: from an address and settings to a handle."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ..memory.loader import MemorySettings
+from ..runtime import Blocking, Looping, Runtime, drive
+from ._async.duramen import AsyncDuramen
+from ._sync.duramen import Duramen
+from .options import model_of
+from .settings import Address, Settings, check_settings, embedder_loader, open_journal, open_store
+
+
+def open(address: Address, **settings: Unpack[Settings]) -> Duramen:
+    """Open a store: a path, a postgresql:// URL, or "memory:" in tests. See `Settings`."""
+    return Duramen(drive(open_on(Blocking(), address, settings)))
+
+
+async def aopen(address: Address, **settings: Unpack[Settings]) -> AsyncDuramen:
+    """Open a store for use from an event loop. See `Settings`."""
+    return await open_on(Looping(), address, settings)
+
+
+async def open_on(runtime: Runtime, address: Address, settings: Settings) -> AsyncDuramen:
+    """Open a store on a runtime: an event loop's, or one that never suspends."""
+    check_settings(settings)
+    memory = MemorySettings(
+        embedder=embedder_loader(settings),
+        suspicious=settings.get("suspicious", "flag"),
+        policies=settings.get("policies"),
+        write_back=settings.get("write_back", True),
+        model=model_of(settings.get("model")),
+        model_every=settings.get("model_every", 5),
+    )
+    store = await runtime.run(lambda: open_store(address, settings, runtime))
+    try:
+        journal = open_journal(store, settings)
+        await journal.check_key()
+    except BaseException:
+        await store.close()
+        raise
+    return AsyncDuramen(journal, runtime, settings.get("window"), settings.get("episodes"), memory)

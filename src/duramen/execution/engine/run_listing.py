@@ -1,0 +1,70 @@
+"""Lists of runs: by a filter, page by page, and what is open in the runs of some sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...errors import InvalidInput
+from ...journal.events import micros
+from ...ports import RunQuery
+from .engine import Engine
+from .run_control import RunControl
+from .run_info import RunInfo, RunStatus
+
+_OPEN = {RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.CRASHED, RunStatus.SLEEPING, RunStatus.WAITING}
+_PAGE = 100
+
+
+async def list_runs(
+    control: RunControl,
+    status: str | Iterable[str] | None,
+    limit: int,
+    *,
+    task: str | None = None,
+    queue: str | None = None,
+    parent: str | None = None,
+    session: str | None = None,
+) -> list[RunInfo]:
+    """Runs, newest first. The store knows only "open" and how runs ended, so pages are read until enough fit."""
+    statuses = _statuses(status)
+    stored = None if statuses is None else tuple({"open" if one in _OPEN else one.value for one in statuses})
+    found: list[RunInfo] = []
+    before: tuple[int, str] | None = None
+    size = max(limit, _PAGE)
+    while len(found) < limit:
+        query = RunQuery(
+            before=before, limit=size, status=stored, task=task, queue=queue, parent=parent, session=session
+        )
+        page = await control.runs(query)
+        found += [one for one in page if statuses is None or one.status in statuses]
+        if len(page) < size:
+            break
+        last = (micros("created", page[-1].created), page[-1].id)
+        if before is not None and last >= before:
+            break
+        before = last
+    return found[:limit]
+
+
+async def open_work(engine: Engine, control: RunControl, sessions: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What the open runs of some sessions wait for, and which of their steps are in doubt, in words. A question about
+    a person is not repeated, so that erasing the person reaches it."""
+    questions: list[str] = []
+    doubt: list[str] = []
+    for session in sessions:
+        for row in await list_runs(control, _OPEN, _PAGE, session=session):
+            info = await control.info(row.id)
+            doubt += [f"{step} of {info.task} ({info.id})" for step in info.in_doubt]
+            if info.waiting is not None and not info.in_doubt:
+                about = "a person" if await engine.subject_of(info.id) else info.waiting
+                questions.append(f"{info.task} ({info.id}) waits for {about}")
+    return questions, doubt
+
+
+def _statuses(wanted: str | Iterable[str] | None) -> set[RunStatus] | None:
+    if wanted is None:
+        return None
+    try:
+        return {RunStatus(one) for one in ([wanted] if isinstance(wanted, str) else wanted)}
+    except ValueError as error:
+        raise InvalidInput(f"{error}", hint=f"one of {', '.join(RunStatus)}") from error

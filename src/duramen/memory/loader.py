@@ -1,0 +1,67 @@
+"""Loads the memory service when it is first used: its imports take a while, and many handles never need it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..journal.journal import Journal
+from ..ports import Embedder, Model
+
+if TYPE_CHECKING:
+    from .knowledge.policies import KindPolicy
+    from .memory_service import MemoryService
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """How a workspace remembers. `embedder` gives the embedder, and fetches its files if its argument says so; `model`
+    reads over what was said after every `model_every` turns."""
+
+    embedder: Callable[[bool], Embedder | None] = lambda fetch: None
+    suspicious: str = "flag"
+    policies: Mapping[str, KindPolicy] | None = None
+    write_back: bool = True
+    model: Model | None = None
+    model_every: int = 5
+
+
+class MemoryLoader:
+    """One for each handle. Safe to use from several threads."""
+
+    def __init__(self, journal: Journal, settings: MemorySettings) -> None:
+        self._journal = journal
+        self.settings = settings
+        self._loaded: MemoryService | None = None
+        self._lock = threading.Lock()
+
+    def load(self) -> MemoryService:
+        """The memory service, made at the first call."""
+        if self._loaded is None:
+            from .knowledge.model_reader import ModelReaderSettings
+            from .knowledge.policies import Policies
+            from .memory_service import MemoryService
+
+            chosen = self.settings
+            reader = (
+                None
+                if chosen.model is None
+                else ModelReaderSettings(chosen.model, chosen.model_every, chosen.suspicious)
+            )
+            with self._lock:
+                if self._loaded is None:
+                    self._loaded = MemoryService(self._journal, chosen.embedder, Policies(chosen.policies), reader)
+        return self._loaded
+
+    def forget(self) -> None:
+        """Drop what this process caches of memories: a person was erased."""
+        if self._loaded is not None:
+            self._loaded.search.clear()
+
+    def close(self) -> None:
+        """Stop the work in the background. Blocks until it has stopped."""
+        if self._loaded is not None:
+            self._loaded.write_back.stop()
+            self._loaded.index_worker.stop()
