@@ -457,8 +457,8 @@ class Runs(RuleBasedStateMachine):
 
         def body(worker: int) -> None:
             try:
-                serve = self.handles[worker].work
-                serve(TASKS, queues=list(QUEUES.values()), until_idle=True, concurrency=concurrency)
+                work = self.handles[worker].work
+                work(TASKS, queues=list(QUEUES.values()), until_idle=True, concurrency=concurrency)
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
