@@ -64,7 +64,7 @@ def _resume(path: Path) -> None:
     with duramen.open(path) as dm:
         session = dm.session("s")
         assert session.state() is not None
-        assert session.context().said
+        assert session.context().messages
         assert session.progress.goal
 
 

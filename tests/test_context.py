@@ -19,7 +19,7 @@ LONG = "the quick brown fox jumps over the lazy dog while the river runs on\n"
 
 
 def contents(session: Session, **changes: Any) -> list[Any]:
-    return [said.content for said in session.context(**changes).said]
+    return [said.content for said in session.context(**changes).messages]
 
 
 def chat(session: Session, count: int, begin: int = 0) -> list[str]:
@@ -74,7 +74,7 @@ def test_looking_back_never_writes(dm: Duramen) -> None:
     chat(session, 60)
     assert session.context(at=60).tokens <= 8000
     assert session.head().position == 60
-    assert dm.session("nobody").context().said == ()
+    assert dm.session("nobody").context().messages == ()
     assert dm.session("nobody").head().position == 0
 
 
@@ -83,7 +83,7 @@ def test_whoever_comes_back_sees_what_was_missed_once_and_in_order(open_one: Ope
     session = open_one().session("s")
     said = chat(session, 30)
     left = session.context(budget=700)
-    assert left.said[-1].content == said[-1]
+    assert left.messages[-1].content == said[-1]
     others = open_one().session("s")  # the client is gone; the work goes on, compactions included
     missed = chat(others, 30, begin=30)
     others.context(budget=700)
@@ -120,7 +120,7 @@ def test_a_thousand_turns_with_huge_items_stay_within_the_budget(dm: Duramen, co
             assert recount(context, counter.count) <= context.tokens
         assert sum(one.tokens for one in context.trace) <= context.tokens
         assert context.memory or batch == 0
-        assert context.said[-1].plain()["id"] == f"c{batch * 40 + 39}"
+        assert context.messages[-1].plain()["id"] == f"c{batch * 40 + 39}"
 
 
 @pytest.mark.promise("W4")
@@ -147,7 +147,7 @@ def test_what_cannot_be_masked_is_left_out_whole(dm: Duramen) -> None:
     session.tool_call("write", {"text": LONG * 900})
     session.say("user", "Well?")
     context = session.context()
-    assert [said.content for said in context.said] == ["Well?"]
+    assert [said.content for said in context.messages] == ["Well?"]
     assert [one.shown for one in context.trace] == [Shown.LEFT_OUT] * 3 + [Shown.WHOLE]
     assert context.tokens < 20
 
@@ -171,7 +171,7 @@ def test_twenty_items_are_kept_and_twenty_one_are_summarised(dm: Duramen) -> Non
     assert session.head().position == 20
     said += chat(session, 1, begin=20)
     context = session.context()
-    assert [one.content for one in context.said] == said[-5:]
+    assert [one.content for one in context.messages] == said[-5:]
     assert "Message 0 about flight LH0." in context.memory
     types = [event.type for event in session.events(start=22)]
     assert types == ["context.summary", "context.compacted"]
@@ -186,7 +186,7 @@ def test_eighty_percent_of_eight_thousand_tokens_are_the_threshold(dm: Duramen) 
             session.say("user", text)
         context = session.context(counter=Words(), mask_above=8_000, keep_last=2)
         assert bool(context.memory) is summarised
-        assert [one.content for one in context.said] == (said[-2:] if summarised else said)
+        assert [one.content for one in context.messages] == (said[-2:] if summarised else said)
 
 
 @pytest.mark.promise("W3")
@@ -232,7 +232,7 @@ def test_what_is_near_and_what_was_decided_is_shown_as_it_was_said(dm: Duramen) 
     session.tool_result(call, odd, error=True)
     session.say("assistant", [{"type": "text", "text": odd}])
     context = session.context()
-    assert [said.plain() for said in context.said] == [
+    assert [said.plain() for said in context.messages] == [
         {"role": "user", "content": odd, "name": "Ann"},
         {"role": "assistant", "content": f"Decision: {odd}\nReason: {odd}!"},
         {"role": "assistant", "content": f"Error: {odd}\nResolution: {odd}"},
@@ -255,7 +255,7 @@ def test_a_long_output_becomes_a_short_digest_with_a_reference(dm: Duramen, coun
     session.decide("Free the disk", reason="it is full " * 30)
     context = session.context(counter=counter)
     count = (counter or Words()).count
-    asked, shown, decided = context.said
+    asked, shown, decided = context.messages
     assert asked.call == {"id": call.data["id"], "tool": "make", "arguments": {"target": "all " * 50}}
     assert decided.content == "Decision: Free the disk\nReason: " + "it is full " * 30
     assert shown.result is not None
@@ -296,7 +296,7 @@ ORIGINALS = [
 def test_what_was_masked_is_given_back_exactly(dm: Duramen, original: Any) -> None:
     session = dm.session("s")
     session.tool_result(session.tool_call("get"), original)
-    shown = session.context().said[-1].plain()["content"]
+    shown = session.context().messages[-1].plain()["content"]
     reference = shown.rpartition('fetch("')[2].partition('"')[0]
     assert reference == "#2"
     for asked in (reference, " #2\n", "2", 2):
@@ -314,7 +314,7 @@ def test_what_was_masked_is_given_back_exactly(dm: Duramen, original: Any) -> No
 def test_a_message_that_was_masked_is_given_back_too(dm: Duramen) -> None:
     session = dm.session("s")
     session.say("user", LONG * 900)
-    assert session.context().said[0].content.endswith('fetch("#1")')
+    assert session.context().messages[0].content.endswith('fetch("#1")')
     assert session.fetch("#1") == LONG * 900
     assert session.fetch("#1", start=4, length=5) == "quick"
     assert session.fetch("#1", start=10**9) == ""
@@ -439,13 +439,13 @@ def test_a_new_session_begins_with_the_handoff_and_not_with_the_transcript(open_
     old.context()
     new = open_one().session("new", continues="old")
     context = new.context()
-    assert context.said == ()
+    assert context.messages == ()
     assert not any(text in context.memory for text in said)
     for expected in ("Fly with Lufthansa", "it is direct", "compare prices", "asked for dates"):
         assert expected in context.memory
     new.say("user", "Go on.")
     again = open_one().session("new").context()
-    assert (again.memory, [one.content for one in again.said]) == (context.memory, ["Go on."])
+    assert (again.memory, [one.content for one in again.messages]) == (context.memory, ["Go on."])
     assert old.context() == open_one().session("old").context()
 
 

@@ -114,8 +114,8 @@ def test_a_backlog_of_somebody_who_was_erased_hides_nothing(dm: Duramen) -> None
         session.append_all(messages(600, begin=begin), subject="ann")
     dm.erase("ann")
     session.say("user", "Hello, are you there?")
-    assert [said.content for said in session.context().said] == ["Hello, are you there?"]
-    assert [said.content for said in session.context(at=session.head().position).said] == ["Hello, are you there?"]
+    assert [said.content for said in session.context().messages] == ["Hello, are you there?"]
+    assert [said.content for said in session.context(at=session.head().position).messages] == ["Hello, are you there?"]
 
 
 # -- damage
@@ -203,7 +203,7 @@ def test_a_damaged_compaction_is_reported_or_made_anew_but_not_waited_for(addres
     assert outcome, "the context was never built"
     assert isinstance(outcome[0], (duramen.Context, DuramenError)), repr(outcome[0])
     if isinstance(outcome[0], duramen.Context):
-        assert [said.content for said in outcome[0].said] == [said.content for said in before.said]
+        assert [said.content for said in outcome[0].messages] == [said.content for said in before.messages]
         assert outcome[0].memory == before.memory
 
 
@@ -253,7 +253,7 @@ def test_odd_events_cannot_break_a_context(dm: Duramen, changes: dict[str, Any])
             context.anthropic()
             context.openai(memory_in="user")
             assert context.tokens <= context.budget
-            assert context.said[-1].content == f"Hello after {kind}"
+            assert context.messages[-1].content == f"Hello after {kind}"
     for position in range(1, session.head().position + 1):
         session.fetch(position)
         session.fetch(position, start=0, length=3)
@@ -346,10 +346,12 @@ def test_five_thousand_messages_that_nobody_compacted(dm: Duramen) -> None:
         session.append_all(messages(1_000, begin=begin))
     looked_at = session.context(at=5_000)
     assert looked_at.tokens <= 8_000
-    assert looked_at.said[-1].content == "Message 4999 about flight LH4999."
+    assert looked_at.messages[-1].content == "Message 4999 about flight LH4999."
     assert min(one.first for one in looked_at.trace) == 1
     context = session.context()
-    assert [said.content for said in context.said] == [f"Message {n} about flight LH{n}." for n in range(4_995, 5_000)]
+    assert [said.content for said in context.messages] == [
+        f"Message {n} about flight LH{n}." for n in range(4_995, 5_000)
+    ]
     assert context.memory
     assert session.context(at=context.position) == context
     assert session.context(at=5_000) == looked_at
@@ -382,7 +384,7 @@ def test_what_lies_between_two_messages_costs_nothing(tmp_path: Path, monkeypatc
             session.append_all([Draft("note", number) for number in range(begin, begin + 10_000)])
         session.say("user", "after")
         recording = Recording(dm, monkeypatch)
-        assert [said.content for said in session.context().said] == ["before", "after"]
+        assert [said.content for said in session.context().messages] == ["before", "after"]
         assert recording.rows < 20
 
 
@@ -416,10 +418,10 @@ def test_settings_at_their_ends(changes: dict[str, Any], counter: Any) -> None:
             assert context.tokens <= context.budget
             assert counter is None or recount(context, counter.count) <= context.tokens
             assert session.context(at=context.position, counter=counter, **changes) == context
-            assert context.said
+            assert context.messages
             assert context.system == "Be brief."
             left_out = [one for one in context.trace if one.shown is Shown.LEFT_OUT]
-            assert context.said[-1].content == f"LH{number} costs {number * 99} euro." or left_out
+            assert context.messages[-1].content == f"LH{number} costs {number * 99} euro." or left_out
 
 
 def test_a_counter_that_changes_its_mind_still_gives_contexts(dm: Duramen) -> None:
@@ -535,5 +537,5 @@ def test_a_handle_that_may_only_read_builds_contexts(tmp_path: Path) -> None:
     with duramen.open(tmp_path / "agent.db", readonly=True) as dm:
         context = dm.session("s").context(budget=800)
         assert context.tokens <= 800
-        assert context.said[-1].content == "Message 199 about flight LH199."
+        assert context.messages[-1].content == "Message 199 about flight LH199."
         assert dm.session("s").head().position == 200

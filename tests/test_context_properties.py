@@ -199,10 +199,10 @@ class Play:
         if self.count is not None:
             assert recount(context, self.count) <= context.tokens
         assert self.session.context(at=context.position, **self.changes) == context
-        calls = [said.call["id"] if said.call else None for said in context.said]
-        for index, said in enumerate(context.said):
+        calls = [said.call["id"] if said.call else None for said in context.messages]
+        for index, said in enumerate(context.messages):
             assert said.result is None or calls[index - 1] == said.result["id"]
-            assert said.call is None or context.said[index + 1].result is not None
+            assert said.call is None or context.messages[index + 1].result is not None
         told = {place for one in context.trace for place in range(one.first, one.last + 1)}
         spoken = [event for event in self.session.events() if event.type.startswith("talk.")]
         assert {event.position for event in spoken} <= told

@@ -80,7 +80,7 @@ def test_the_first_context_holds_what_is_needed_and_not_the_transcript(open_one:
         "Repository: billing",
     ):
         assert line in context.memory.splitlines()
-    assert context.said == ()
+    assert context.messages == ()
     for form in (context.json().decode(), repr(context.anthropic()), repr(context.openai())):
         assert "decision 11" in form
         for gone in ("nobody needs", "needle", "line upon line", "decision 3 "):

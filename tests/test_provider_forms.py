@@ -127,7 +127,7 @@ def test_a_result_stands_beside_its_call_whatever_came_between(session: Session)
     check(context)
     calls = [message["tool_calls"][0]["id"] for message in context.openai()["messages"] if "tool_calls" in message]
     assert calls == ["c", "a"]
-    assert "look" in json.dumps([said.plain() for said in context.said if said.call is None])  # b has no result yet
+    assert "look" in json.dumps([said.plain() for said in context.messages if said.call is None])  # b has no result yet
 
 
 def test_an_error_is_marked(session: Session) -> None:

@@ -40,7 +40,7 @@ class Words:
 def texts_of(context: Context) -> list[str]:
     """Every text that a model would read of a context; pictures are not text."""
     found = [context.system, context.memory]
-    for said in context.said:
+    for said in context.messages:
         if said.call is not None:
             found += [said.call["id"], said.call["tool"], _compact(said.call["arguments"])]
         elif said.result is not None:

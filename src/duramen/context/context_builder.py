@@ -94,7 +94,7 @@ class ContextBuilder:
         self._handoffs = handoffs
         self._reader = ConversationReader(journal)
         self._counters: list[tuple[Any, TokenCounter]] = []
-        self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+        self._compaction_locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
         self._renderers: dict[tuple[str, int], tuple[EntryRenderer, CachedCounter]] = {}
 
@@ -109,23 +109,23 @@ class ContextBuilder:
         while True:
             head = (await self._journal.reader.head(session)).position
             position = head if at is None else min(at, head)
-            talk = await self._read(session, position, oldest_first=compactions > 0)
-            if not compactions or not self._is_due(session, talk, window, counting, renderer):
+            conversation = await self._read(session, position, oldest_first=compactions > 0)
+            if not compactions or not self._is_due(session, conversation, window, counting, renderer):
                 break
             try:
-                await self._in_turn(session, talk.compaction, window, counting, renderer)
-                fruitless = fruitless + 1 if talk.compaction.id == seen else 0
-                seen = talk.compaction.id
+                await self._compact_locked(session, conversation.compaction, window, counting, renderer)
+                fruitless = fruitless + 1 if conversation.compaction.id == seen else 0
+                seen = conversation.compaction.id
                 if fruitless > _FRUITLESS:
                     raise JournalDamaged(session, position, "a compaction that cannot be read stands in the way")
             except StoreReadOnly:
                 compactions = 0  # a read-only handle shows what fits without
         added = await self._session_sections(session, position, window, counting)
         fitter = WindowFitter(session, window, renderer, counting)
-        fitted = fitter.fit(system, [*added, *_summary_sections(talk)], talk.entries)
-        trace = (*_untraced(talk), *fitted.trace)
+        fitted = fitter.fit(system, [*added, *_summary_sections(conversation)], conversation.entries)
+        trace = (*_other_traces(conversation), *fitted.trace)
         counted = (fitted.tokens, window.budget, counting.counter.name)
-        return Context(session, position, fitted.system, fitted.memory, fitted.said, *counted, trace)
+        return Context(session, position, fitted.system, fitted.memory, fitted.messages, *counted, trace)
 
     async def _session_sections(
         self, session: str, position: int, window: Window, counting: CachedCounter
@@ -169,7 +169,7 @@ class ContextBuilder:
             cut = _AT_ONCE if oldest_first else len(places) - _AT_ONCE
             places, unread = (places[:cut], places[cut:]) if oldest_first else (places[cut:], places[:cut])
         events = await self._reader.events(session, compaction.kept)
-        events += await self._talk(session, compaction.upto + 1, position, places)
+        events += await self._events(session, compaction.upto + 1, position, places)
         summaries = [_summary(event) for event in await self._reader.events(session, compaction.summaries)]
         ordered = tuple(sorted(summaries, key=lambda one: (one.first, one.last)))
         read = places[-1] if places else compaction.upto
@@ -186,8 +186,8 @@ class ContextBuilder:
         lost = tuple((one[0], one[1]) for one in data["lost"])
         return Compaction(data["upto"], tuple(data["kept"]), tuple(data["summaries"]), lost, found.bookmark.id)
 
-    async def _talk(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
-        """Those events, verified: as a chain with all that lies between, unless that is too much."""
+    async def _events(self, session: str, first: int, last: int, places: Sequence[int]) -> list[Event]:
+        """The events of a conversation at these positions, verified: as a chain, unless too many events lie between."""
         if last - first >= _NEAR or not places:
             return await self._reader.events(session, places)
         events = await self._journal.reader.events(session, first, last, None)
@@ -196,49 +196,51 @@ class ContextBuilder:
     # -- compacting
 
     def _is_due(
-        self, session: str, talk: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
+        self, session: str, conversation: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> bool:
-        return bool(talk.unread or self._due(session, talk, window, counting, renderer))
+        return bool(conversation.unread or self._due(session, conversation, window, counting, renderer))
 
-    async def _in_turn(
+    async def _compact_locked(
         self, session: str, seen: Compaction, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> None:
-        """Compact, unless a neighbour in this process does it meanwhile: a model is not asked twice for the same."""
+        """Compact, unless another thread of this process does: a model is not asked twice for the same."""
         with self._lock:
-            turn = self._turns.setdefault(session, Lock())
-        mine = await turn.acquire(_PATIENCE)
+            lock = self._compaction_locks.setdefault(session, Lock())
+        locked = await lock.acquire(_PATIENCE)
         try:
             position = (await self._journal.reader.head(session)).position
-            talk = await self._read(session, position, oldest_first=True)
-            if talk.compaction.id == seen.id and self._is_due(session, talk, window, counting, renderer):
-                await self._compact(session, talk, window, counting, renderer)
+            conversation = await self._read(session, position, oldest_first=True)
+            if conversation.compaction.id == seen.id and self._is_due(
+                session, conversation, window, counting, renderer
+            ):
+                await self._compact(session, conversation, window, counting, renderer)
         finally:
-            if mine:
-                turn.release()
+            if locked:
+                lock.release()
 
     async def _compact(
-        self, session: str, talk: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
+        self, session: str, conversation: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> None:
         """Summarise what is due, as journaled events. Another process may do the same."""
-        doomed = self._due(session, talk, window, counting, renderer)
+        summarised = self._due(session, conversation, window, counting, renderer)
         limit = summary_limit(window)
-        blocks = [one for one in talk.summaries if one.text]
-        for job in summary_jobs(doomed, counting.counter):
+        blocks = [one for one in conversation.summaries if one.text]
+        for job in summary_jobs(summarised, counting.counter):
             blocks.append(await self._summarise(session, job, limit, window, counting.counter))
         while (lower := merge_due(blocks, [counting.text(one.text) for one in blocks], window)) is not None:
             merged = await self._summarise(session, lower, limit, window, counting.counter)
             blocks = sorted([one for one in blocks if one not in lower.merged] + [merged], key=lambda one: one.first)
-        await self._note(session, talk, doomed, blocks)
+        await self._note(session, conversation, summarised, blocks)
 
     def _due(
-        self, session: str, talk: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
+        self, session: str, conversation: Conversation, window: Window, counting: CachedCounter, renderer: EntryRenderer
     ) -> list[ConversationEntry]:
-        if talk.unread:  # far too many: all that was read goes, but what is always shown, or not answered yet
-            always = [entry for entry in talk.entries if entry.priority is Priority.ALWAYS or entry.is_open]
-            return [entry for entry in talk.entries if entry not in always] + overflow(always)
-        tokens = [renderer.render(session, entry, window.masked_from).tokens for entry in talk.entries]
-        rest = sum(counting.text(one.text) for one in talk.summaries)
-        return entries_due(talk.entries, tokens, rest, window) + overflow(talk.entries)
+        if conversation.unread:  # far too many: all that was read goes, but what is always shown, or not answered yet
+            always = [entry for entry in conversation.entries if entry.priority is Priority.ALWAYS or entry.is_open]
+            return [entry for entry in conversation.entries if entry not in always] + overflow(always)
+        tokens = [renderer.render(session, entry, window.masked_from).tokens for entry in conversation.entries]
+        rest = sum(counting.text(one.text) for one in conversation.summaries)
+        return entries_due(conversation.entries, tokens, rest, window) + overflow(conversation.entries)
 
     async def _summarise(
         self, session: str, job: SummaryJob, limit: int, window: Window, counter: TokenCounter
@@ -272,17 +274,25 @@ class ContextBuilder:
         return await run_blocking(lambda: summarise_with_model(model, job, limit, counter))
 
     async def _note(
-        self, session: str, talk: Conversation, doomed: Sequence[ConversationEntry], blocks: Sequence[Summary]
+        self,
+        session: str,
+        conversation: Conversation,
+        summarised: Sequence[ConversationEntry],
+        blocks: Sequence[Summary],
     ) -> None:
         """Journal up to where the conversation lies in summaries now."""
-        gone = {entry.position for entry in doomed}
-        upto = talk.read if talk.unread else max(entry.last for entry in doomed)
-        upto = max(upto, talk.compaction.upto)
+        gone = {entry.position for entry in summarised}
+        upto = conversation.read if conversation.unread else max(entry.last for entry in summarised)
+        upto = max(upto, conversation.compaction.upto)
         staying = [
-            place for entry in talk.entries if entry.position not in gone for place in entry.places if place <= upto
+            place
+            for entry in conversation.entries
+            if entry.position not in gone
+            for place in entry.places
+            if place <= upto
         ]
-        empty = [one for one in talk.summaries if not one.text]
-        lost = [*talk.compaction.lost, *((one.first, one.last) for one in (*empty, *blocks[:-_BLOCKS]))]
+        empty = [one for one in conversation.summaries if not one.text]
+        lost = [*conversation.compaction.lost, *((one.first, one.last) for one in (*empty, *blocks[:-_BLOCKS]))]
         data = {
             "upto": upto,
             "kept": sorted(staying),
@@ -290,7 +300,7 @@ class ContextBuilder:
             "lost": [[min(one[0] for one in lost), max(one[1] for one in lost)]] if lost else [],
         }
         rows = await self._journal.store.bookmarks(self._journal.workspace, session, BookmarkQuery(COMPACTED))
-        if rows and rows[0].intact and rows[0].id != talk.compaction.id:
+        if rows and rows[0].intact and rows[0].id != conversation.compaction.id:
             return  # another process compacted meanwhile
         own = rows[0].id if rows else None  # damaged or not: this one takes its place
         owner = await self._journal.owner(None)
@@ -308,18 +318,18 @@ def _summary(event: Event) -> Summary:
     return Summary(event.position, data["first"], data["last"], data["level"], data["text"], event.subject)
 
 
-def _summary_sections(talk: Conversation) -> list[Section]:
-    return [Section("summary", EARLIER, one.text, one.first, one.last) for one in talk.summaries if one.text]
+def _summary_sections(conversation: Conversation) -> list[Section]:
+    return [Section("summary", EARLIER, one.text, one.first, one.last) for one in conversation.summaries if one.text]
 
 
-def _untraced(talk: Conversation) -> list[ContextTrace]:
-    """What no entry and no section speaks of."""
+def _other_traces(conversation: Conversation) -> list[ContextTrace]:
+    """The traces of what is in no entry and no section."""
     found = [
         ContextTrace(one.first, one.last, "summary", Shown.SUMMARISED, "nothing in it was worth keeping", 0)
-        for one in talk.summaries
+        for one in conversation.summaries
         if not one.text
     ]
-    for first, last in talk.compaction.lost:
+    for first, last in conversation.compaction.lost:
         found.append(
             ContextTrace(
                 first,
@@ -330,7 +340,7 @@ def _untraced(talk: Conversation) -> list[ContextTrace]:
                 0,
             )
         )
-    if talk.unread:
-        first, last = talk.unread[0], talk.unread[-1]
+    if conversation.unread:
+        first, last = conversation.unread[0], conversation.unread[-1]
         found.append(ContextTrace(first, last, "entries", Shown.LEFT_OUT, "too many to be read at once", 0))
     return found

@@ -50,7 +50,7 @@ class Context:
     position: int
     system: str
     memory: str
-    said: tuple[ContextMessage, ...]
+    messages: tuple[ContextMessage, ...]
     tokens: int
     budget: int
     counter: str
@@ -60,7 +60,7 @@ class Context:
         """Messages as plain data, with what belongs to the system first."""
         head = "\n\n".join(part for part in (self.system, self.memory) if part)
         before = [{"role": "system", "content": head}] if head else []
-        return before + [one.plain() for one in self.said]
+        return before + [one.plain() for one in self.messages]
 
     def json(self) -> bytes:
         """The plain form as bytes: equal contexts have equal bytes."""
@@ -99,10 +99,10 @@ class Context:
         return "\n\n".join(part for part in parts if part)
 
     def _with_memory(self, memory_in: str) -> list[ContextMessage]:
-        said = list(self.said)
+        messages = list(self.messages)
         if memory_in == "user" and self.memory:
-            said.insert(0, ContextMessage("user", self.memory))
-        return said
+            messages.insert(0, ContextMessage("user", self.memory))
+        return messages
 
 
 class _Names:
@@ -133,29 +133,29 @@ class _Names:
         return _ODD.sub("_", text)[:64]
 
 
-def _anthropic_blocks(said: ContextMessage, names: _Names) -> tuple[str, list[dict[str, Any]]]:
-    if said.call is not None:
-        arguments = said.call["arguments"]
+def _anthropic_blocks(message: ContextMessage, names: _Names) -> tuple[str, list[dict[str, Any]]]:
+    if message.call is not None:
+        arguments = message.call["arguments"]
         given = _named(arguments)
-        id, name = names.call(said.call["id"]), names.name(said.call["tool"])
+        id, name = names.call(message.call["id"]), names.name(message.call["tool"])
         return "assistant", [{"type": "tool_use", "id": id, "name": name, "input": given}]
-    if said.result is not None:
-        content = said.result["content"]
+    if message.result is not None:
+        content = message.result["content"]
         shown = content if isinstance(content, str) else [_anthropic_block(block) for block in content]
         block: dict[str, Any] = {
             "type": "tool_result",
-            "tool_use_id": names.result(said.result["id"]),
+            "tool_use_id": names.result(message.result["id"]),
             "content": shown,
         }
-        return "user", [{**block, "is_error": True} if said.result["error"] else block]
-    role = "assistant" if said.role == "assistant" else "user"
-    prefix = f"{said.name}: " if said.name else ""
-    if isinstance(said.content, str):
-        return role, [{"type": "text", "text": prefix + said.content}]
+        return "user", [{**block, "is_error": True} if message.result["error"] else block]
+    role = "assistant" if message.role == "assistant" else "user"
+    prefix = f"{message.name}: " if message.name else ""
+    if isinstance(message.content, str):
+        return role, [{"type": "text", "text": prefix + message.content}]
     named = [{"type": "text", "text": prefix.strip()}] if prefix else []
     if role == "assistant":  # which can say nothing but text
-        return role, [*named, {"type": "text", "text": _openai_text(said.content)}]
-    return role, named + [_anthropic_block(block) for block in said.content]
+        return role, [*named, {"type": "text", "text": _openai_text(message.content)}]
+    return role, named + [_anthropic_block(block) for block in message.content]
 
 
 def _anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -196,21 +196,21 @@ def _named(arguments: Any) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"input": arguments}
 
 
-def _openai_message(said: ContextMessage, names: _Names) -> dict[str, Any]:
-    if said.call is not None:
-        arguments = as_json(sendable(_named(said.call["arguments"])))
-        function = {"name": names.name(said.call["tool"]), "arguments": arguments}
-        call = {"id": names.call(said.call["id"]), "type": "function", "function": function}
+def _openai_message(message: ContextMessage, names: _Names) -> dict[str, Any]:
+    if message.call is not None:
+        arguments = as_json(sendable(_named(message.call["arguments"])))
+        function = {"name": names.name(message.call["tool"]), "arguments": arguments}
+        call = {"id": names.call(message.call["id"]), "type": "function", "function": function}
         return {"role": "assistant", "tool_calls": [call]}
-    if said.result is not None:
-        id, content = names.result(said.result["id"]), said.result["content"]
+    if message.result is not None:
+        id, content = names.result(message.result["id"]), message.result["content"]
         return {"role": "tool", "tool_call_id": id, "content": _openai_text(content)}
-    named = {} if said.name is None else {"name": names.name(said.name)}
-    if isinstance(said.content, str):
-        return {"role": said.role, "content": said.content, **named}
-    if said.role != "user":
-        return {"role": said.role, "content": _openai_text(said.content), **named}
-    return {"role": said.role, "content": [_openai_block(block) for block in said.content], **named}
+    named = {} if message.name is None else {"name": names.name(message.name)}
+    if isinstance(message.content, str):
+        return {"role": message.role, "content": message.content, **named}
+    if message.role != "user":
+        return {"role": message.role, "content": _openai_text(message.content), **named}
+    return {"role": message.role, "content": [_openai_block(block) for block in message.content], **named}
 
 
 def _openai_text(content: Any) -> str:

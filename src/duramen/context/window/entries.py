@@ -51,7 +51,7 @@ class RenderedEntry:
     last: int
     kind: EntryKind
     is_system_prompt: bool
-    said: tuple[ContextMessage, ...]
+    messages: tuple[ContextMessage, ...]
     tokens: int
     masked: bool
 
@@ -69,16 +69,18 @@ class EntryRenderer:
         place = (session, entry.places, mask)
         found = self._made.get(place)
         if found is None:
-            said, masked = self._said(entry, mask)
-            tokens = sum(map(self._cost, said))
-            found = RenderedEntry(entry.position, entry.last, entry.kind, entry.is_system_prompt, said, tokens, masked)
+            messages, masked = self._messages(entry, mask)
+            tokens = sum(map(self._cost, messages))
+            found = RenderedEntry(
+                entry.position, entry.last, entry.kind, entry.is_system_prompt, messages, tokens, masked
+            )
             if tokens <= _LARGE:
                 self._made[place] = found
             while len(self._made) > _CACHED:
                 self._made.popitem(last=False)
         return found
 
-    def _said(self, entry: ConversationEntry, mask: int | None) -> tuple[tuple[ContextMessage, ...], bool]:
+    def _messages(self, entry: ConversationEntry, mask: int | None) -> tuple[tuple[ContextMessage, ...], bool]:
         data, answer = entry.data, entry.answer
         if entry.kind is EntryKind.MESSAGE:
             content, masked = self._shown(data["content"], mask, entry.position, "message")
@@ -121,14 +123,14 @@ class EntryRenderer:
     def _tokens(self, content: Any) -> int:
         return count_value(self._counter, content)
 
-    def _cost(self, said: ContextMessage) -> int:
-        if said.call is not None:
-            texts = (said.call["id"], said.call["tool"], text_of(said.call["arguments"]))
+    def _cost(self, message: ContextMessage) -> int:
+        if message.call is not None:
+            texts = (message.call["id"], message.call["tool"], text_of(message.call["arguments"]))
             return sum(map(self._counter.count, texts)) + CALL_TOKENS
-        if said.result is not None:
-            return self._tokens(said.result["content"]) + self._counter.count(said.result["id"]) + CALL_TOKENS
-        named = 0 if said.name is None else self._counter.count(said.name) + 1
-        return self._tokens(said.content) + named + MESSAGE_TOKENS
+        if message.result is not None:
+            return self._tokens(message.result["content"]) + self._counter.count(message.result["id"]) + CALL_TOKENS
+        named = 0 if message.name is None else self._counter.count(message.name) + 1
+        return self._tokens(message.content) + named + MESSAGE_TOKENS
 
 
 def _statement(entry: ConversationEntry) -> str:

@@ -40,7 +40,7 @@ class FittedWindow:
 
     system: str
     memory: str
-    said: tuple[ContextMessage, ...]
+    messages: tuple[ContextMessage, ...]
     tokens: int
     trace: tuple[ContextTrace, ...]
 
@@ -186,21 +186,21 @@ def _fitted(
     left_out: Sequence[ContextTrace],
 ) -> FittedWindow:
     later = [entry for entry in kept if entry.is_system_prompt]
-    system = _joined([prompt, *(_text_of(entry.said[0].content) for entry in later)])
-    said = tuple(one for entry in kept if not entry.is_system_prompt for one in entry.said)
+    system = _joined([prompt, *(_text_of(entry.messages[0].content) for entry in later)])
+    messages = tuple(one for entry in kept if not entry.is_system_prompt for one in entry.messages)
     trace = [*_section_traces(chosen.sections), *_entry_traces(kept), *left_out]
     if first is not None:
         trace.append(
             ContextTrace(first.position, first.last, first.kind, Shown.WHOLE, "the system's first prompt", fixed)
         )
     ordered = tuple(sorted(trace, key=lambda one: (one.first, one.last)))
-    return FittedWindow(system, _memory(chosen.sections), said, fixed + chosen.total(), ordered)
+    return FittedWindow(system, _memory(chosen.sections), messages, fixed + chosen.total(), ordered)
 
 
 def _is_spoken_by_user(kept: Sequence[RenderedEntry]) -> bool:
     """Whether what is said first is said by the user."""
     spoken = [entry for entry in kept if not entry.is_system_prompt]
-    return not spoken or spoken[0].said[0].role == "user"
+    return not spoken or spoken[0].messages[0].role == "user"
 
 
 def _prompt_text(entry: ConversationEntry) -> str:

@@ -152,7 +152,7 @@ def test_opening_a_long_session_is_as_fast_as_a_short_one(lasting_address: str) 
                 session = dm.session(name)
                 assert values_of(session.state())["turns"]
                 assert session.progress.next_action == "walk"
-                assert session.context().said
+                assert session.context().messages
                 session.checkpoint({"turns": ["again"]})
             known.append(time.perf_counter() - started)
     assert median(took["long"]) < 2 * median(took["short"])
