@@ -14,7 +14,9 @@ proposals = typer.Typer(no_args_is_help=True, help="List and decide proposals: w
 MemoryArgument = Annotated[str, typer.Argument(metavar="MEMORY", help="Its id, or enough of its beginning.")]
 ProposalArgument = Annotated[str, typer.Argument(metavar="PROPOSAL", help="Its id, or enough of its beginning.")]
 Kinds = Annotated[list[str] | None, typer.Option("--kind", "-k", help="Only such memories. Repeatable.")]
-Subject = Annotated[str | None, typer.Option(help="Only memories about this person, and about no person. Default: all.")]
+Subject = Annotated[
+    str | None, typer.Option(help="Only memories about this person, and about no person. Default: all.")
+]
 NewSubject = Annotated[str | None, typer.Option("--subject", help="The person whom it is about.")]
 
 
