@@ -2,10 +2,11 @@
 
 python bench/embedding.py [--rounds 40] [--data LOCOMO.json] [--json]
 
-Latencies are medians over rounds in which the precisions take turns, on one thread. `of_6` is the time per text of
-six texts of one length. Load time and memory are those of processes that do nothing else, without what Python and
-NumPy take. With --data (LoCoMo's JSON) it also shows what a search by vectors alone finds (recall at 10, questions of
-categories 1 to 4, each within its own conversation) for stored vectors and questions of each precision.
+Times of texts are medians of processor time on one thread, over rounds in which the precisions take turns. `of_6` is
+the time per text of six texts of one length. Load time and memory are those of processes that do nothing else, without
+what Python and NumPy take. With --data (LoCoMo's JSON) it also shows what a search by vectors alone finds (recall at
+10, questions of categories 1 to 4, each within its own conversation) for stored vectors and questions of each
+precision.
 """
 
 from __future__ import annotations
@@ -70,14 +71,14 @@ def main() -> None:
 
 
 def latencies(embedders: Mapping[str, MiniLM], texts: Sequence[str], rounds: int, repeats: int) -> dict[str, float]:
-    """Milliseconds for these texts. In each round each embedder computes them `repeats` times."""
+    """Milliseconds of processor time for these texts. In each round each embedder computes them `repeats` times."""
     times: dict[str, list[float]] = {precision: [] for precision in embedders}
     for _ in range(rounds):
         for precision, embedder in embedders.items():
             for _ in range(repeats):
-                began = time.perf_counter()
+                began = time.thread_time()
                 embedder.embed(texts)
-                times[precision].append((time.perf_counter() - began) * 1e3)
+                times[precision].append((time.thread_time() - began) * 1e3)
     return {precision: statistics.median(values) for precision, values in times.items()}
 
 
