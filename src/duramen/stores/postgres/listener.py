@@ -1,4 +1,8 @@
-"""LISTEN: a connection of its own that rings a notifier whenever some process appended."""
+"""LISTEN: a connection of its own that rings a notifier whenever another process appended.
+
+This process rings for its own appends when they are committed. To hear of each of them from the server as well would
+cost about as much as the append.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,19 @@ import psycopg
 from ...runtime import Notifier
 from .connection import Connection, PostgresSettings, connect
 
+RUNS = "runs"
+"""How a notification ends if a run changed."""
+_PAUSE = 0.005
+
 
 class Listener:
     """Started by the first follower. Lost connections are made again; each time the notifier rings, because
     something may have been missed."""
 
-    def __init__(self, settings: PostgresSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
+    def __init__(self, settings: PostgresSettings, own: str, notifier: Notifier, runs_notifier: Notifier) -> None:
+        """`own`: how notifications of this process begin."""
         self._settings = settings
+        self._own = own
         self._notifier = notifier
         self._runs_notifier = runs_notifier
         self._mutex = threading.Lock()
@@ -43,9 +53,11 @@ class Listener:
     def _hear(self, connection: Connection) -> None:
         while not self._stopping.is_set():
             for told in connection.notifies(timeout=0.5, stop_after=1):
-                self._notifier.notify()
-                if told.payload == "runs":
-                    self._runs_notifier.notify()
+                if not told.payload.startswith(self._own):
+                    self._notifier.notify()
+                    if told.payload.endswith(RUNS):
+                        self._runs_notifier.notify()
+            self._stopping.wait(_PAUSE)  # what comes meanwhile is heard at once
 
     def stop(self) -> None:
         """End the thread and its connection."""
