@@ -24,17 +24,13 @@ from duramen import Draft, Duramen, errors
 from duramen.api._async.duramen import AsyncDuramen
 from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
-from duramen.ports import Beside, Bookmark, BookmarkQuery, Part
-from duramen.runtime import Blocking, drive
-from duramen.stores.common.row_checksum import checksum
+from duramen.runtime import Blocking
+from duramen.stores.common.sql_file import load_migrations
 from duramen.stores.postgres import PostgresSettings
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
 from duramen.stores.sqlite import connection as sqlite
-from duramen.testing.bookmark_contract import found as bookmarks
-from duramen.testing.chunk_contract import store_beside
 from duramen.testing.clock import FakeClock
-from duramen.testing.index_contract import enter, known, memory
 from duramen.testing.postgres import PostgresServer
 from duramen.testing.powerloss import PowerLossDisk
 
@@ -463,28 +459,6 @@ def test_readonly_on_postgres(postgres_url: str) -> None:
 # -- versions
 
 
-def old_sqlite(path: str, version: int) -> None:
-    with closing(sqlite.connect(SqliteSettings(path))) as connection:
-        sqlite.migrate(connection, path, upto=version)
-
-
-def old_postgres(url: str, version: int) -> None:
-    with postgres.connect(PostgresSettings(url)) as connection:
-        postgres.migrate(connection, PostgresSettings(url), upto=version)
-
-
-@contextlib.contextmanager
-def yesterday(address: str, version: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A store of an earlier version, while no later one is known."""
-    module = postgres if address.startswith("postgresql:") else sqlite
-    (old_postgres if module is postgres else old_sqlite)(address, version)
-    with monkeypatch.context() as then:
-        then.setattr(module, "SCHEMA_VERSION", version)
-        then.setattr(module, "MIGRATIONS", module.MIGRATIONS[:version])
-        then.setattr(module.migrate, "__defaults__", (version,))
-        yield
-
-
 def set_version(address: str, version: int) -> None:
     if address.startswith("postgresql:"):
         with psycopg.connect(address, autocommit=True) as connection:
@@ -501,71 +475,69 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
+FORMAT_2 = {
+    "sqlite": "ALTER TABLE duramen_sessions ADD COLUMN color TEXT NOT NULL DEFAULT 'blue';",
+    "postgres": "ALTER TABLE duramen.sessions ADD COLUMN color text NOT NULL DEFAULT 'blue';",
+}
+"""An invented next format of each store."""
+
+
+def migrated(address: str, folder: Path) -> list[str]:
+    """Bring a store to the invented format; the new column of its sessions."""
+    module, name = (postgres, "postgres") if address.startswith("postgresql:") else (sqlite, "sqlite")
+    shutil.copytree(Path(module.__file__).parent / "migrations", folder)
+    (folder / "0002_invented.sql").write_text(FORMAT_2[name])
+    migrations = load_migrations(folder)
+    assert [number for number, _ in migrations] == [1, 2]
+    if module is postgres:
+        settings = PostgresSettings(address)
+        with postgres.connect(settings) as connection:
+            postgres.migrate(connection, settings, migrations)
+            return [row[0] for row in connection.execute("SELECT color FROM duramen.sessions")]
+    with closing(sqlite.connect(SqliteSettings(address))) as db:
+        sqlite.migrate(db, address, migrations)
+        return [row[0] for row in db.execute("SELECT color FROM duramen_sessions")]
+
+
 @pytest.mark.promise("J16")
-def test_a_store_of_the_first_version_opens_after_migration(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with yesterday(address, 1, monkeypatch), duramen.open(address) as dm:
+def test_a_store_of_the_first_format_is_migrated(address: str, tmp_path: Path) -> None:
+    with duramen.open(address) as dm:
         dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
         dm.session("s").fork("t", at=1).append("note", 3)
+    assert migrated(address, tmp_path / "once") == ["blue", "blue"]
+    assert migrated(address, tmp_path / "again") == ["blue", "blue"]
+    error = refused(errors.StoreTooNew, lambda: duramen.open(address))
+    assert isinstance(error, errors.StoreTooNew)
+    assert (error.found, error.supported) == (2, 1)
+    set_version(address, 1)
     with duramen.open(address) as dm:
         assert [event.position for event in dm.session("s").events()] == [1, 2]
         assert [event.data for event in dm.session("t").events()] == [1, 3]
-        assert dm.session("s").lease("worker") is not None
         dm.session("s").append("note", 4)
         assert dm.verify().ok
-    with duramen.open(address) as dm:
-        assert dm.verify().events == 4
 
 
 @pytest.mark.promise("J16")
-def test_a_store_without_memories_gets_them(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with yesterday(address, 4, monkeypatch), duramen.open(address) as dm:
-        dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
-        drive(store_beside(dm._core, "s", Beside([Bookmark("n", "1", 0, 5)], parts=[Part(7, 0, 1, None, b"part")])))
-    refused(errors.StoreReadOnly, lambda: duramen.open(address, readonly=True))
+def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> None:
+    assert migrated(address, tmp_path / "migrations") == []
+    set_version(address, 1)
     with duramen.open(address) as dm:
-        assert drive(known(dm._core)) == []
+        dm.session("s").append("note", 1)
         assert dm.verify().ok
-        ada = drive(dm._core._journal.owner("ada")).ref
-        drive(enter(dm._core, memory("m", owner=ada), memory("n", pool=b"p"), subject=ada))
-        assert [one.id for one in drive(bookmarks(dm._core, "s", BookmarkQuery("n")))] == ["1"]
-    with duramen.open(address) as dm:
-        assert [row.id for row in drive(known(dm._core))] == ["m", "n"]
-        assert dm.verify().ok
-        dm.erase("ada")
-        assert [row.id for row in drive(known(dm._core))] == ["n"]
-        assert dm.verify().ok
-
-
-COUNTED_POOLS = """
-    ALTER TABLE duramen_pools ADD COLUMN changes INTEGER NOT NULL DEFAULT 0;
-    UPDATE duramen_pools SET changes = (SELECT max(changed) FROM duramen_memories m WHERE m.pid = duramen_pools.pid);
-    UPDATE duramen_pools SET checksum = old_checksum(workspace, pool, changes);
-    DROP TABLE duramen_segments;
-    UPDATE duramen_meta SET value = 5 WHERE name = 'schema';
-"""
-"""Back to a store that counted the changes of a pool in the pool."""
 
 
 @pytest.mark.promise("J16")
-def test_pools_that_counted_their_changes_go_on(tmp_path: Path) -> None:
-    path = str(tmp_path / "agent.db")
-    with duramen.open(path, embedder="none") as dm:
-        for text in ("Ada lives in Rome", "Bo lives in Oslo", "Ada lives in Rome"):
-            dm.memory.remember(text)
-        dm.memory.remember("Cy plays chess", subject="cy")
-        before = drive(dm._core._journal.store.pool_changes("default", None))
-    with closing(apsw.Connection(path)) as db:
-        db.create_scalar_function("old_checksum", checksum)
-        db.execute(COUNTED_POOLS)
-    with duramen.open(path, embedder="none") as dm:
-        assert dm.verify().ok
-        assert drive(dm._core._journal.store.pool_changes("default", None)) == before
-        assert [hit.memory.content for hit in dm.memory.recall("Rome", limit=1)] == ["Ada lives in Rome"]
-        dm.memory.remember("Di lives in Bergen")
-        assert drive(dm._core._journal.store.pool_changes("default", [b""])) == {b"": before[b""] + 1}
-        assert [hit.memory.content for hit in dm.memory.recall("Bergen", limit=1)] == ["Di lives in Bergen"]
-        dm.erase("cy")
-        assert dm.verify().ok
+def test_a_migration_that_fails_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with duramen.open(address) as dm:
+        dm.session("s").append("note", 1)
+    with monkeypatch.context() as then:
+        for name, script in FORMAT_2.items():
+            then.setitem(FORMAT_2, name, f"{script} INSERT INTO nothing VALUES (1);")
+        with pytest.raises((psycopg.Error, errors.StoreError)):
+            migrated(address, tmp_path / "broken")
+    with duramen.open(address) as dm:
+        assert [event.data for event in dm.session("s").events()] == [1]
+    assert migrated(address, tmp_path / "whole") == ["blue"]
 
 
 @pytest.mark.promise("J16")

@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from duramen.stores.postgres.audience import AudienceIndex
 from programs.children import until
 from programs.minds import contents, open_mind
 from programs.tenants import OURS, THEIRS, fill, live, report, tables
@@ -18,10 +17,11 @@ from psycopg import errors as pg
 import duramen
 from duramen.api._sync.duramen import drive
 from duramen.api.settings import open_journal, open_store
-from duramen.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
+from duramen.errors import UnknownSession, WorkspaceRefused
 from duramen.runtime import Blocking
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres.connection import Connection, PostgresSettings
+from duramen.stores.postgres.pool import Pool
 
 
 @pytest.fixture(scope="module")
@@ -32,16 +32,16 @@ def filled(_new_bound_database: Callable[[], tuple[str, str]]) -> tuple[str, str
     return bound, superuser
 
 
-def audience_of(dm: duramen.Duramen) -> AudienceIndex:
-    audience = dm._core._journal.store.audience  # type: ignore[attr-defined]
-    assert isinstance(audience, AudienceIndex)
-    return audience
+def pool_of(dm: duramen.Duramen) -> Pool:
+    pool = dm._core._journal.store.pool  # type: ignore[attr-defined]
+    assert isinstance(pool, Pool)
+    return pool
 
 
 @pytest.fixture
 def raw(filled: tuple[str, str]) -> Iterator[Connection]:
     """A connection of a handle on our workspace, for whatever SQL comes to mind."""
-    with duramen.open(filled[0], workspace=OURS) as dm, audience_of(dm).connection() as connection:
+    with duramen.open(filled[0], workspace=OURS) as dm, pool_of(dm).connection() as connection:
         yield connection
 
 
@@ -156,10 +156,10 @@ def wandering(statement: str, fails: bool = False) -> None:
 
 
 def settings_of(dm: duramen.Duramen) -> set[tuple[Any, ...]]:
-    """What every connection of an audience of two is set to, and who it is."""
-    audience = audience_of(dm)
+    """What every connection of a pool of two is set to, and who it is."""
+    pool = pool_of(dm)
     query = "SELECT current_setting('duramen.workspace'), current_user = session_user"
-    with audience.connection() as one, audience.connection() as two:
+    with pool.connection() as one, pool.connection() as two:
         return {row for each in (one, two) for row in each.execute(query).fetchall()}
 
 
@@ -183,7 +183,7 @@ def test_a_connection_comes_back_to_its_workspace(filled: tuple[str, str], state
     with psycopg.connect(filled[1], autocommit=True) as connection:  # a role that may write there, and is not ours
         for rights in (f'{OTHER} TO "{role}"', f"ALL ON SCHEMA duramen, public TO {OTHER}", *ALL_RIGHTS):
             connection.execute(f"GRANT {rights}".encode())
-    with duramen.open(filled[0], workspace=OURS, audience_size=2) as dm:
+    with duramen.open(filled[0], workspace=OURS, pool_size=2) as dm:
         for number in range(3):
             with suppress(duramen.errors.DuramenError, psycopg.Error, ValueError):
                 dm.run(wandering, statement, fails, id=f"wandering {statement} {fails} {number}")
@@ -194,7 +194,7 @@ def test_a_connection_comes_back_to_its_workspace(filled: tuple[str, str], state
 
 @pytest.mark.promise("G4")
 def test_connections_that_are_made_again_are_set_again(filled: tuple[str, str]) -> None:
-    with duramen.open(filled[0], workspace=OURS, audience_size=2) as dm, psycopg.connect(filled[1]) as admin:
+    with duramen.open(filled[0], workspace=OURS, pool_size=2) as dm, psycopg.connect(filled[1]) as admin:
         session = dm.session("lost")
         session.append("note", 1)
         for number in range(3):
@@ -202,8 +202,8 @@ def test_connections_that_are_made_again_are_set_again(filled: tuple[str, str]) 
                           "AND pid <> pg_backend_pid()")  # fmt: skip
             session.append("note", number)
             assert settings_of(dm) == {(OURS, True)}
-        audience_of(dm)._replace(audience_of(dm)._audience)
-        session.append("note", "on another audience")
+        pool_of(dm)._replace(pool_of(dm)._pool)
+        session.append("note", "on another pool")
         assert settings_of(dm) == {(OURS, True)}
 
 
@@ -285,31 +285,19 @@ def test_verify_says_when_the_database_does_not_enforce_it(filled: tuple[str, st
         assert dm.verify().ok
 
 
-def test_rows_of_before_are_under_the_policies(bound_url: str) -> None:
-    settings = PostgresSettings(bound_url, workspace=OURS)
-    with postgres.connect(settings) as connection:
-        postgres.migrate(connection, settings, upto=5)
-        connection.execute("INSERT INTO duramen.cursors VALUES (%s, 'o', '1', ''), (%s, 'o', '1', '')", (OURS, THEIRS))
-    with duramen.open(bound_url, workspace=OURS) as dm, audience_of(dm).connection() as raw:
-        assert raw.execute("SELECT workspace FROM duramen.cursors").fetchall() == [(OURS,)]
-
-
-def test_a_migration_that_would_pass_over_rows_fails(bound_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_would_pass_over_rows_fails(bound_url: str) -> None:
     for workspace in (OURS, THEIRS):
         with duramen.open(bound_url, workspace=workspace) as dm:
             dm.session("s").append("note", 1)
+    settings = PostgresSettings(bound_url, workspace=OURS)
     version = postgres.SCHEMA_VERSION + 1
     change = "UPDATE duramen.sessions SET created = 7;"
-    monkeypatch.setattr(postgres, "SCHEMA_VERSION", version)
-    monkeypatch.setattr(postgres.migrate, "__defaults__", (version,))
-    with monkeypatch.context() as careless:
-        careless.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, change)])
-        with pytest.raises(StoreReadOnly, match="row-level security"):
-            duramen.open(bound_url, workspace=OURS)
+    with postgres.connect(settings) as connection, pytest.raises(pg.InsufficientPrivilege, match="row-level security"):
+        postgres.migrate(connection, settings, [*postgres.MIGRATIONS, (version, change)])
     table = "ALTER TABLE duramen.sessions {} ROW LEVEL SECURITY;"
     careful = f"{table.format('NO FORCE')} {change} {table.format('FORCE')}"
-    monkeypatch.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, careful)])
     for workspace in (OURS, THEIRS):
-        with postgres.connect(PostgresSettings(bound_url, workspace=workspace)) as connection:
-            postgres.migrate(connection, PostgresSettings(bound_url, workspace=workspace))
+        settings = PostgresSettings(bound_url, workspace=workspace)
+        with postgres.connect(settings) as connection:
+            postgres.migrate(connection, settings, [*postgres.MIGRATIONS, (version, careful)])
             assert connection.execute("SELECT created FROM duramen.sessions").fetchall() == [(7,)]

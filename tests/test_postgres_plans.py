@@ -123,6 +123,6 @@ def test_what_waits_for_a_vector_is_found_without_reading_what_does_not(postgres
         for _ in range(8):
             assert drive(store.unindexed(dm.workspace, 1, 32)) == []
             assert drive(store.count_unindexed(dm.workspace, 1)) == 0
-        with store.audience.connection() as connection:
+        with store.pool.connection() as connection:
             connection.execute("SELECT pg_stat_force_next_flush()")
         assert free.execute(scans).fetchall() == before

@@ -96,9 +96,7 @@ class Attempt(NamedTuple):
 class Appender:
     """The appends of some sessions, one group at a time. Whoever uses it holds `mutex`."""
 
-    def __init__(self, unsynced: UnsyncedBatches, own: str) -> None:
-        """`own`: how notifications of this process begin."""
-        self._own = own
+    def __init__(self, unsynced: UnsyncedBatches) -> None:
         self.mutex = threading.Lock()
         self._heads: dict[Place, Head] = {}
         self._unsynced = unsynced
@@ -128,15 +126,13 @@ class Appender:
         relaxed = not any(one.ticket.request.synced for one in attempts)
         if len(attempts) == 1 and len(attempts[0].records) == 1:
             (one,) = attempts
-            cursors = [self._send(connection, one.ticket.request, one.head, one.records, relaxed)]
+            cursors = [_send(connection, one.ticket.request, one.head, one.records, relaxed)]
         else:
             with connection.pipeline():
                 connection.execute(Q.begin)
                 if len(attempts) > 1:
                     _lock_in_order(connection, [one.ticket.request for one in attempts])
-                cursors = [
-                    self._send(connection, one.ticket.request, one.head, one.records, relaxed) for one in attempts
-                ]
+                cursors = [_send(connection, one.ticket.request, one.head, one.records, relaxed) for one in attempts]
                 reach("append.inserted")
                 connection.execute(Q.commit)
         moved = [cursor.fetchone() is not None for cursor in cursors]
@@ -267,18 +263,11 @@ class Appender:
             return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
 
         # The second round trip.
-        self._send(connection, batch, start, records, relaxed)
+        _send(connection, batch, start, records, relaxed)
         touched = Touched()
         for change, answer in zip(changes, answers, strict=True):
             touched = PROJECTIONS[type(change)].write(target, change, answer) or touched
         return Stored(records, False, touched)
-
-    def _send(self, connection: Connection, batch: Batch, head: Head, records: Sequence[Record], relaxed: bool) -> Any:
-        """Send the statements that store placed records. The cursor has a row if they were stored."""
-        runs = any(isinstance(change, RunChange) for change in batch.changes)
-        news = self._own + RUNS if runs else self._own
-        place = (batch.workspace, batch.session)
-        return add_records(connection, place, head, records, batch.fence, batch.now, batch.owner, news, relaxed)
 
 
 def _lock_order(change: BatchChange) -> tuple[int, str]:
@@ -298,6 +287,13 @@ def _lock_in_order(connection: Connection, batches: Sequence[Batch]) -> None:
     owners = sorted({batch.owner for batch in batches if batch.owner is not None})
     if owners:
         connection.execute(Q.keep_subjects, (workspace, owners))
+
+
+def _send(connection: Connection, batch: Batch, head: Head, records: Sequence[Record], relaxed: bool) -> Any:
+    """Send the statements that store placed records. The cursor has a row if they were stored."""
+    news = RUNS if any(isinstance(change, RunChange) for change in batch.changes) else ""
+    place = (batch.workspace, batch.session)
+    return add_records(connection, place, head, records, batch.fence, batch.now, batch.owner, news, relaxed)
 
 
 def add_records(

@@ -1,7 +1,7 @@
-"""LISTEN: a connection of its own that rings a notifier whenever another process appended.
+"""LISTEN: a connection of its own that rings a notifier whenever some process appended.
 
-This process rings for its own appends when they are committed. To hear of each of them from the server as well would
-cost about as much as the append.
+This process rings for its own appends as soon as they are committed. To hear of each of them from the server as well
+would cost about as much as the append, so the listener pauses between what it hears.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from ...runtime import Notifier
 from .connection import Connection, PostgresSettings, connect
 
 RUNS = "runs"
-"""How a notification ends if a run changed."""
-_PAUSE = 0.005
+"""What is notified if a run changed."""
+_PAUSE = 0.01
 
 
 class Listener:
     """Started by the first follower. Lost connections are made again; each time the notifier rings, because
     something may have been missed."""
 
-    def __init__(self, settings: PostgresSettings, own: str, notifier: Notifier, runs_notifier: Notifier) -> None:
-        """`own`: how notifications of this process begin."""
+    def __init__(self, settings: PostgresSettings, notifier: Notifier, runs_notifier: Notifier) -> None:
         self._settings = settings
-        self._own = own
         self._notifier = notifier
         self._runs_notifier = runs_notifier
         self._mutex = threading.Lock()
@@ -53,10 +51,9 @@ class Listener:
     def _hear(self, connection: Connection) -> None:
         while not self._stopping.is_set():
             for told in connection.notifies(timeout=0.5, stop_after=1):
-                if not told.payload.startswith(self._own):
-                    self._notifier.notify()
-                    if told.payload.endswith(RUNS):
-                        self._runs_notifier.notify()
+                self._notifier.notify()
+                if told.payload == RUNS:
+                    self._runs_notifier.notify()
             self._stopping.wait(_PAUSE)  # what comes meanwhile is heard at once
 
     def stop(self) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count, groupby
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import psycopg
 from psycopg import errors as pg
@@ -78,8 +77,7 @@ class PostgresStore(Finding, Remembering, Packing):
         self._runtime = runtime
         self.refusal: StoreError | None = None
         self._notifier, self._runs_notifier = Notifier(), Notifier()
-        self._own = uuid4().hex + " "
-        self._listener = Listener(settings, self._own, self._notifier, self._runs_notifier)
+        self._listener = Listener(settings, self._notifier, self._runs_notifier)
         with translated(settings.shown), connect(settings) as connection:
             migrate(connection, settings)
         self.pool = Pool(settings)
@@ -132,7 +130,7 @@ class PostgresStore(Finding, Remembering, Packing):
     # -- appending
 
     def _new_lane(self) -> tuple[GroupCommit[Batch, Stored], Appender]:
-        appender = Appender(self._unsynced, self._own)
+        appender = Appender(self._unsynced)
         group: GroupCommit[Batch, Stored] = GroupCommit(lambda tickets: self._flush(appender, tickets))
         return group, appender
 
@@ -430,7 +428,7 @@ class PostgresStore(Finding, Remembering, Packing):
 
     def begin(self) -> PostgresTransaction:
         self._check()
-        return PostgresTransaction(self.pool, Appender(self._unsynced, self._own), self._settings.shown)
+        return PostgresTransaction(self.pool, Appender(self._unsynced), self._settings.shown)
 
     # -- following
 

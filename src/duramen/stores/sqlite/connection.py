@@ -24,8 +24,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..common.row_checksum import checksum
-from ..common.sql_file import load_migrations
+from ..common.sql_file import Migrations, load_migrations
 
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
@@ -195,22 +194,21 @@ def schema_version(connection: apsw.Connection) -> int:
     return int(row[0])
 
 
-def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) -> None:
+def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
     with translated(path):
-        if check_version(connection, path) >= upto:
+        newest = migrations[-1][0]
+        if check_version(connection, path, newest) == newest:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = check_version(connection, path)
+            version = check_version(connection, path, newest)
             if version == 0:
                 _claim(connection, path)
-            connection.create_scalar_function("duramen_checksum", checksum)
-            for number, script in MIGRATIONS:
-                if version < number <= upto:
+            for number, script in migrations:
+                if number > version:
                     connection.execute(script)
                     connection.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (number,))
-            connection.create_scalar_function("duramen_checksum", None)
             connection.execute("COMMIT")
         except BaseException as error:
             with suppress(apsw.Error):
@@ -221,11 +219,11 @@ def migrate(connection: apsw.Connection, path: str, upto: int = SCHEMA_VERSION) 
     _sync_folder(path)
 
 
-def check_version(connection: apsw.Connection, path: str) -> int:
-    """The schema version; raises `StoreTooNew` for a newer one."""
+def check_version(connection: apsw.Connection, path: str, newest: int = SCHEMA_VERSION) -> int:
+    """The schema version; raises `StoreTooNew` for one after `newest`."""
     version = schema_version(connection)
-    if version > SCHEMA_VERSION:
-        raise StoreTooNew(path, version, SCHEMA_VERSION)
+    if version > newest:
+        raise StoreTooNew(path, version, newest)
     return version
 
 
