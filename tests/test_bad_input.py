@@ -25,6 +25,8 @@ from duramen.api._async.duramen import AsyncDuramen
 from duramen.api.settings import open_journal
 from duramen.errors import InvalidInput
 from duramen.runtime import Blocking
+from duramen.stores.common.sql_file import load_migrations
+from duramen.stores.postgres import PostgresSettings
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.sqlite import SqliteSettings, SqliteStore
 from duramen.stores.sqlite import connection as sqlite
@@ -473,63 +475,69 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-INVENTED = {
-    "sqlite": "ALTER TABLE duramen_runs ADD COLUMN color TEXT NOT NULL DEFAULT 'blue';",
-    "postgres": "ALTER TABLE duramen.runs ADD COLUMN color text NOT NULL DEFAULT 'blue';",
+FORMAT_2 = {
+    "sqlite": "ALTER TABLE duramen_sessions ADD COLUMN color TEXT NOT NULL DEFAULT 'blue';",
+    "postgres": "ALTER TABLE duramen.sessions ADD COLUMN color text NOT NULL DEFAULT 'blue';",
 }
-"""A format 2 that was never released: the migration runner is tested before it is needed."""
+"""An invented next format of each store."""
 
 
-@pytest.fixture
-def next_format(address: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it to be a later release of duramen, which knows one format more."""
-    name = "postgres" if address.startswith("postgresql:") else "sqlite"
-    module = postgres if name == "postgres" else sqlite
-    version = module.SCHEMA_VERSION + 1
-
-    def release() -> None:
-        monkeypatch.setattr(module, "SCHEMA_VERSION", version)
-        monkeypatch.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, (version, INVENTED[name])])
-
-    return release
+def migrated(address: str, folder: Path) -> list[str]:
+    """Bring a store to the invented format; the new column of its sessions."""
+    module, name = (postgres, "postgres") if address.startswith("postgresql:") else (sqlite, "sqlite")
+    shutil.copytree(Path(module.__file__).parent / "migrations", folder)
+    (folder / "0002_invented.sql").write_text(FORMAT_2[name])
+    migrations = load_migrations(folder)
+    assert [number for number, _ in migrations] == [1, 2]
+    if module is postgres:
+        settings = PostgresSettings(address)
+        with postgres.connect(settings) as connection:
+            postgres.migrate(connection, settings, migrations)
+            return [row[0] for row in connection.execute("SELECT color FROM duramen.sessions")]
+    with closing(sqlite.connect(SqliteSettings(address))) as db:
+        sqlite.migrate(db, address, migrations)
+        return [row[0] for row in db.execute("SELECT color FROM duramen_sessions")]
 
 
 @pytest.mark.promise("J16")
-def test_a_store_of_an_earlier_format_opens_after_migration(address: str, next_format: Callable[[], None]) -> None:
-    with duramen.open(address, embedder="none") as dm:
+def test_a_store_of_the_first_format_is_migrated(address: str, tmp_path: Path) -> None:
+    with duramen.open(address) as dm:
         dm.session("s").append_all([Draft("note", 1), Draft("note", "x" * 50_000)], subject="ada")
         dm.session("s").fork("t", at=1).append("note", 3)
-        dm.memory.remember("Ada lives in Rome", subject="ada")
-    next_format()
-    refused(errors.StoreReadOnly, lambda: duramen.open(address, readonly=True))
-    with duramen.open(address, embedder="none") as dm:
+    assert migrated(address, tmp_path / "once") == ["blue", "blue"]
+    assert migrated(address, tmp_path / "again") == ["blue", "blue"]
+    error = refused(errors.StoreTooNew, lambda: duramen.open(address))
+    assert isinstance(error, errors.StoreTooNew)
+    assert (error.found, error.supported) == (2, 1)
+    set_version(address, 1)
+    with duramen.open(address) as dm:
         assert [event.position for event in dm.session("s").events()] == [1, 2]
         assert [event.data for event in dm.session("t").events()] == [1, 3]
-        assert [hit.memory.content for hit in dm.memory.recall("Rome", subject="ada")] == ["Ada lives in Rome"]
         dm.session("s").append("note", 4)
         assert dm.verify().ok
-    with duramen.open(address, readonly=True) as dm:
-        assert [event.data for event in dm.session("s").events(start=3)] == [4]
 
 
 @pytest.mark.promise("J16")
-def test_a_migration_that_fails_leaves_the_store_as_it_was(
-    address: str, next_format: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_store_gets_every_format_at_once(address: str, tmp_path: Path) -> None:
+    assert migrated(address, tmp_path / "migrations") == []
+    set_version(address, 1)
     with duramen.open(address) as dm:
         dm.session("s").append("note", 1)
-    with monkeypatch.context() as broken:
-        module = postgres if address.startswith("postgresql:") else sqlite
-        version = module.SCHEMA_VERSION + 1
-        broken.setattr(module, "SCHEMA_VERSION", version)
-        broken.setattr(module, "MIGRATIONS", [*module.MIGRATIONS, (version, "CREATE TABLE half (n int); NONSENSE;")])
-        with pytest.raises(errors.StoreError):
-            duramen.open(address)
+        assert dm.verify().ok
+
+
+@pytest.mark.promise("J16")
+def test_a_migration_that_fails_changes_nothing(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with duramen.open(address) as dm:
+        dm.session("s").append("note", 1)
+    with monkeypatch.context() as then:
+        for name, script in FORMAT_2.items():
+            then.setitem(FORMAT_2, name, f"{script} INSERT INTO nothing VALUES (1);")
+        with pytest.raises((psycopg.Error, errors.StoreError)):
+            migrated(address, tmp_path / "broken")
     with duramen.open(address) as dm:
         assert [event.data for event in dm.session("s").events()] == [1]
-    next_format()
-    with duramen.open(address) as dm:
-        assert dm.verify().ok
+    assert migrated(address, tmp_path / "whole") == ["blue"]
 
 
 @pytest.mark.promise("J16")

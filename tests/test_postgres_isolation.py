@@ -16,7 +16,7 @@ from psycopg import errors as pg
 
 import duramen
 from duramen.api.settings import open_journal, open_store
-from duramen.errors import StoreReadOnly, UnknownSession, WorkspaceRefused
+from duramen.errors import UnknownSession, WorkspaceRefused
 from duramen.runtime import Blocking, drive
 from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres.connection import Connection, PostgresSettings
@@ -284,31 +284,19 @@ def test_verify_says_when_the_database_does_not_enforce_it(filled: tuple[str, st
         assert dm.verify().ok
 
 
-def test_rows_of_before_are_under_the_policies(bound_url: str) -> None:
-    settings = PostgresSettings(bound_url, workspace=OURS)
-    with postgres.connect(settings) as connection:
-        postgres.migrate(connection, settings, upto=5)
-        connection.execute("INSERT INTO duramen.cursors VALUES (%s, 'o', '1', ''), (%s, 'o', '1', '')", (OURS, THEIRS))
-    with duramen.open(bound_url, workspace=OURS) as dm, pool_of(dm).connection() as raw:
-        assert raw.execute("SELECT workspace FROM duramen.cursors").fetchall() == [(OURS,)]
-
-
-def test_a_migration_that_would_pass_over_rows_fails(bound_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_would_pass_over_rows_fails(bound_url: str) -> None:
     for workspace in (OURS, THEIRS):
         with duramen.open(bound_url, workspace=workspace) as dm:
             dm.session("s").append("note", 1)
+    settings = PostgresSettings(bound_url, workspace=OURS)
     version = postgres.SCHEMA_VERSION + 1
     change = "UPDATE duramen.sessions SET created = 7;"
-    monkeypatch.setattr(postgres, "SCHEMA_VERSION", version)
-    monkeypatch.setattr(postgres.migrate, "__defaults__", (version,))
-    with monkeypatch.context() as careless:
-        careless.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, change)])
-        with pytest.raises(StoreReadOnly, match="row-level security"):
-            duramen.open(bound_url, workspace=OURS)
+    with postgres.connect(settings) as connection, pytest.raises(pg.InsufficientPrivilege, match="row-level security"):
+        postgres.migrate(connection, settings, [*postgres.MIGRATIONS, (version, change)])
     table = "ALTER TABLE duramen.sessions {} ROW LEVEL SECURITY;"
     careful = f"{table.format('NO FORCE')} {change} {table.format('FORCE')}"
-    monkeypatch.setattr(postgres, "MIGRATIONS", [*postgres.MIGRATIONS, (version, careful)])
     for workspace in (OURS, THEIRS):
-        with postgres.connect(PostgresSettings(bound_url, workspace=workspace)) as connection:
-            postgres.migrate(connection, PostgresSettings(bound_url, workspace=workspace))
+        settings = PostgresSettings(bound_url, workspace=workspace)
+        with postgres.connect(settings) as connection:
+            postgres.migrate(connection, settings, [*postgres.MIGRATIONS, (version, careful)])
             assert connection.execute("SELECT created FROM duramen.sessions").fetchall() == [(7,)]

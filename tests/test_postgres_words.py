@@ -19,9 +19,8 @@ from duramen.memory.ranking.retrieval import Retrieval
 from duramen.memory.ranking.search import Search
 from duramen.ports import RetrievalQuery
 from duramen.runtime import drive
-from duramen.stores.postgres import connection as postgres
 from duramen.stores.postgres import retrieval as inside
-from duramen.stores.postgres.connection import Connection, PostgresSettings
+from duramen.stores.postgres.connection import Connection
 from duramen.stores.postgres.searchable import keys, secret_of
 
 Roles = dict[str, str]
@@ -244,38 +243,6 @@ def test_nothing_is_written_through_it(bound: Connection, roles: Roles) -> None:
     with pytest.raises(pg.InsufficientPrivilege):
         bound.execute("INSERT INTO duramen.worded SELECT * FROM duramen.worded LIMIT 1")
     assert [terms_of(roles, workspace) for workspace in (OURS, THEIRS)] == before
-
-
-# -- older stores
-
-
-@pytest.fixture
-def older(_new_bound_database: Callable[[], tuple[str, str]]) -> tuple[str, str]:
-    """An empty database, for the role that it belongs to and for the superuser."""
-    return _new_bound_database()
-
-
-@pytest.mark.promise("G4", "R9")
-def test_a_store_of_before_keeps_its_rights_and_is_searched_again(older: tuple[str, str]) -> None:
-    owner, superuser = older
-    settings = PostgresSettings(owner, workspace=OURS)
-    with postgres.connect(settings) as connection:
-        postgres.migrate(connection, settings, upto=9)
-    with psycopg.connect(superuser, autocommit=True) as connection:
-        pinned = _new_role(connection, superuser)
-        role = psycopg.conninfo.conninfo_to_dict(pinned)["user"]
-        policy = f"CREATE POLICY tenant ON duramen.searchable AS RESTRICTIVE TO {role} USING (workspace = '{OURS}')"
-        connection.execute(policy.encode())
-    with opened(owner, THEIRS) as dm:
-        said = fill(dm, 60)
-        assert contents(dm.memory.recall(said[3], limit=1)) == [said[3]]
-    with psycopg.connect(pinned, autocommit=True) as connection:
-        connection.execute("SELECT set_config('duramen.workspace', %s, false)", (THEIRS,))
-        say(connection, [one for _, numbers in terms_of({"superuser": superuser}, THEIRS) for one in numbers], [])
-        assert connection.execute(SEEN).fetchall() == []
-    with psycopg.connect(superuser, autocommit=True) as connection:
-        copied = "SELECT policyname, permissive, roles::text FROM pg_policies WHERE tablename = 'worded' ORDER BY 1"
-        assert ("tenant", "RESTRICTIVE", f"{{{role}}}") in connection.execute(copied).fetchall()
 
 
 SEEN = "SELECT workspace, number FROM duramen.worded"

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 from ...errors import NotAStore, StoreReadOnly
 
 _NAMED = re.compile(r"^-- name: (\w+)\n((?:--[^\n]*\n)*)(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
+
+Migrations = Sequence[tuple[int, str]]
+"""Versions and the scripts that lead to them, in order."""
 
 
 def load_queries(path: Path) -> SimpleNamespace:
@@ -17,7 +21,7 @@ def load_queries(path: Path) -> SimpleNamespace:
     return SimpleNamespace(**found)
 
 
-def load_migrations(folder: Path) -> list[tuple[int, str]]:
+def load_migrations(folder: Path) -> Migrations:
     """The numbered migrations of a folder, in order: (version, script)."""
     files = sorted(folder.glob("[0-9]*.sql"))
     return [(int(file.name.split("_")[0]), file.read_text(encoding="utf-8")) for file in files]

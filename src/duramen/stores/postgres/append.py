@@ -1,23 +1,34 @@
-"""Appends: one statement when the session stands where we last saw it, a locking transaction otherwise.
+"""The append path: how a batch becomes rows.
 
-The fast way carries the head that this process remembers; the database moves the session only if it still
-is that head, and inserts in the same statement: one round trip. Whatever the fast way does not do is done
-again the slow way, which locks the session's row and finds out why.
+One statement, `append`, does it: it checks lease, owner, key and head, moves the session's row to the end of the batch and
+inserts the first event; `add_event` inserts each further one. A batch without changes for a session whose head is
+remembered is that statement alone, and several such batches are one transaction in a pipeline: one round trip.
 
-When the connection is lost the outcome is open. The records of the attempt tell: if the session holds an event
-with that position and hash, it happened. The slow way looks for them after it has the row's lock, so an attempt
-that is still running on the server is waited for, and one that arrives later no longer finds its head.
+A batch with changes, one for a session that is not known yet, and everything that did not go through is settled alone.
+The first round trip locks and reads: lease, owner, session, then what the projections of the changes ask for. Key, fence,
+expected position and owner are checked in this order. The second round trip appends, writes the changes and commits.
+
+When the connection is lost, the outcome is open. The records of the attempt tell: if the session holds an event with that
+position and hash, it happened. `settle` looks for them after it has locked the session's row. An attempt that is still
+running on the server is thereby waited for, and one that arrives later no longer finds its head.
+
+A server that crashes may lose a commit that did not wait for the disk, although this process goes on. So these batches
+are kept (see `unsynced`), and `settle` stores those that are missing again before it places anything on top of them.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...crash_points import reach
-from ...errors import JournalDamaged, PositionConflict
+from ...errors import DuramenError, JournalDamaged, PositionConflict
 from ...ports import (
     GENESIS,
     Batch,
+    BatchChange,
     Blob,
     BookmarkChanges,
     Head,
@@ -31,15 +42,43 @@ from ...ports import (
 )
 from ..common.group_commit import Ticket
 from ..common.row_checksum import checksum, expect_intact
-from .bookmarks import check_bookmarks, write_bookmarks
+from .bookmarks import BookmarkProjection
 from .connection import Connection
-from .leases import Place, check_fence, read_lease, write_lease
-from .memories import write_memories
-from .runs import changed_by, write_run
+from .leases import Place, ReleaseProjection, check_fence, checked_lease
+from .listener import RUNS
+from .memories import MemoryProjection
+from .projection import Projection, Target
+from .runs import RunProjection
 from .sql import Q
+from .unsynced import UnsyncedBatch, UnsyncedBatches
 
+log = logging.getLogger(__name__)
 Waiting = Ticket[Batch, Stored]
 _REMEMBERED = 100_000
+
+
+class _BlobProjection:
+    """Blobs, each stored once."""
+
+    def ask(self, target: Target, change: Blob) -> None:
+        """Nothing to ask."""
+
+    def read(self, target: Target, change: Blob, asked: None) -> None:
+        """Nothing to check."""
+
+    def write(self, target: Target, change: Blob, answer: None) -> None:
+        target.connection.execute(Q.add_blob, (target.workspace, *change))
+
+
+PROJECTIONS: dict[type, Projection] = {
+    ReleaseLease: ReleaseProjection(),
+    RunChange: RunProjection(),
+    BookmarkChanges: BookmarkProjection(),
+    Blob: _BlobProjection(),
+    MemoryChanges: MemoryProjection(),
+}
+"""How each type of change is written, in the order in which they take their locks."""
+_ORDER = {kind: number for number, kind in enumerate(PROJECTIONS)}
 
 
 class Attempt(NamedTuple):
@@ -49,192 +88,259 @@ class Attempt(NamedTuple):
     head: Head
     records: list[Record]
 
+    @property
+    def place(self) -> Place:
+        return self.ticket.request.workspace, self.ticket.request.session
+
 
 class Appender:
-    """The appends of some sessions, one group at a time."""
+    """The appends of some sessions, one group at a time. Whoever uses it holds `mutex`."""
 
-    def __init__(self) -> None:
-        self.heads: dict[Place, Head] = {}
+    def __init__(self, unsynced: UnsyncedBatches) -> None:
+        self.mutex = threading.Lock()
+        self._heads: dict[Place, Head] = {}
+        self._unsynced = unsynced
 
     def attempt(self, tickets: list[Waiting]) -> tuple[list[Attempt], list[Waiting]]:
-        """Those that can go the fast way, placed on the remembered heads, and the others."""
-        fast: list[Attempt] = []
-        slow: list[Waiting] = []
-        taken: set[Place] = set()
+        """The batches that can be placed on remembered heads, by session, and those that have to be settled."""
+        placed: list[Attempt] = []
+        others: list[Waiting] = []
+        heads: dict[Place, Head | None] = {}
         for ticket in tickets:
-            request = ticket.request
-            place = (request.workspace, request.session)
-            head = self.heads.get(place)
-            known = head is not None and request.expected in (None, head.position)
-            if head is None or not known or place in taken or request.changes:
-                slow.append(ticket)
-            else:
-                fast.append(Attempt(ticket, head, request.place(head)))
-            taken.add(place)  # a second append to the same session waits for the first
-        return fast, slow
+            batch = ticket.request
+            place = (batch.workspace, batch.session)
+            head = heads[place] if place in heads else self._heads.get(place)
+            if head is None or batch.changes or batch.expected not in (None, head.position):
+                others.append(ticket)
+                heads[place] = None  # those that follow in the same session come after this one
+                continue
+            attempt = Attempt(ticket, head, batch.place(head))
+            placed.append(attempt)
+            heads[place] = _head_after(attempt.records)
+        placed.sort(key=lambda one: one.place)
+        return placed, others
 
-    def go_fast(self, connection: Connection, attempts: list[Attempt]) -> list[Attempt]:
-        """Store what can be stored at once and settle it; returns what could not."""
+    def store_group(self, connection: Connection, attempts: list[Attempt]) -> list[Attempt]:
+        """Store batches of one workspace in one transaction. Returns those that did not move their session."""
         reach("append.begun")
-        few = len(attempts) == 1 and len(attempts[0].records) <= _FEW
-        moved = _few(connection, attempts[0]) if few else _many(connection, attempts)
+        relaxed = not any(one.ticket.request.synced for one in attempts)
+        if len(attempts) == 1 and len(attempts[0].records) == 1:
+            (one,) = attempts
+            cursors = [_send(connection, one.ticket.request, one.head, one.records, relaxed)]
+        else:
+            with connection.pipeline():
+                connection.execute(Q.begin)
+                if len(attempts) > 1:
+                    _lock_in_order(connection, [one.ticket.request for one in attempts])
+                cursors = [_send(connection, one.ticket.request, one.head, one.records, relaxed) for one in attempts]
+                reach("append.inserted")
+                connection.execute(Q.commit)
+        moved = [cursor.fetchone() is not None for cursor in cursors]
         reach("append.committed")
         left = []
-        for attempt in attempts:
-            request = attempt.ticket.request
-            place = (request.workspace, request.session)
-            if place in moved:
-                self.remember(place, attempt.records[-1])
-                attempt.ticket.answer = Stored(attempt.records, False)
+        for one, has_moved in zip(attempts, moved, strict=True):
+            if has_moved:
+                self._committed(one.ticket.request, one.records, relaxed)
+                one.ticket.answer = Stored(one.records)
             else:
-                self.heads.pop(place, None)
-                left.append(attempt)
+                self._heads.pop(one.place, None)
+                left.append(one)
         return left
 
-    def go_slow(self, connection: Connection, request: Batch, tried: list[Record]) -> Stored:
-        """Store one append under the session's lock, or say why not. `tried` are the records of an
-        attempt whose outcome is open."""
-        place = (request.workspace, request.session)
-        self.heads.pop(place, None)
-        with connection.transaction():
-            reach("append.begun")
-            done = self.locked(connection, request, tried)
+    def store(self, connection: Connection, batch: Batch, tried: list[Record]) -> Stored:
+        """Store one batch in a transaction of its own, or raise. `tried` are the records of an attempt whose outcome is
+        open."""
+        self._heads.pop((batch.workspace, batch.session), None)
+        refusal: DuramenError | None = None
+        reach("append.begun")
+        with connection.pipeline():
+            connection.execute(Q.begin)
+            try:
+                stored = self.settle(connection, batch, tried, relaxed=not batch.synced)
+            except DuramenError as error:
+                refusal = error  # nothing of the batch was written
             reach("append.inserted")
+            connection.execute(Q.commit)
         reach("append.committed")
-        if not done.repeated:
-            self.remember(place, done.records[-1])
-        return done
+        if refusal is not None:
+            raise refusal
+        if not stored.repeated:
+            self._committed(batch, stored.records, not batch.synced)
+        return stored
 
-    def locked(self, connection: Connection, request: Batch, tried: list[Record]) -> Stored:
-        """The append inside a transaction that is open."""
-        workspace, session = place = (request.workspace, request.session)
-        # Locks first, in the store's order: lease, subject, session. What they say is asked in the port's order.
-        lease = read_lease(connection, place, lock=True) if request.fence is not None else None
-        alive = request.owner is None or _is_alive(connection, workspace, request.owner)
-        head = lock_head(connection, workspace, session)
-        if head is not None and tried:
-            stored = read_records(connection, place, tried[0].position, tried[-1].position)
-            if [record.hash for record in stored] == [record.hash for record in tried]:
-                # What it did then was not told.
-                said = [row for one in request.changes if isinstance(one, MemoryChanges) for row in one.memories]
-                return Stored(tried, False, Touched(frozenset(row.id for row in said)))
-        if request.key is not None and head is not None:
-            found = connection.execute(Q.find_key, (*place, request.key)).fetchone()
-            if found is not None:
-                records = read_records(connection, place, found[0], found[0] + request.size - 1)
-                return Stored(records, True)
-        if request.fence is not None:
-            check_fence(lease, session, request.fence, request.now)
+    def _committed(self, batch: Batch, records: list[Record], relaxed: bool) -> None:
+        """Remember where a session is. A synced commit on top of unsynced batches makes them safe, too: that it found
+        their head says that they were there."""
+        place = (batch.workspace, batch.session)
+        if len(self._heads) > _REMEMBERED:
+            self._heads.clear()
+        self._heads[place] = _head_after(records)
+        if relaxed:
+            self._unsynced.keep(place, batch, records)
+        else:
+            self._unsynced.release(place, self._unsynced.of(place))
+
+    def restore(self, connection: Connection, place: Place) -> None:
+        """Store again what the server lost of a session, in a transaction of its own."""
+        with connection.pipeline():
+            connection.execute(Q.begin)
+            lock_head(connection, *place)
+            self._restore(connection, place)
+            connection.execute(Q.commit)
+
+    def _restore(self, connection: Connection, place: Place) -> None:
+        """Store again what the server lost of a session, at the same place or, if others have written meanwhile, after
+        them. Not if its lease has another owner now."""
+        kept = []
+        for one in self._unsynced.of(place):
+            batch, records = one
+            if not is_stored(connection, place, records):
+                try:
+                    again = batch._replace(expected=None)
+                    records = self.settle(connection, again, [], relaxed=False, restoring=False).records
+                except DuramenError as refusal:
+                    log.warning(
+                        "events %s-%s of session %r were lost by a crash of PostgreSQL and cannot be stored again: %s",
+                        records[0].position,
+                        records[-1].position,
+                        place[1],
+                        refusal,
+                    )
+                    continue
+            kept.append(UnsyncedBatch(batch, records))
+        # Also if the transaction fails: they are then looked for, and missed, where they would have been.
+        self._unsynced.replace(place, kept)
+
+    def settle(
+        self, connection: Connection, batch: Batch, tried: list[Record], *, relaxed: bool, restoring: bool = True
+    ) -> Stored:
+        """Store a batch inside a transaction and a pipeline that are open. Raises before it writes anything of the batch,
+        or not at all."""
+        workspace, session = place = (batch.workspace, batch.session)
+        execute = connection.execute
+        changes = sorted(batch.changes, key=_lock_order)
+        # The first round trip: nothing is fetched before all is sent. Locks come in the order that `store` names.
+        asked_lease = None
+        if batch.fence is not None:
+            releases = any(isinstance(change, ReleaseLease) for change in changes)
+            asked_lease = execute(Q.lock_lease if releases else Q.share_lease, place, binary=True)
+        asked_owner = None if batch.owner is None else execute(Q.keep_subject, (workspace, batch.owner))
+        asked_session = execute(Q.lock_session, place, binary=True)
+        asked_last = execute(Q.last_event, place, binary=True)
+        asked_key = None if batch.key is None else execute(Q.find_key, (*place, batch.key))
+        target = Target(connection, workspace, session, [])
+        asked = [PROJECTIONS[type(change)].ask(target, change) for change in changes]
+        if tried and is_stored(connection, place, tried):
+            said = [row for one in changes if isinstance(one, MemoryChanges) for row in one.memories]
+            return Stored(tried, False, Touched(frozenset(row.id for row in said)))  # what it did to them is not known
+        kept = self._unsynced.of(place) if restoring else ()
+        if kept and not is_stored(connection, place, kept[-1].records):
+            self._restore(connection, place)
+            return self.settle(connection, batch, tried, relaxed=relaxed, restoring=False)
+
+        head = _checked_head(place, asked_session.fetchone(), asked_last.fetchone())
+        found = None if asked_key is None else asked_key.fetchone()
+        if found is not None:
+            if batch.synced:
+                execute(Q.flush)  # whoever stored it may not have waited for the disk
+            return Stored(read_records(connection, place, found[0], found[0] + batch.size - 1), True)
+        if asked_lease is not None and batch.fence is not None:
+            check_fence(checked_lease(place, asked_lease.fetchone()), session, batch.fence, batch.now)
         position = head.position if head is not None else 0
-        if request.expected is not None and request.expected != position:
-            raise PositionConflict(session, request.expected, position)
-        if not alive:
+        if batch.expected is not None and batch.expected != position:
+            raise PositionConflict(session, batch.expected, position)
+        if asked_owner is not None and asked_owner.fetchone() is None:
             raise SubjectGone("the subject was erased")
-        if head is None:
-            head = Head(0, GENESIS)
-            if not add_session(connection, place, request.now, None, head):
-                return self.locked(connection, request, tried)  # another process was first: on top of it
-        rows = changed_by(connection, workspace, [one for one in request.changes if isinstance(one, RunChange)])
-        for change in request.changes:
-            if isinstance(change, BookmarkChanges):
-                check_bookmarks(connection, place, change)
-        records = request.place(head)
-        if lease is not None and ReleaseLease() in request.changes:
-            write_lease(connection, place, lease._replace(expires=0))
-        for row in rows:
-            write_run(connection, workspace, row)
-        if rows:
-            connection.execute(Q.tell_runs)
-        done = Touched()
-        for change in request.changes:
-            if isinstance(change, Blob):
-                connection.execute(Q.add_blob, (workspace, *change))
-            elif isinstance(change, BookmarkChanges):
-                write_bookmarks(connection, place, change, records)
-            elif isinstance(change, MemoryChanges):
-                done = write_memories(connection, place, change, records)
-        add_records(connection, place, records)
-        return Stored(records, False, done)
+        start = head or Head(0, GENESIS)
+        records = batch.place(start)
+        target = target._replace(records=records)
+        answers = [
+            PROJECTIONS[type(change)].read(target, change, answer)
+            for change, answer in zip(changes, asked, strict=True)
+        ]
+        if head is None and not add_session(connection, place, batch.now, None, start):
+            # Another process was first: on top of it.
+            return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
 
-    def remember(self, place: Place, last: Record) -> None:
-        """Where a session stands now."""
-        if len(self.heads) > _REMEMBERED:
-            self.heads.clear()
-        self.heads[place] = Head(last.position, last.hash)
+        # The second round trip.
+        _send(connection, batch, start, records, relaxed)
+        touched = Touched()
+        for change, answer in zip(changes, answers, strict=True):
+            touched = PROJECTIONS[type(change)].write(target, change, answer) or touched
+        return Stored(records, False, touched)
 
 
-def _few(connection: Connection, attempt: Attempt) -> set[Place]:
-    """A few events of one session: scalars cost the driver a fraction of what arrays do."""
-    request, head, records = attempt.ticket.request, attempt.head, attempt.records
+def _lock_order(change: BatchChange) -> tuple[int, str]:
+    return _ORDER[type(change)], change.run if isinstance(change, RunChange) else ""
+
+
+def _head_after(records: Sequence[Record]) -> Head:
+    return Head(records[-1].position, records[-1].hash)
+
+
+def _lock_in_order(connection: Connection, batches: Sequence[Batch]) -> None:
+    """Lock leases and owners before any session, as everybody does."""
+    workspace = batches[0].workspace
+    leased = sorted({batch.session for batch in batches if batch.fence is not None})
+    if leased:
+        connection.execute(Q.share_leases, (workspace, leased))
+    owners = sorted({batch.owner for batch in batches if batch.owner is not None})
+    if owners:
+        connection.execute(Q.keep_subjects, (workspace, owners))
+
+
+def _send(connection: Connection, batch: Batch, head: Head, records: Sequence[Record], relaxed: bool) -> Any:
+    """Send the statements that store placed records. The cursor has a row if they were stored."""
+    news = RUNS if any(isinstance(change, RunChange) for change in batch.changes) else ""
+    place = (batch.workspace, batch.session)
+    return add_records(connection, place, head, records, batch.fence, batch.now, batch.owner, news, relaxed)
+
+
+def add_records(
+    connection: Connection,
+    place: Place,
+    head: Head,
+    records: Sequence[Record],
+    fence: int | None = None,
+    now: int = 0,
+    owner: bytes | None = None,
+    news: str = "",
+    relaxed: bool = False,
+) -> Any:
+    """Records placed on a session's head. The cursor has a row if the session was there and all conditions held."""
+    last = records[-1]
+    position, kind, time, actor, cause, key, subject, payload, payload_hash, stored = records[0]
     values: dict[str, Any] = {
-        "workspace": request.workspace,
-        "session": request.session,
+        "workspace": place[0],
+        "session": place[1],
         "from_position": head.position,
         "from_hash": head.hash,
-        "fence": request.fence,
-        "now": request.now,
-        "key": records[0].key,
-        "subject": records[0].subject,
-        "to_position": records[-1].position,
-        "to_hash": records[-1].hash,
+        "to_position": last.position,
+        "to_hash": last.hash,
+        "fence": fence,
+        "now": now,
+        "owner": owner,
+        "news": news,
+        "relaxed": relaxed,
+        "position": position,
+        "type": kind,
+        "time": time,
+        "actor": actor,
+        "cause": None if cause is None else str(cause),
+        "key": key,
+        "subject": subject,
+        "payload": payload,
+        "payload_hash": payload_hash,
+        "hash": stored,
     }
-    for number, record in enumerate(records):
-        position, kind, time, actor, cause, key, _, payload, _, stored = record
-        fields = (position, kind, time, actor, _cause_text(cause), key, payload, stored)
-        values.update(zip(_NAMES[number], fields, strict=True))
-    query = _APPEND_FEW[len(records)]
-    found = connection.execute(query, values, prepare=True).fetchone()
-    return set() if found is None else {(request.workspace, request.session)}
-
-
-_FEW = 4
-_TYPES = ("bigint", "text", "bigint", "text", "text", "text", "bytea", "bytea")
-_NAMES = [[f"{number}_{column}" for column in range(len(_TYPES))] for number in range(_FEW)]
-_ROWS = [
-    "(" + ", ".join(f"%({name})s::{kind}" for name, kind in zip(names, _TYPES, strict=True)) + ")" for names in _NAMES
-]
-_APPEND_FEW = {size: Q.append_few.replace("ROWS", ", ".join(_ROWS[:size])).encode() for size in range(1, _FEW + 1)}
-
-
-def _many(connection: Connection, attempts: list[Attempt]) -> set[Place]:
-    ordered = sorted(attempts, key=lambda one: (one.ticket.request.workspace, one.ticket.request.session))
-    wanted = [
-        (
-            one.ticket.request.workspace,
-            one.ticket.request.session,
-            one.head.position,
-            one.head.hash,
-            one.records[-1].position,
-            one.records[-1].hash,
-            one.ticket.request.key,
-            one.ticket.request.fence,
-            one.ticket.request.now,
-            one.ticket.request.owner,
-        )
-        for one in ordered
-    ]
-    rows = [
-        (one.ticket.request.workspace, one.ticket.request.session, *_columns(record))
-        for one in ordered
-        for record in one.records
-    ]
-    values = dict(zip(_WANTED, map(list, zip(*wanted, strict=True)), strict=True))
-    values |= dict(zip(_ROW, map(list, zip(*rows, strict=True)), strict=True))
-    found = connection.execute(Q.append_many, values, prepare=True).fetchall()
-    return {(row[0], row[1]) for row in found}
-
-
-_WANTED = ["w_workspace", "w_session", "w_from", "w_prev", "w_to", "w_hash", "w_key", "w_fence", "w_now", "w_subject"]
-_ROW = ["workspace", "session", "position", "type", "time", "actor", "cause", "key", "subject", "payload", "hash"]
-
-
-def _columns(record: Record) -> tuple[Any, ...]:
-    position, kind, time, actor, cause, key, subject, payload, _, stored = record
-    return (position, kind, time, actor, _cause_text(cause), key, subject, payload, stored)
-
-
-def _cause_text(cause: int | str | None) -> str | None:
-    return None if cause is None else str(cause)
+    moved = connection.execute(Q.append, values, prepare=True)
+    if len(records) > 1:
+        common = {name: values[name] for name in ("workspace", "session", "to_position", "to_hash")}
+        rows = [common | record._asdict() for record in records[1:]]
+        for row in rows:
+            row["cause"] = None if row["cause"] is None else str(row["cause"])
+        connection.cursor().executemany(Q.add_event, rows)
+    return moved
 
 
 def to_record(row: tuple[Any, ...]) -> Record:
@@ -248,37 +354,46 @@ def to_record(row: tuple[Any, ...]) -> Record:
 def read_records(connection: Connection, place: Place, start: int, stop: int) -> list[Record]:
     """A range of a session's own events."""
     cursor = connection.execute(Q.read_events, (*place, start, stop), binary=True)
-    return [to_record(row) for row in cursor]
+    return [to_record(row) for row in cursor.fetchall()]
 
 
-def add_records(connection: Connection, place: Place, records: list[Record]) -> None:
-    """Records placed on a locked session's head."""
-    last = records[-1]
-    row: Any = connection.execute(Q.move_session, (last.position, last.hash, *place)).fetchone()
-    rows = [
-        (*place, *record[:4], _cause_text(record.cause), *record[5:], row[0])  # the columns are in Record's order
-        for record in records
-    ]
-    connection.cursor().executemany(Q.add_event, rows)
-    connection.execute(Q.tell)
+def is_stored(connection: Connection, place: Place, records: Sequence[Record]) -> bool:
+    """Whether a session holds these very events."""
+    stored = read_records(connection, place, records[0].position, records[-1].position)
+    return [record.hash for record in stored] == [record.hash for record in records]
 
 
-def _is_alive(connection: Connection, workspace: str, subject: bytes) -> bool:
-    """Whether the subject lives, kept from erasure until the transaction ends."""
-    return connection.execute(Q.keep_subject, (workspace, subject)).fetchone() is not None
+def lost_batches(connection: Connection, kept: Mapping[Place, Sequence[UnsyncedBatch]]) -> set[Place]:
+    """The sessions whose last unsynced batch is not in the database."""
+    lost = set(kept)
+    for workspace in {workspace for workspace, _ in kept}:
+        last = {session: batches[-1].last for (where, session), batches in kept.items() if where == workspace}
+        values = {
+            "workspace": workspace,
+            "sessions": list(last),
+            "positions": [record.position for record in last.values()],
+        }
+        for session, _, stored in connection.execute(Q.present_hashes, values, binary=True):
+            if stored == last[session].hash:
+                lost.discard((workspace, session))
+    return lost
 
 
 def lock_head(connection: Connection, workspace: str, session: str) -> Head | None:
-    """Lock a session's row and say where it stands; None if there is none."""
-    row = connection.execute(Q.lock_session, (workspace, session), binary=True).fetchone()
+    """Lock a session's row. Returns its head, None if there is no such session."""
+    locked = connection.execute(Q.lock_session, (workspace, session), binary=True)
+    last = connection.execute(Q.last_event, (workspace, session), binary=True)
+    return _checked_head((workspace, session), locked.fetchone(), last.fetchone())
+
+
+def _checked_head(place: Place, row: tuple[Any, ...] | None, last: tuple[Any, ...] | None) -> Head | None:
+    """The head of a session from its row and its last event, which must agree."""
     if row is None:
         return None
     created, parent, fork_at, fork_hash, head, stored, check = row
-    expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
-    if head != fork_at:
-        last = connection.execute(Q.read_events, (workspace, session, head, head), binary=True).fetchone()
-        if last is None or last[9] != stored:
-            raise JournalDamaged(session, head, "the session's row does not match its last event")
+    expect_intact(f"session {place[1]!r}", check, *place, created, parent, fork_at, fork_hash)
+    if (head, stored) != (last or (fork_at, fork_hash)):
+        raise JournalDamaged(place[1], head, "the session's row does not match its last event")
     return Head(head, stored)
 
 

@@ -1,41 +1,52 @@
-"""Bookmarks and chunks: set and removed with an append. The session's row is locked: nobody else sets any meanwhile."""
+"""Bookmarks and chunks: set and removed with a batch. The session's row is locked: nobody else sets any meanwhile."""
 
 from __future__ import annotations
 
-from ...ports import BookmarkChanges, Record
+from typing import Any
+
+from ...ports import BookmarkChanges
 from ..common.bookmark_rows import bookmark_columns, chunk_columns, placed, refuse_conflict
-from .connection import Connection
-from .leases import Place
+from .projection import Target
 from .sql import Q
 
 
-def check_bookmarks(connection: Connection, place: Place, change: BookmarkChanges) -> None:
-    """Raise if somebody else was first."""
+class BookmarkProjection:
+    """Writes `BookmarkChanges`."""
 
-    def newest(name: str) -> str | None:
-        found = connection.execute(Q.newest_bookmark, (*place, name)).fetchone()
-        return found[0] if found else None
+    def ask(self, target: Target, change: BookmarkChanges) -> tuple[Any, Any]:
+        """The newest bookmark and the end of the chunk log, as far as the change depends on them."""
+        execute, place = target.connection.execute, (target.workspace, target.session)
+        newest = None if change.after is None else execute(Q.newest_bookmark, (*place, change.after[0]))
+        end = None if change.chunk_log is None else execute(Q.chunk_log_end, (*place, change.chunk_log[0]))
+        return newest, end
 
-    def end(chunk_log: int) -> int:
-        found = connection.execute(Q.chunk_log_end, (*place, chunk_log)).fetchone()
-        return found[0] if found else 0
+    def read(self, target: Target, change: BookmarkChanges, asked: tuple[Any, Any]) -> None:
+        """Raise if another writer was first."""
 
-    refuse_conflict(place[1], change, newest, end)
+        def newest(name: str) -> str | None:
+            found = asked[0].fetchone()
+            return found[0] if found else None
 
+        def end(chunk_log: int) -> int:
+            found = asked[1].fetchone()
+            return found[0] if found else 0
 
-def write_bookmarks(connection: Connection, place: Place, change: BookmarkChanges, records: list[Record]) -> None:
-    """Store and remove what lies beside an append."""
-    many = connection.cursor().executemany
-    if change.chunks:
-        many(Q.add_chunk, [chunk_columns(place, chunk) for chunk in change.chunks])
-    if change.removed:
-        many(Q.remove_bookmark, [(*place, *which) for which in change.removed])
-    for bookmark in placed(change, records):
-        connection.execute(Q.write_bookmark, bookmark_columns(place, bookmark))
-    for bookmark in change.rewritten:
-        columns = bookmark_columns(place, bookmark)
-        connection.execute(Q.rewrite_bookmark, (*columns[5:], *columns[:5]))
-    if change.only_chunk_logs is not None:
-        connection.execute(Q.cut_chunk_logs, (*place, list(change.only_chunk_logs)))
-    if change.stripped:
-        many(Q.erase_payload, [(digest, *place, position) for position, digest in change.stripped])
+        refuse_conflict(target.session, change, newest, end)
+
+    def write(self, target: Target, change: BookmarkChanges, answer: None) -> None:
+        """Store and remove what the change names."""
+        execute, many = target.connection.execute, target.connection.cursor().executemany
+        place = (target.workspace, target.session)
+        if change.chunks:
+            many(Q.add_chunk, [chunk_columns(place, chunk) for chunk in change.chunks])
+        if change.removed:
+            many(Q.remove_bookmark, [(*place, *which) for which in change.removed])
+        for bookmark in placed(change, target.records):
+            execute(Q.write_bookmark, bookmark_columns(place, bookmark))
+        for bookmark in change.rewritten:
+            columns = bookmark_columns(place, bookmark)
+            execute(Q.rewrite_bookmark, (*columns[5:], *columns[:5]))
+        if change.only_chunk_logs is not None:
+            execute(Q.cut_chunk_logs, (*place, list(change.only_chunk_logs)))
+        if change.stripped:
+            many(Q.erase_payload, [(digest, *place, position) for position, digest in change.stripped])

@@ -30,7 +30,7 @@ from ...errors import (
     StoreUnavailable,
     WorkspaceRefused,
 )
-from ..common.sql_file import load_migrations, refuse_outdated
+from ..common.sql_file import Migrations, load_migrations, refuse_outdated
 
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
@@ -203,15 +203,16 @@ def hang_up() -> None:
     _open.clear()
 
 
-def migrate(connection: Connection, settings: PostgresSettings) -> None:
+def migrate(connection: Connection, settings: PostgresSettings, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the schema up to date under an advisory lock, all steps in one transaction."""
     encoding: Any = connection.execute("SHOW server_encoding").fetchone()
     if encoding[0] != "UTF8":
         raise NotAStore(f"the database at {settings.shown} is not in UTF8", hint="create one with ENCODING 'UTF8'")
-    version = check_version(connection, settings.shown)
+    newest = migrations[-1][0]
+    version = check_version(connection, settings.shown, newest)
     if settings.readonly:
-        refuse_outdated(version, SCHEMA_VERSION, f"the database at {settings.shown}")
-    if settings.readonly or version >= SCHEMA_VERSION:
+        refuse_outdated(version, newest, f"the database at {settings.shown}")
+    if settings.readonly or version == newest:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
@@ -221,25 +222,25 @@ def migrate(connection: Connection, settings: PostgresSettings) -> None:
         connection.execute("CREATE SCHEMA IF NOT EXISTS duramen")
         connection.execute("CREATE TABLE IF NOT EXISTS duramen.meta (name text PRIMARY KEY, value bigint NOT NULL)")
         connection.execute("INSERT INTO duramen.meta VALUES ('schema', 0) ON CONFLICT DO NOTHING")
-        version = _stored_version(connection, settings.shown)
-        for number, script in MIGRATIONS:
+        version = _stored_version(connection, settings.shown, newest)
+        for number, script in migrations:
             if number > version:
                 connection.execute(script.encode())
                 connection.execute("UPDATE duramen.meta SET value = %s WHERE name = 'schema'", (number,))
 
 
-def check_version(connection: Connection, shown: str) -> int:
-    """The schema version, 0 if there is none; raises `StoreTooNew` for a newer one."""
+def check_version(connection: Connection, shown: str, newest: int = SCHEMA_VERSION) -> int:
+    """The schema version, 0 if there is none; raises `StoreTooNew` for one after `newest`."""
     there: Any = connection.execute("SELECT to_regclass('duramen.meta')").fetchone()
     if there[0] is None:
         return 0
-    return _stored_version(connection, shown)
+    return _stored_version(connection, shown, newest)
 
 
-def _stored_version(connection: Connection, shown: str) -> int:
+def _stored_version(connection: Connection, shown: str, newest: int) -> int:
     row = connection.execute("SELECT value FROM duramen.meta WHERE name = 'schema'").fetchone()
     if row is None:
         raise StoreDamaged(f"the schema version at {shown} is missing", hint="restore it from a backup")
-    if row[0] > SCHEMA_VERSION:
-        raise StoreTooNew(f"the store at {shown}", row[0], SCHEMA_VERSION)
+    if row[0] > newest:
+        raise StoreTooNew(f"the store at {shown}", row[0], newest)
     return int(row[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...crash_points import reach
-from ...ports import Erase, Erasure, Record
+from ...ports import Erase, Erasure, Head, Record
 from .append import add_records, lock_head, read_records
 from .connection import Connection
 from .memories import forget_owned
@@ -25,6 +25,7 @@ def erase(connection: Connection, request: Erase) -> Erasure:
     workspace, ref = request.workspace, request.ref
     payloads = size = 0
     tombstones: dict[str, Record] = {}
+    heads: dict[str, Head] = {}
     # The subject goes first: from here on no append about it can begin, and none is under way.
     connection.execute(Q.delete_subject, (workspace, ref))
     sessions = connection.execute(Q.sessions_of_subject, {"workspace": workspace, "ref": ref}).fetchall()
@@ -35,6 +36,7 @@ def erase(connection: Connection, request: Erase) -> Erasure:
         payloads, size = payloads + len(held), size + sum(len(payload) for _, payload in held)
         head = lock_head(connection, workspace, session)
         if head is not None and held:
+            heads[session] = head
             tombstones[session] = request.tombstone(session, head, len(held))
     gone = connection.execute(Q.delete_blobs_of, (workspace, ref)).fetchall()
     marks = connection.execute(Q.delete_bookmarks_of, (workspace, ref)).fetchall()
@@ -42,6 +44,6 @@ def erase(connection: Connection, request: Erase) -> Erasure:
     memories, vectors, indexed = forget_owned(connection, workspace, ref)
     reach("erase.removed")
     for session, record in tombstones.items():
-        add_records(connection, (workspace, session), [record])
+        add_records(connection, (workspace, session), heads[session], [record])
     size += indexed + sum(row[0] for row in (*gone, *marks, *chunks))
     return Erasure(payloads, len(gone), len(marks), size, tombstones, memories, vectors)

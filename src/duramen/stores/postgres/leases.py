@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...errors import LeaseLost
-from ...ports import LeaseRow
+from ...ports import LeaseRow, ReleaseLease
 from ..common.row_checksum import checksum, expect_intact
 from .connection import Connection
+from .projection import Target
 from .sql import Q
 
 Place = tuple[str, str]
 
 
-def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow | None:
-    """The lease as it stands, checked."""
-    row = connection.execute(Q.lock_lease if lock else Q.read_lease, place, binary=True).fetchone()
+def checked_lease(place: Place, row: tuple[Any, ...] | None) -> LeaseRow | None:
+    """A lease from its columns."""
     if row is None:
         return None
     owner, fence, expires, check = row
     expect_intact(f"the lease on {place[1]!r}", check, *place, owner, fence, expires)
     return LeaseRow(owner, fence, expires)
+
+
+def read_lease(connection: Connection, place: Place, *, lock: bool) -> LeaseRow | None:
+    """The lease as it stands, checked."""
+    return checked_lease(
+        place, connection.execute(Q.lock_lease if lock else Q.read_lease, place, binary=True).fetchone()
+    )
 
 
 def check_fence(lease: LeaseRow | None, session: str, fence: int, now: int) -> LeaseRow:
@@ -32,3 +41,18 @@ def write_lease(connection: Connection, place: Place, lease: LeaseRow) -> LeaseR
     """Store the lease of a row that is locked."""
     connection.execute(Q.write_lease, (*lease, checksum(*place, *lease), *place))
     return lease
+
+
+class ReleaseProjection:
+    """Writes `ReleaseLease`: the lease that a batch is written under is given back. The appender has locked it."""
+
+    def ask(self, target: Target, change: ReleaseLease) -> Any:
+        return target.connection.execute(Q.read_lease, (target.workspace, target.session), binary=True)
+
+    def read(self, target: Target, change: ReleaseLease, asked: Any) -> LeaseRow | None:
+        """The lease as it is: the fence was checked before."""
+        return checked_lease((target.workspace, target.session), asked.fetchone())
+
+    def write(self, target: Target, change: ReleaseLease, answer: LeaseRow | None) -> None:
+        if answer is not None:
+            write_lease(target.connection, (target.workspace, target.session), answer._replace(expires=0))

@@ -1,4 +1,8 @@
-"""LISTEN: a connection of its own that rings a notifier whenever some process appended."""
+"""LISTEN: a connection of its own that rings a notifier whenever some process appended.
+
+This process rings for its own appends as soon as they are committed. To hear of each of them from the server as well
+would cost about as much as the append, so the listener pauses between what it hears.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,10 @@ import psycopg
 
 from ...runtime import Notifier
 from .connection import Connection, PostgresSettings, connect
+
+RUNS = "runs"
+"""What is notified if a run changed."""
+_PAUSE = 0.01
 
 
 class Listener:
@@ -44,8 +52,9 @@ class Listener:
         while not self._stopping.is_set():
             for told in connection.notifies(timeout=0.5, stop_after=1):
                 self._notifier.notify()
-                if told.payload == "runs":
+                if told.payload == RUNS:
                     self._runs_notifier.notify()
+            self._stopping.wait(_PAUSE)  # what comes meanwhile is heard at once
 
     def stop(self) -> None:
         """End the thread and its connection."""

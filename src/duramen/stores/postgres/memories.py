@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...ports import Change, Generation, IndexEntry, MemoryChanges, MemoryRow, Record, Touched
+from ...ports import Change, Generation, IndexEntry, MemoryChanges, MemoryRow, Touched
 from ..common.memory_rows import DROPPED, Ledger, indexed_upto, settle_all, touched
 from ..common.row_checksum import checksum, expect_intact
 from ..common.sql_file import load_queries
 from . import searchable
 from .connection import Connection
-from .leases import Place
+from .projection import Target
 from .searchable import S
 
 M = load_queries(Path(__file__).parent / "memories.sql")
@@ -30,31 +30,58 @@ Recall = tuple[int, int]
 class AudienceIndex:
     """An audience that a transaction changes: its row is locked. No memory of it is written before `write`."""
 
-    def __init__(self, connection: Connection, workspace: str, audience: bytes) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        workspace: str,
+        audience: bytes,
+        ids: Iterable[str] = (),
+        keys: Iterable[str] = (),
+    ) -> None:
+        """Lock the audience and send the questions for the current rows of `ids` and `keys`. In a pipeline nothing is
+        waited for until `ledger` is used."""
         self._connection = connection
         self.place = (workspace, audience)
         self._indexed: dict[int, int] = {}
         """Up to which generation each row was indexed."""
         self._put: set[int] = set()
         """Rows of which only an index_entry is new."""
-        row = connection.execute(M.lock_audience, self.place, binary=True).fetchone()
+        self._ledger: Ledger | None = None
+        self._locked = connection.execute(M.lock_audience, self.place, binary=True)
+        self._asked = {(M.find_current, one): self._ask(M.find_current, one) for one in ids}
+        self._asked |= {(M.find_keyed, one): self._ask(M.find_keyed, one) for one in keys}
+
+    def lock(self) -> Ledger:
+        """Wait for the lock. An audience that has no row yet gets one."""
+        row = self._locked.fetchone()
         if row is None:
-            connection.execute(M.add_audience, (*self.place, checksum(*self.place, 0)))
-            row = connection.execute(M.lock_audience, self.place, binary=True).fetchone()
+            self._asked.clear()  # the answers are older than the lock
+            self._connection.execute(M.add_audience, (*self.place, checksum(*self.place, 0)))
+            row = self._connection.execute(M.lock_audience, self.place, binary=True).fetchone()
         assert row is not None, "audiences are never removed"
         expect_intact("an audience of memories", row[1], *self.place, row[0])
-        self.ledger = Ledger(self, row[0])
+        self._ledger = Ledger(self, row[0])
+        return self._ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        """What changes in the audience."""
+        return self._ledger or self.lock()
 
     def current(self, id: str) -> MemoryRow | None:
         """The current row of an id."""
-        return next(iter(self._read(M.find_current, (*self.place, id))), None)
+        return next(iter(self._read(M.find_current, id)), None)
 
     def keyed(self, key: str) -> list[MemoryRow]:
         """The current rows of a key."""
-        return self._read(M.find_keyed, (*self.place, key))
+        return self._read(M.find_keyed, key)
 
-    def _read(self, query: str, values: tuple[Any, ...]) -> list[MemoryRow]:
-        return [self.taken(row) for row in self._connection.execute(query.encode(), values, binary=True).fetchall()]
+    def _ask(self, query: str, which: str) -> Any:
+        return self._connection.execute(query.encode(), (*self.place, which), binary=True)
+
+    def _read(self, query: str, which: str) -> list[MemoryRow]:
+        asked = self._asked.pop((query, which), None) or self._ask(query, which)
+        return [self.taken(row) for row in asked.fetchall()]
 
     def taken(self, columns: Sequence[Any]) -> MemoryRow:
         """A row of this audience, to be changed."""
@@ -80,17 +107,16 @@ class AudienceIndex:
             self._indexed[number] = indexed_upto(generations, there.get(number, ()))
             self.ledger.put(row)
 
-    def write(self, session: str) -> list[tuple[Any, ...]]:
-        """Store all changes; new rows are of this session. Gives the sizes of the index_entries that went with what was
-        forgotten, and whether each had a vector."""
+    def write(self, session: str, numbers: Iterable[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
+        """Store all changes; new rows are of this session and get these numbers. Gives the sizes of the index_entries
+        that went with what was forgotten, and whether each had a vector."""
         ledger, connection = self.ledger, self._connection
         if not ledger.changed:
             return []
-        new = sum(number < 0 for number in ledger.changed)
-        numbers = iter(connection.execute(M.next_numbers, (new,)).fetchall() if new else [])
         there: list[tuple[Any, ...]] = []
         added: list[tuple[Any, ...]] = []
-        for row in ledger.numbered(lambda: int(next(numbers)[0])):
+        given = iter(numbers)
+        for row in ledger.numbered(lambda: int(next(given)[0])):
             known = row.number in ledger.changed
             kept = row if known else row._replace(session=session)
             fields = (*self.place, row.number, *kept[1:18], self._indexed.get(row.number, 0) if row.id else 0)
@@ -119,7 +145,11 @@ class AudienceIndex:
 
 def lock_audiences(connection: Connection, workspace: str, audiences: Iterable[bytes]) -> dict[bytes, AudienceIndex]:
     """Audiences to change, locked by name."""
-    return {audience: AudienceIndex(connection, workspace, audience) for audience in sorted(set(audiences))}
+    locked = {}
+    for audience in sorted(set(audiences)):
+        locked[audience] = AudienceIndex(connection, workspace, audience)
+        locked[audience].lock()
+    return locked
 
 
 def read_memory(columns: Sequence[Any]) -> MemoryRow:
@@ -153,16 +183,45 @@ def locked_rows(
     return audiences, {row[2]: audiences[row[1]].taken(row) for row in rows}
 
 
-def write_memories(connection: Connection, place: Place, change: MemoryChanges, records: list[Record]) -> Touched:
-    """Enter, end and forget memories with an append; what that did. The session's row is locked."""
-    if not (change.memories or change.ended or change.weighed or change.forgotten):
-        return Touched()
-    numbers = [*(number for number, _ in (*change.ended, *change.weighed)), *change.forgotten]
-    entered = {row.audience for row in change.memories}
-    audiences, rows = locked_rows(connection, place[0], numbers, entered)
-    settle_all(change, records, lambda audience: audiences[audience].ledger, rows.get)
-    dropped = [row for audience in audiences.values() for row in audience.write(place[1])]
-    return touched((audience.ledger for audience in audiences.values()), dropped)
+class _Asked(NamedTuple):
+    """Audiences that are locked, and numbers for new memories."""
+
+    audiences: dict[bytes, AudienceIndex]
+    numbers: Any
+
+
+class MemoryProjection:
+    """Writes `MemoryChanges`: enters, ends, weighs and forgets memories."""
+
+    def ask(self, target: Target, change: MemoryChanges) -> _Asked | None:
+        """Lock the audiences that memories are entered into, and ask for what they may meet there. None if memories are
+        changed by number: their audiences must be known before any is locked."""
+        if change.ended or change.weighed or change.forgotten:
+            return None
+        audiences = {}
+        for audience in sorted({row.audience for row in change.memories}):
+            rows = [row for row in change.memories if row.audience == audience]
+            ids, keys = {row.id for row in rows}, {row.key for row in rows if row.key is not None}
+            audiences[audience] = AudienceIndex(target.connection, target.workspace, audience, ids, keys)
+        return _Asked(audiences, target.connection.execute(M.next_numbers, (len(change.memories),)))
+
+    def read(self, target: Target, change: MemoryChanges, asked: _Asked | None) -> _Asked:
+        """The rows to write."""
+        rows: dict[int, MemoryRow] = {}
+        if asked is None:
+            numbers = [*(number for number, _ in (*change.ended, *change.weighed)), *change.forgotten]
+            entered = {row.audience for row in change.memories}
+            audiences, rows = locked_rows(target.connection, target.workspace, numbers, entered)
+            asked = _Asked(audiences, target.connection.execute(M.next_numbers, (len(change.memories),)))
+        settle_all(change, target.records, lambda audience: asked.audiences[audience].ledger, rows.get)
+        return asked
+
+    def write(self, target: Target, change: MemoryChanges, answer: _Asked) -> Touched:
+        """Store what was settled, and say what that did."""
+        numbers = iter(answer.numbers.fetchall())
+        audiences = answer.audiences.values()
+        dropped = [row for audience in audiences for row in audience.write(target.session, numbers)]
+        return touched((audience.ledger for audience in audiences), dropped)
 
 
 def forget_owned(connection: Connection, workspace: str, ref: bytes) -> tuple[int, int, int]:

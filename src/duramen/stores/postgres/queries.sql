@@ -1,90 +1,83 @@
--- name: append_few
--- A few events in a row (in place of ROWS), if the session still stands where the writer last saw it, nobody used the key, and lease and
--- subject live. Locking lease and subject makes a takeover or an erasure wait for this append or precede it.
+-- name: append
+-- The first event of a batch, if the session still is where the writer last saw it, nobody used the key, and lease and owner
+-- are there. The session moves to the end of the batch. The locks on lease and owner make a takeover or an erasure wait for
+-- this append or precede it. `relaxed`: the commit does not wait for the disk.
 WITH leased AS MATERIALIZED (
     SELECT 1 FROM duramen.leases l
     WHERE %(fence)s::bigint IS NOT NULL AND l.workspace = %(workspace)s AND l.session = %(session)s
       AND l.fence = %(fence)s AND l.expires > %(now)s FOR SHARE
 ), alive AS MATERIALIZED (
     SELECT 1 FROM duramen.subjects p
-    WHERE %(subject)s::bytea IS NOT NULL AND p.workspace = %(workspace)s AND p.ref = %(subject)s FOR KEY SHARE
+    WHERE %(owner)s::bytea IS NOT NULL AND p.workspace = %(workspace)s AND p.ref = %(owner)s FOR KEY SHARE
 ), moved AS (
     UPDATE duramen.sessions s
     SET head = %(to_position)s, hash = %(to_hash)s, tx = greatest(s.tx, pg_current_xact_id())
     WHERE (%(fence)s::bigint IS NULL OR EXISTS (SELECT 1 FROM leased))
-      AND (%(subject)s::bytea IS NULL OR EXISTS (SELECT 1 FROM alive))
+      AND (%(owner)s::bytea IS NULL OR EXISTS (SELECT 1 FROM alive))
       AND s.workspace = %(workspace)s AND s.session = %(session)s
       AND s.head = %(from_position)s AND s.hash = %(from_hash)s
       AND (%(key)s::text IS NULL OR NOT EXISTS (
           SELECT 1 FROM duramen.events e
           WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.key = %(key)s))
-    RETURNING s.session, s.tx
+    RETURNING s.tx
 ), stored AS (
     INSERT INTO duramen.events
-        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
-    SELECT %(workspace)s, r.session, r.position, r.type, r.time, r.actor, r.cause, r.key, %(subject)s, r.payload,
-           r.hash, r.tx, r.seq, duramen.feed_check(r.tx, r.seq, r.hash)
-    FROM (
-        SELECT m.session, m.tx, v.*, nextval('duramen.feed') AS seq
-        FROM moved m, (VALUES ROWS) AS v(position, type, time, actor, cause, key, payload, hash)
-        ORDER BY v.position OFFSET 0
-    ) r
+        (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash,
+         tx, seq, feed_check)
+    SELECT %(workspace)s, %(session)s, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s, %(subject)s,
+           %(payload)s, %(payload_hash)s, %(hash)s, r.tx, r.seq, duramen.feed_check(r.tx, r.seq, %(hash)s)
+    FROM (SELECT tx, nextval('duramen.feed') AS seq FROM moved OFFSET 0) r
 )
-SELECT pg_notify('duramen', '') FROM moved;
+SELECT pg_notify('duramen', %(news)s),
+       CASE WHEN %(relaxed)s THEN set_config('synchronous_commit', 'off', true) END FROM moved;
 
--- name: append_many
--- The same for many sessions at once; says which sessions moved. Locks come in the order of the whole store: leases,
--- subjects, then sessions by id; the conditions that are asked first make it so.
-WITH wanted AS (
-    SELECT * FROM unnest(
-        %(w_workspace)s::text[], %(w_session)s::text[], %(w_from)s::bigint[], %(w_prev)s::bytea[],
-        %(w_to)s::bigint[], %(w_hash)s::bytea[], %(w_key)s::text[], %(w_fence)s::bigint[],
-        %(w_now)s::bigint[], %(w_subject)s::bytea[]
-    ) AS w(workspace, session, from_position, from_hash, to_position, to_hash, key, fence, now, subject)
-), leased AS MATERIALIZED (
-    SELECT l.workspace, l.session FROM duramen.leases l JOIN wanted w USING (workspace, session)
-    WHERE l.fence = w.fence AND l.expires > w.now
-    ORDER BY l.workspace, l.session FOR SHARE OF l
-), alive AS MATERIALIZED (
-    SELECT p.workspace, p.ref FROM duramen.subjects p
-    WHERE (p.workspace, p.ref) IN (SELECT workspace, subject FROM wanted)
-    ORDER BY p.workspace, p.ref FOR KEY SHARE OF p
-), locked AS MATERIALIZED (
-    SELECT s.workspace, s.session, s.head, s.hash FROM duramen.sessions s
-    JOIN wanted w USING (workspace, session)
-    WHERE (SELECT count(*) FROM leased) >= 0 AND (SELECT count(*) FROM alive) >= 0
-    ORDER BY s.workspace, s.session FOR UPDATE OF s
-), moved AS (
-    UPDATE duramen.sessions s
-    SET head = w.to_position, hash = w.to_hash, tx = greatest(s.tx, pg_current_xact_id())
-    FROM wanted w JOIN locked k USING (workspace, session)
-    WHERE s.workspace = w.workspace AND s.session = w.session
-      AND k.head = w.from_position AND k.hash = w.from_hash
-      AND s.head = w.from_position AND s.hash = w.from_hash
-      AND (w.key IS NULL OR NOT EXISTS (
-          SELECT 1 FROM duramen.events e
-          WHERE e.workspace = w.workspace AND e.session = w.session AND e.key = w.key))
-      AND (w.fence IS NULL OR EXISTS (
-          SELECT 1 FROM leased l WHERE l.workspace = w.workspace AND l.session = w.session))
-      AND (w.subject IS NULL OR EXISTS (
-          SELECT 1 FROM alive p WHERE p.workspace = w.workspace AND p.ref = w.subject))
-    RETURNING s.workspace, s.session, s.tx
-), stored AS (
-    INSERT INTO duramen.events
-        (workspace, session, position, type, time, actor, cause, key, subject, payload, hash, tx, seq, feed_check)
-    SELECT r.*, duramen.feed_check(r.tx, r.seq, r.hash) FROM (
-        SELECT e.*, m.tx, nextval('duramen.feed') AS seq
-        FROM unnest(
-            %(workspace)s::text[], %(session)s::text[], %(position)s::bigint[], %(type)s::text[],
-            %(time)s::bigint[], %(actor)s::text[], %(cause)s::text[], %(key)s::text[], %(subject)s::bytea[],
-            %(payload)s::bytea[], %(hash)s::bytea[]
-        ) AS e(workspace, session, position, type, time, actor, cause, key, subject, payload, hash)
-        JOIN moved m ON m.workspace = e.workspace AND m.session = e.session
-        ORDER BY e.workspace, e.session, e.position
-        OFFSET 0
-    ) r
-), told AS (SELECT pg_notify('duramen', '') FROM moved LIMIT 1)
-SELECT m.workspace, m.session, (SELECT count(*) FROM told) FROM moved m;
+-- name: add_event
+-- The next event of a batch, if `append` moved the session to the end of that batch.
+INSERT INTO duramen.events
+    (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash,
+     tx, seq, feed_check)
+SELECT %(workspace)s, %(session)s, %(position)s, %(type)s, %(time)s, %(actor)s, %(cause)s, %(key)s, %(subject)s,
+       %(payload)s, %(payload_hash)s, %(hash)s, r.tx, r.seq, duramen.feed_check(r.tx, r.seq, %(hash)s)
+FROM (
+    SELECT s.tx, nextval('duramen.feed') AS seq FROM duramen.sessions s
+    WHERE s.workspace = %(workspace)s AND s.session = %(session)s
+      AND s.head = %(to_position)s AND s.hash = %(to_hash)s OFFSET 0
+) r;
+
+-- name: share_leases
+-- The leases of some sessions, kept from a takeover until the transaction ends.
+SELECT 1 FROM duramen.leases WHERE workspace = %s AND session = ANY(%s) ORDER BY session FOR SHARE;
+
+-- name: keep_subjects
+-- Some subjects, kept from erasure until the transaction ends.
+SELECT 1 FROM duramen.subjects WHERE workspace = %s AND ref = ANY(%s) ORDER BY ref FOR KEY SHARE;
+
+-- name: begin
+-- The start of a transaction.
+BEGIN;
+
+-- name: commit
+-- Its end.
+COMMIT;
+
+-- name: roll_back
+-- Its end, if nothing of it shall stay.
+ROLLBACK;
+
+-- name: is_flushed
+-- Whether all that is committed is on the disk. A standby shows only what is.
+SELECT CASE WHEN pg_is_in_recovery() THEN true ELSE pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() END;
+
+-- name: flush
+-- A record in the log, so that the commit of this transaction waits for the disk: everything before it is safe then, too. (A
+-- commit that has only got a transaction id waits for nothing.)
+SELECT pg_logical_emit_message(true, 'duramen', '');
+
+-- name: present_hashes
+-- Which of some events are stored.
+SELECT e.session, e.position, e.hash FROM duramen.events e
+WHERE e.workspace = %(workspace)s AND e.session = ANY(%(sessions)s) AND (e.session, e.position) IN (
+    SELECT * FROM unnest(%(sessions)s::text[], %(positions)s::bigint[]));
 
 -- name: lock_session
 -- A session's row, kept from others until the transaction ends.
@@ -105,11 +98,6 @@ WHERE s.workspace = %s AND s.session = %s;
 INSERT INTO duramen.sessions (workspace, session, created, parent, fork_at, fork_hash, head, hash, checksum)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING session;
 
--- name: move_session
--- Where a locked session stands now, and the place of its next events in the feed.
-UPDATE duramen.sessions SET head = %s, hash = %s, tx = greatest(tx, pg_current_xact_id())
-WHERE workspace = %s AND session = %s RETURNING tx::text;
-
 -- name: list_sessions
 -- Sessions by id, after one, with where each stands.
 SELECT s.session, s.created, s.parent, s.fork_at, s.fork_hash, s.checksum, e.position, e.time
@@ -127,16 +115,9 @@ SELECT session FROM duramen.sessions WHERE workspace = %s AND session > %s ORDER
 -- Every workspace that has a session.
 SELECT DISTINCT workspace FROM duramen.sessions ORDER BY workspace;
 
--- name: add_event
--- One event at its place.
-INSERT INTO duramen.events
-    (workspace, session, position, type, time, actor, cause, key, subject, payload, payload_hash, hash,
-     tx, seq, feed_check)
-SELECT r.*, duramen.feed_check(r.tx, r.seq, r.hash) FROM (
-    SELECT %s::text, %s::text, %s::bigint, %s::text, %s::bigint, %s::text, %s::text, %s::text, %s::bytea, %s::bytea,
-           %s::bytea, %s::bytea AS hash, %s::xid8 AS tx, nextval('duramen.feed') AS seq
-    OFFSET 0
-) r;
+-- name: last_event
+-- Where the events of a session end.
+SELECT position, hash FROM duramen.events WHERE workspace = %s AND session = %s ORDER BY position DESC LIMIT 1;
 
 -- name: read_events
 -- A range of a session, in order.
@@ -159,10 +140,6 @@ FROM (
     ORDER BY e.tx, e.seq LIMIT %s
 ) e LEFT JOIN duramen.events p ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.before
 ORDER BY e.tx, e.seq;
-
--- name: tell
--- Wake the followers when this transaction commits.
-SELECT pg_notify('duramen', '');
 
 -- name: add_blob
 -- A blob, unless it is there.
@@ -234,6 +211,10 @@ DELETE FROM duramen.blobs WHERE workspace = %s AND owner = %s RETURNING length(b
 -- name: read_lease
 -- Who owns a session.
 SELECT owner, fence, expires, checksum FROM duramen.leases WHERE workspace = %s AND session = %s;
+
+-- name: share_lease
+-- Who owns a session, kept from a takeover until the transaction ends.
+SELECT owner, fence, expires, checksum FROM duramen.leases WHERE workspace = %s AND session = %s FOR SHARE;
 
 -- name: lock_lease
 -- Who owns a session, kept from others until the transaction ends.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...ports import LeaseRow, Limits, RunChange, RunQuery, RunRow
@@ -10,6 +9,7 @@ from ..common.row_checksum import checksum
 from ..common.run_rows import changed_run, checked_run, has_room, run_and_lease
 from .connection import Connection
 from .leases import read_lease, write_lease
+from .projection import Target
 from .sql import Q
 
 
@@ -24,17 +24,32 @@ def write_run(connection: Connection, workspace: str, row: RunRow) -> None:
     connection.execute(Q.write_run, (workspace, *row, checksum(workspace, *row)))
 
 
-def changed_by(connection: Connection, workspace: str, changes: Sequence[RunChange]) -> list[RunRow]:
-    """The rows that an append's changes lead to, locked by id. Raises before anything is written. The session's row is
-    locked, so that nobody else can start a run there."""
+class RunProjection:
+    """Writes `RunChange`: a run's row from the row as it stands. The session's row is locked, so that nobody else can
+    start a run there."""
 
-    def open_in(session: str) -> str | None:
-        found = connection.execute(Q.open_run_in, (workspace, session)).fetchone()
-        return found[0] if found else None
+    def ask(self, target: Target, change: RunChange) -> tuple[Any, Any]:
+        """The run's row, locked, and the open run of the session."""
+        execute, workspace = target.connection.execute, target.workspace
+        row = execute(Q.lock_run, (workspace, change.run), binary=True)
+        return row, execute(Q.open_run_in, (workspace, target.session))
 
-    ordered = sorted(changes, key=lambda one: one.run)
-    rows = [changed_run(one, lambda run: read_run(connection, workspace, run, lock=True), open_in) for one in ordered]
-    return [row for row in rows if row is not None]
+    def read(self, target: Target, change: RunChange, asked: tuple[Any, Any]) -> RunRow | None:
+        """The row to write."""
+        row, opened = asked[0].fetchone(), asked[1]
+
+        def open_in(session: str) -> str | None:
+            known = session == target.session
+            asked = opened if known else target.connection.execute(Q.open_run_in, (target.workspace, session))
+            found = asked.fetchone()
+            return found[0] if found else None
+
+        before = None if row is None else checked_run(target.workspace, row)
+        return changed_run(change, lambda run: before, open_in)
+
+    def write(self, target: Target, change: RunChange, answer: RunRow | None) -> None:
+        if answer is not None:
+            write_run(target.connection, target.workspace, answer)
 
 
 def list_runs(connection: Connection, workspace: str, query: RunQuery) -> list[tuple[RunRow, LeaseRow | None]]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...ports import Segment
 from ..common.row_checksum import checksum
 from .connection import Connection
-from .memories import AudienceIndex, M, read_generations
+from .memories import M, lock_audiences, read_generations
 
 T = TypeVar("T")
 
@@ -39,9 +39,8 @@ class Packing:
     async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
         def work(connection: Connection) -> bool:
             there = read_generations(connection, M.keep_generations, workspace)
-            place = AudienceIndex(
-                connection, workspace, audience
-            ).place  # locked: nothing is forgotten until it is stored
+            (index,) = lock_audiences(connection, workspace, [audience]).values()
+            place = index.place  # locked: nothing is forgotten until it is stored
             if all(one.number != generation for one in there):
                 return False
             late = (*place, seen, segment.first, segment.last)

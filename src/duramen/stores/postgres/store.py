@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import TypeVar
+from functools import partial
+from itertools import count, groupby
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -31,6 +32,7 @@ from ...ports import (
     Limits,
     Record,
     Rewrap,
+    RunChange,
     RunQuery,
     RunRow,
     SessionRow,
@@ -41,11 +43,11 @@ from ...runtime import Notifier, Runtime, is_driven
 from ..common.fork_guard import forked, unwatch, watch
 from ..common.group_commit import GroupCommit, Ticket
 from ..common.row_checksum import checksum
-from .append import Appender, add_session, read_records, to_record
+from .append import Appender, Attempt, add_session, lost_batches, read_records, to_record
 from .catalog import cursor_of, damage, find_session, remarks, session_rows, subject_of, subjects_of
 from .connection import LOST, Connection, PostgresSettings, connect, explain, hang_up, migrate, translated
 from .erasure import erase, is_committed
-from .leases import check_fence, read_lease, write_lease
+from .leases import Place, check_fence, read_lease, write_lease
 from .listener import Listener
 from .lookup import Finding
 from .memory_store import Remembering
@@ -55,10 +57,13 @@ from .runs import claim, due_runs, list_runs, read_run
 from .segments import Packing
 from .sql import Q
 from .transaction import PostgresTransaction
+from .unsynced import UnsyncedBatches
 from .vector_index import VectorIndex
 
 T = TypeVar("T")
 _LANES = 4
+_MOST_UNSYNCED = 1000
+"""Sessions with unsynced batches in memory, after which the log is flushed."""
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 
 
@@ -78,6 +83,7 @@ class PostgresStore(Finding, Remembering, Packing):
         self.pool = Pool(settings)
         self._tending = VectorIndex(settings)
         self.retriever = PostgresRetriever(self._do, self._write, self._tending)
+        self._unsynced = UnsyncedBatches()
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._new_lane() for _ in range(lanes)]
         watch(self)
@@ -124,16 +130,16 @@ class PostgresStore(Finding, Remembering, Packing):
     # -- appending
 
     def _new_lane(self) -> tuple[GroupCommit[Batch, Stored], Appender]:
-        appender = Appender()
+        appender = Appender(self._unsynced)
         group: GroupCommit[Batch, Stored] = GroupCommit(lambda tickets: self._flush(appender, tickets))
         return group, appender
 
-    def _lane_of(self, workspace: str, session: str) -> int:
-        return hash((workspace, session)) % len(self._lanes)
+    def _lane_of(self, workspace: str, session: str) -> tuple[GroupCommit[Batch, Stored], Appender]:
+        return self._lanes[hash((workspace, session)) % len(self._lanes)]
 
     async def append(self, request: Batch) -> Stored:
         self._check()
-        lane, _ = self._lanes[self._lane_of(request.workspace, request.session)]
+        lane, _ = self._lane_of(request.workspace, request.session)
         if not self._runtime.looping:
             return lane.commit(request)
         if is_driven():
@@ -141,43 +147,78 @@ class PostgresStore(Finding, Remembering, Packing):
         return await lane.commit_looping(request)
 
     def _flush(self, appender: Appender, tickets: list[Ticket[Batch, Stored]]) -> None:
-        fast, slow = appender.attempt(tickets)
-        tried: dict[int, list[Record]] = {}
-        if fast:
-            try:
-                with self.pool.connection() as connection:
-                    left = appender.go_fast(connection, fast)
-            except (psycopg.Error, PoolTimeout) as error:
-                left = fast  # settled below, one by one
-                if isinstance(error, LOST):
-                    tried = {id(one.ticket): one.records for one in left}
-            slow = [one.ticket for one in left] + slow
+        """Store a group of batches, each with its own outcome."""
+        with appender.mutex:
+            placed, others = appender.attempt(tickets)
+            tried: dict[int, list[Record]] = {}
+            left: list[Attempt] = []
+            for _, group in groupby(placed, lambda one: one.ticket.request.workspace):
+                attempts = list(group)
+                try:
+                    with self.pool.connection() as connection:
+                        left += appender.store_group(connection, attempts)
+                except (psycopg.Error, PoolTimeout) as error:
+                    left += attempts  # one that fails must not take the others with it
+                    if isinstance(error, LOST):
+                        tried |= {id(one.ticket): one.records for one in attempts}
+            self._settle(appender, [*(one.ticket for one in left), *others], tried)
+        self._notifier.notify()
+        if any(isinstance(change, RunChange) for ticket in tickets for change in ticket.request.changes):
+            self._runs_notifier.notify()
+        if len(self._unsynced) > _MOST_UNSYNCED:
+            self._sync()
+
+    def _settle(self, appender: Appender, tickets: list[Ticket[Batch, Stored]], tried: dict[int, list[Record]]) -> None:
+        """Store batches one by one. Those in `tried` may be stored already: a connection was lost."""
         refused: dict[str | None, BaseException] = {}
-        for ticket in slow:
-            request = ticket.request
-            known = refused.get(None) or refused.get(request.session)
+        for ticket in tickets:
+            batch = ticket.request
+            known = refused.get(None) or refused.get(batch.session)
             if known is not None:
                 ticket.error = known  # one has waited the whole timeout for the same: the others need not
                 continue
             try:
-                ticket.answer = self.append_slowly(appender, request, tried.get(id(ticket), []))
+                ticket.answer = self._settle_one(appender, batch, tried.get(id(ticket), []))
             except Exception as error:  # noqa: BLE001 - each append has its own outcome
                 ticket.error = explain(error, self._settings.shown)
                 if isinstance(ticket.error, StoreUnavailable):
                     refused[None] = ticket.error
                 elif isinstance(ticket.error, StoreBusy):
-                    refused[request.session] = ticket.error
+                    refused[batch.session] = ticket.error
 
-    def append_slowly(self, appender: Appender, request: Batch, tried: list[Record]) -> Stored:
-        """Store one append under the session's lock. `tried` may be stored already: a connection was lost."""
+    def _settle_one(self, appender: Appender, batch: Batch, tried: list[Record]) -> Stored:
         placed: list[list[Record]] = [tried]
 
         def place(head: Head) -> list[Record]:
-            placed.append(request.place(head))
+            placed.append(batch.place(head))
             return placed[-1]
 
-        watched = request._replace(place=place)
-        return self._patiently(lambda connection: appender.go_slow(connection, watched, placed[-1]))
+        watched = batch._replace(place=place)
+        return self._patiently(lambda connection: appender.store(connection, watched, placed[-1]))
+
+    async def sync(self) -> None:
+        self._check()
+        await self._runtime.run(self._sync)
+
+    def _sync(self) -> None:
+        """Flush the server's log. What this process committed without a flush must be there then: a server that crashed
+        meanwhile may have lost it."""
+        kept = self._unsynced.all()
+
+        def flush(connection: Connection) -> set[Place]:
+            found: Any = connection.execute(Q.is_flushed).fetchone()
+            if not found[0]:
+                connection.execute(Q.flush)
+            return lost_batches(connection, kept)
+
+        lost = self._patiently(flush)
+        for place, batches in kept.items():
+            if place not in lost:
+                self._unsynced.release(place, batches)
+        for place in lost:
+            _, appender = self._lane_of(*place)
+            with appender.mutex:
+                self._patiently(partial(appender.restore, place=place))
 
     # -- reading
 
@@ -387,7 +428,7 @@ class PostgresStore(Finding, Remembering, Packing):
 
     def begin(self) -> PostgresTransaction:
         self._check()
-        return PostgresTransaction(self.pool, self._settings.shown)
+        return PostgresTransaction(self.pool, Appender(self._unsynced), self._settings.shown)
 
     # -- following
 
@@ -409,9 +450,6 @@ class PostgresStore(Finding, Remembering, Packing):
 
     async def remarks(self) -> list[str]:
         return await self._do(remarks)
-
-    async def sync(self) -> None:
-        self._check()
 
     async def close(self) -> None:
         if self.refusal is not None:

@@ -8,23 +8,25 @@ import psycopg
 
 from ...errors import InvalidInput, StoreUnavailable
 from ...ports import Batch, Record, Stored
-from .append import Appender, read_records
+from .append import Appender, is_stored
 from .connection import LOST, Connection, explain, translated
 from .pool import Pool
+from .sql import Q
 
 
 class PostgresTransaction:
     """A connection of the pool, inside a transaction, until `commit` or `roll_back`."""
 
-    def __init__(self, pool: Pool, shown: str) -> None:
+    def __init__(self, pool: Pool, appender: Appender, shown: str) -> None:
         self._pool = pool
+        self._appender = appender
         self._shown = shown
         self._stored: tuple[tuple[str, str], list[Record]] | None = None
         with translated(shown):
             self._connection: Connection | None = pool.take()
         try:
             with translated(shown):
-                self._connection.execute("BEGIN")
+                self._connection.execute(Q.begin)
         except BaseException:
             self._give_back()
             raise
@@ -40,8 +42,8 @@ class PostgresTransaction:
     def append(self, request: Batch) -> Stored:
         assert self._connection is not None
         self._expect_open()
-        with translated(self._shown):
-            done = Appender().locked(self._connection, request, [])
+        with translated(self._shown), self._connection.pipeline():
+            done = self._appender.settle(self._connection, request, [], relaxed=False)
         self._stored = ((request.workspace, request.session), done.records)
         return done
 
@@ -51,7 +53,7 @@ class PostgresTransaction:
             self._expect_open()
             # The next user of this connection must not see what the step may have chosen to see. Before the commit, as
             # a failure after it would be taken for one of the commit.
-            self._connection.execute(self._pool.restoring + b"; COMMIT")
+            self._connection.execute(self._pool.restoring + b"; " + Q.commit.encode())
         except LOST as error:
             self._give_back()
             if not self._is_stored():
@@ -82,15 +84,14 @@ class PostgresTransaction:
             raise StoreUnavailable(f"the connection to {self._shown} was lost while committing", hint="try again")
         place, records = self._stored
         with translated(self._shown), self._pool.connection() as connection, connection.transaction():
-            connection.execute("SELECT 1 FROM duramen.sessions WHERE workspace = %s AND session = %s FOR UPDATE", place)
-            found = read_records(connection, place, records[0].position, records[-1].position)
-        return [record.hash for record in found] == [record.hash for record in records]
+            connection.execute(Q.lock_session, place)
+            return is_stored(connection, place, records)
 
     def roll_back(self) -> None:
         if self._connection is None:
             return
         try:
-            self._connection.execute(b"ROLLBACK; " + self._pool.restoring)
+            self._connection.execute(Q.roll_back.encode() + b"; " + self._pool.restoring)
         except psycopg.Error:
             self._connection.close()
         finally:

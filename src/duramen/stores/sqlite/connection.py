@@ -24,7 +24,7 @@ from ...errors import (
     StoreTooNew,
     StoreUnavailable,
 )
-from ..common.sql_file import load_migrations, refuse_outdated
+from ..common.sql_file import Migrations, load_migrations, refuse_outdated
 
 APPLICATION_ID = 0x48464A4C  # "HFJL": tells our files from others
 MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
@@ -194,17 +194,18 @@ def schema_version(connection: apsw.Connection) -> int:
     return int(row[0])
 
 
-def migrate(connection: apsw.Connection, path: str) -> None:
+def migrate(connection: apsw.Connection, path: str, migrations: Migrations = MIGRATIONS) -> None:
     """Bring the schema up to date, all steps in one transaction. The caller holds the write lock."""
     with translated(path):
-        if check_version(connection, path) >= SCHEMA_VERSION:
+        newest = migrations[-1][0]
+        if check_version(connection, path, newest) == newest:
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            version = check_version(connection, path)
+            version = check_version(connection, path, newest)
             if version == 0:
                 _claim(connection, path)
-            for number, script in MIGRATIONS:
+            for number, script in migrations:
                 if number > version:
                     connection.execute(script)
                     connection.execute("UPDATE duramen_meta SET value = ? WHERE name = 'schema'", (number,))
@@ -218,11 +219,11 @@ def migrate(connection: apsw.Connection, path: str) -> None:
     _sync_folder(path)
 
 
-def check_version(connection: apsw.Connection, path: str) -> int:
-    """The schema version; raises `StoreTooNew` for a newer one."""
+def check_version(connection: apsw.Connection, path: str, newest: int = SCHEMA_VERSION) -> int:
+    """The schema version; raises `StoreTooNew` for one after `newest`."""
     version = schema_version(connection)
-    if version > SCHEMA_VERSION:
-        raise StoreTooNew(path, version, SCHEMA_VERSION)
+    if version > newest:
+        raise StoreTooNew(path, version, newest)
     return version
 
 

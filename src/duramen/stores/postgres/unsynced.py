@@ -1,0 +1,66 @@
+"""Batches that were committed without waiting for the disk: a crash of the server may still remove them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...ports import Batch, Record
+from .leases import Place
+
+
+class UnsyncedBatch(NamedTuple):
+    """A committed batch and its records."""
+
+    batch: Batch
+    records: list[Record]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+
+class UnsyncedBatches:
+    """The unsynced batches of this process, by session and in order.
+
+    They are kept until a synced commit that was placed on top of them, or until `Store.sync` has found them in the
+    database after a flush. If the server lost them, they are stored again from here.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._kept: dict[Place, tuple[UnsyncedBatch, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, place: Place) -> tuple[UnsyncedBatch, ...]:
+        """The unsynced batches of a session."""
+        return self._kept.get(place, ())
+
+    def all(self) -> dict[Place, tuple[UnsyncedBatch, ...]]:
+        """The unsynced batches of all sessions."""
+        with self._mutex:
+            return dict(self._kept)
+
+    def keep(self, place: Place, batch: Batch, records: list[Record]) -> None:
+        """Add a batch that was committed."""
+        with self._mutex:
+            self._kept[place] = (*self._kept.get(place, ()), UnsyncedBatch(batch, records))
+
+    def replace(self, place: Place, batches: Sequence[UnsyncedBatch]) -> None:
+        """Keep these instead: they were stored again."""
+        with self._mutex:
+            self._kept[place] = tuple(batches)
+
+    def release(self, place: Place, safe: Sequence[UnsyncedBatch]) -> None:
+        """Forget batches that nothing can remove any more."""
+        if place not in self._kept:
+            return
+        with self._mutex:
+            left = tuple(one for one in self._kept.get(place, ()) if all(one is not known for known in safe))
+            if left:
+                self._kept[place] = left
+            else:
+                self._kept.pop(place, None)

@@ -1,0 +1,192 @@
+"""Commits that do not wait for the disk, on a real server that crashes while this process goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import duramen
+from duramen import Draft
+from duramen.ports import RunChange, RunRow
+from duramen.runtime import drive
+from duramen.stores.postgres.unsynced import UnsyncedBatches
+from duramen.testing.postgres import PostgresServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server that writes its log for nobody who does not wait for it: a crash loses what was not waited for."""
+    settings = {"fsync": "off", "full_page_writes": "off", "wal_writer_delay": "10s", "wal_writer_flush_after": "100MB"}
+    with PostgresServer.start(settings={**settings, "autovacuum": "off"}) as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return server.create_database(f"t{uuid.uuid4().hex}")
+
+
+def append(dm: duramen.Duramen, session: str, *values: Any, synced: bool = False, **more: Any) -> int:
+    """Append a batch and return its last position."""
+    journal = dm._core._journal
+    owner = drive(journal.owner(None))
+    prepared = [journal.prepare(Draft("note", value), owner) for value in values]
+    stored = drive(journal.append_prepared(session, prepared, owner, synced=synced, **more))
+    return stored.records[-1].position
+
+
+def crash(server: PostgresServer) -> None:
+    server.kill_immediate()
+    server.start_again()
+
+
+def values(dm: duramen.Duramen, session: str) -> list[Any]:
+    return [event.data for event in dm.session(session).events()]
+
+
+def sync(dm: duramen.Duramen) -> None:
+    drive(dm._core._journal.store.sync())
+
+
+@pytest.mark.promise("X29")
+def test_a_crash_loses_what_was_not_waited_for(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UnsyncedBatches, "keep", lambda *_: None)
+    with duramen.open(url) as dm:
+        append(dm, "s", 1, synced=True)
+        append(dm, "s", 2)
+        assert values(dm, "s") == [1, 2]
+        crash(server)
+        append(dm, "s", 3, synced=True)
+        assert values(dm, "s") == [1, 3], "this server does not lose what these tests want it to lose"
+
+
+@pytest.mark.promise("X29")
+def test_what_a_crash_lost_is_stored_again_before_the_next_batch(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        for turn in range(8):
+            session = f"s{turn}"
+            append(dm, session, 1, synced=True)
+            append(dm, session, 2, 3)
+            append(dm, session, 4)
+            crash(server)
+            assert append(dm, session, 5, synced=True) == 5
+            assert values(dm, session) == [1, 2, 3, 4, 5]
+        assert dm.verify().ok
+
+
+@pytest.mark.promise("X29")
+def test_it_is_placed_after_what_another_process_wrote_meanwhile(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        append(dm, "s", 1, synced=True)
+        append(dm, "s", 2, expected=1)
+        append(dm, "s", 3)
+        crash(server)
+        with duramen.open(url) as other:
+            other.session("s").append("note", "signal")
+        append(dm, "s", 4)
+        append(dm, "s", 5, synced=True)
+        assert values(dm, "s") == [1, "signal", 2, 3, 4, 5]
+        crash(server)
+        append(dm, "s", 6)
+        assert values(dm, "s") == [1, "signal", 2, 3, 4, 5, 6], "what is safe is not stored again"
+        assert dm.verify().ok
+
+
+def test_a_session_that_was_lost_whole_comes_back(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        append(dm, "s", 1)
+        crash(server)
+        assert values(dm, "s") == []
+        append(dm, "s", 2)
+        assert values(dm, "s") == [1, 2]
+
+
+def test_changes_come_back_with_their_batch(server: PostgresServer, url: str) -> None:
+    row = RunRow("r", "s", "t", None, "open", None, 5, 1, None, 1, None, None, None, None, 0, 0, 0)
+    with duramen.open(url) as dm:
+        append(dm, "s", 1, synced=True)
+        append(dm, "s", 2, changes=[RunChange("r", lambda _: row)])
+        crash(server)
+        store = dm._core._journal.store
+        assert drive(store.run("default", "r")) is None
+        append(dm, "s", 3, synced=True)
+        assert drive(store.run("default", "r")) == row
+        assert values(dm, "s") == [1, 2, 3]
+
+
+def test_not_under_a_lease_that_has_another_owner(
+    server: PostgresServer, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with duramen.open(url) as dm:
+        lease = dm.session("s").lease("one", seconds=0.5)
+        assert lease is not None
+        append(dm, "s", 1, synced=True, fence=lease.fence)
+        append(dm, "s", 2, fence=lease.fence)
+        crash(server)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM duramen.leases")
+        with duramen.open(url) as other:
+            assert other.session("s").lease("two") is not None
+            assert other.session("s").lease("two") is not None  # under another fence than the first owner had
+        with caplog.at_level(logging.WARNING):
+            append(dm, "s", 3, synced=True)
+        assert values(dm, "s") == [1, 3]
+        assert "cannot be stored again" in caplog.text
+
+
+def test_sync_makes_safe_and_finds_what_was_lost(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        for session in ("a", "b"):
+            append(dm, session, 1, synced=True)
+        append(dm, "a", 2)
+        sync(dm)
+        crash(server)
+        assert values(dm, "a") == [1, 2]
+        append(dm, "a", 3)
+        append(dm, "b", 2)
+        crash(server)
+        assert values(dm, "b") == [1]
+        sync(dm)
+        assert (values(dm, "a"), values(dm, "b")) == ([1, 2, 3], [1, 2])
+        sync(dm)
+        crash(server)
+        assert (values(dm, "a"), values(dm, "b")) == ([1, 2, 3], [1, 2])
+        assert len(dm._core._journal.store._unsynced) == 0
+
+
+def test_a_group_waits_for_the_disk_if_one_of_it_asks(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        for number in range(16):
+            append(dm, f"s{number}", 0, synced=True)
+        start = threading.Barrier(16)
+
+        def work(number: int) -> None:
+            start.wait()
+            for turn in range(1, 6):
+                append(dm, f"s{number}", turn, synced=turn == 5)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        crash(server)
+        assert [values(dm, f"s{number}") for number in range(16)] == [[0, 1, 2, 3, 4, 5]] * 16
+
+
+def test_no_follower_is_given_what_a_crash_could_remove(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm, duramen.open(url) as other:
+        append(dm, "s", 1, synced=True)
+        append(dm, "s", 2)
+        given = [event.data for event in other.session("s").follow(timeout=0.2)]
+        assert given == [1, 2]
+        crash(server)
+        assert values(other, "s") == given
