@@ -18,7 +18,7 @@ from duramen.checkpoints.chunks import Chunks
 from duramen.checkpoints.manifest import BytesField, pack
 from duramen.errors import CheckpointDamaged
 from duramen.journal.envelope import disclose
-from duramen.ports import Beside, BookmarkQuery
+from duramen.ports import BookmarkChanges, BookmarkQuery
 from duramen.runtime import drive
 
 
@@ -223,7 +223,7 @@ def test_a_state_put_in_place_of_another_is_noticed(dm: duramen.Duramen) -> None
         manifest = disclose(old.manifest or b"", owner, pack((*place, "main", "c1")))
         forged = new._replace(manifest=Chunks(journal).seal_manifest("s", "main", "c3", manifest, owner))
         prepared = [journal.prepare(duramen.Draft("note", "forged"), owner)]
-        await journal.append_prepared("s", prepared, owner, beside=Beside(rewritten=[forged]))
+        await journal.append_prepared("s", prepared, owner, changes=(BookmarkChanges(rewritten=[forged]),))
 
     drive(forge())
     (damaged,) = expect(checkpoints_of(dm), "s", 2, "forged")

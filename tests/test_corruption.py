@@ -25,9 +25,9 @@ from duramen.checkpoints.kv_items import KvItems
 from duramen.checkpoints.manifest import BytesField
 from duramen.errors import DuramenError, JournalDamaged, StoreDamaged
 from duramen.journal.journal import Journal
-from duramen.ports import Beside, FeedItem, IndexEntry, MemoryQuery, Record, Store
+from duramen.ports import FeedItem, IndexEntry, MemoryChanges, MemoryQuery, Record, Store
 from duramen.runtime import Blocking, drive
-from duramen.testing.chunk_contract import store_beside
+from duramen.testing.chunk_contract import store_changes
 from duramen.testing.clock import FakeClock, FakeIds
 from duramen.testing.index_contract import enter, known, memory
 
@@ -102,7 +102,7 @@ def remember(dm: Duramen) -> None:
     index_entries = [IndexEntry(b"", rows[id].number, id.encode(), b"\0\1") for id in ("new", "gone", "of eve")]
     drive(store.put_index_entries("main", made.number, index_entries))
     drive(store.note_recalls("main", [(row.number, 2, 7) for row in rows.values()]))
-    drive(store_beside(core, "m", Beside(forgotten=[rows["gone"].number])))
+    drive(store_changes(core, "m", (MemoryChanges(forgotten=[rows["gone"].number]),)))
     drive(store.add_generation("main", b"next", active=False))
 
 

@@ -13,10 +13,10 @@ import pytest
 
 import duramen
 from duramen.errors import StoreDamaged
-from duramen.ports import Beside, IndexEntry, MemoryQuery
+from duramen.ports import IndexEntry, MemoryChanges, MemoryQuery
 from duramen.runtime import drive
 from duramen.stores.postgres.memories import note_recalls
-from duramen.testing.chunk_contract import store_beside
+from duramen.testing.chunk_contract import store_changes
 from duramen.testing.index_contract import changed, enter, known, memory, store_of
 
 
@@ -55,20 +55,20 @@ def test_a_damaged_memory_is_not_confirmed_replaced_or_ended_but_forgotten(addre
         sound, damaged = drive(known(handle))
         assert (sound.intact, damaged.intact) == (True, False)
         refused = [
-            Beside(memories=[memory("c"), memory("b", key="k")]),
-            Beside(memories=[memory("c"), memory("d", key="k")]),
-            Beside(memories=[memory("c")], ended=[(damaged.number, 5)]),
+            (MemoryChanges(memories=[memory("c"), memory("b", key="k")]),),
+            (MemoryChanges(memories=[memory("c"), memory("d", key="k")]),),
+            (MemoryChanges(memories=[memory("c")], ended=[(damaged.number, 5)]),),
         ]
-        for beside in refused:
+        for changes in refused:
             for session in ("s", "new"):
                 with pytest.raises(StoreDamaged, match=f"memory {damaged.number}"):
-                    drive(store_beside(handle, session, beside))
+                    drive(store_changes(handle, session, changes))
         assert [row.id for row in drive(known(handle, history=True))] == ["a", "b"]
         assert [row.session for row in dm.sessions()] == ["s"]
         before = drive(changed(handle))
         drive(store_of(handle).put_index_entries("default", 1, [IndexEntry(b"", damaged.number, b"new", None)]))
         assert drive(changed(handle)) == before
-        drive(store_beside(handle, "s", Beside(memories=[memory("c")], forgotten=[damaged.number])))
+        drive(store_changes(handle, "s", (MemoryChanges(memories=[memory("c")], forgotten=[damaged.number]),)))
         drive(enter(handle, memory("b", key="k")))
         assert [row.id for row in drive(known(handle, history=True))] == ["a", "c", "b"]
         assert dm.verify().ok
@@ -84,8 +84,8 @@ def spoiled_audience(address: str) -> str:
 def test_an_append_that_meets_damage_leaves_nothing_and_fails_no_neighbour(address: str) -> None:
     async def together() -> list[Any]:
         async with await duramen.aopen(address) as handle:
-            beside = Beside(memories=[memory("x", audience=b"good"), memory("y")])
-            work = [store_beside(handle, f"bad{n}", beside) for n in range(4)]
+            changes = (MemoryChanges(memories=[memory("x", audience=b"good"), memory("y")]),)
+            work = [store_changes(handle, f"bad{n}", changes) for n in range(4)]
             work += [enter(handle, memory("z", audience=b"good"), session=f"good{n}") for n in range(4)]
             return list(await asyncio.gather(*work, return_exceptions=True))
 

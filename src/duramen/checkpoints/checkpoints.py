@@ -17,7 +17,7 @@ from ..journal.bookmarks import ATTACHED, Found, attached_to
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Beside, Bookmark, BookmarkQuery
+from ..ports import Bookmark, BookmarkChanges, BookmarkQuery
 from .chunks import Chunks
 from .manifest import Fields
 from .removal import CheckpointRemoval, RemovalTargets
@@ -319,9 +319,9 @@ class Checkpoints:
             note = {"name": name, "id": id, "pinned": pinned}
             owner: Owner = await self._journal.owner(None)
             prepared = [self._journal.prepare(Draft("checkpoint.pinned", note), owner)]
-            beside = Beside(rewritten=(rows[0]._replace(pinned=pinned),))
+            changes = (BookmarkChanges(rewritten=(rows[0]._replace(pinned=pinned),)),)
             try:
-                await self._journal.append_prepared(session, prepared, owner, expected=head.position, beside=beside)
+                await self._journal.append_prepared(session, prepared, owner, expected=head.position, changes=changes)
             except PositionConflict:
                 continue  # a removal may have moved its state meanwhile
             return True

@@ -6,7 +6,7 @@ is replaced, removed or expired loses its payload.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from ..errors import InvalidInput, JournalDamaged, PositionConflict, StoreDamaged
 from ..journal.events import Draft, check_name
 from ..journal.journal import Journal
-from ..ports import Beside, Bookmark, BookmarkQuery, SubjectGone
+from ..ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, SubjectGone
 
 _SESSION = "kv:"
 _NAME = "item:"
@@ -69,11 +69,11 @@ class KvItems:
             note = {"namespace": list(namespace), "key": key, "value": value, "created": created, "ttl": ttl_us}
             owner = await self._journal.owner(subject)
             bookmark = Bookmark(_name(namespace), check_name("key", key), 0, now, expires, False, owner.ref)
-            beside = Beside((bookmark,), stripped=await self._old_payload(namespace, key))
+            changes = (BookmarkChanges((bookmark,), stripped=await self._old_payload(namespace, key)),)
             prepared = [self._journal.prepare(Draft("kv.put", note), owner, whole=True)]
             try:
                 done = await self._journal.append_prepared(
-                    _session(namespace), prepared, owner, expected=head.position, beside=beside
+                    _session(namespace), prepared, owner, expected=head.position, changes=changes
                 )
             except SubjectGone:
                 self._journal.forget_owners()
@@ -94,8 +94,8 @@ class KvItems:
         if now + item.ttl - item.expires < item.ttl // _TOUCH_AFTER:
             return item
         expires = now + item.ttl
-        beside = Beside(rewritten=[bookmark._replace(expires=expires)])
-        await self._note(_session(namespace), "kv.touched", {"expires": expires}, beside, None)
+        changes = (BookmarkChanges(rewritten=[bookmark._replace(expires=expires)]),)
+        await self._note(_session(namespace), "kv.touched", {"expires": expires}, changes, None)
         return item._replace(expires=expires)
 
     async def remove(self, namespace: Namespace, key: str) -> bool:
@@ -224,14 +224,16 @@ class KvItems:
         stripped = await self._journal.bookmarks.digests(session, intact)
         removed = [(one.name, one.id) for one in bookmarks]
         note = {"count": len(bookmarks), "reason": reason}
-        beside = Beside(removed=removed, stripped=stripped)
-        return await self._note(session, "kv.removed", note, beside, head)
+        changes = (BookmarkChanges(removed=removed, stripped=stripped),)
+        return await self._note(session, "kv.removed", note, changes, head)
 
-    async def _note(self, session: str, kind: str, note: dict[str, Any], beside: Beside, head: int | None) -> bool:
+    async def _note(
+        self, session: str, kind: str, note: dict[str, Any], changes: Sequence[BatchChange], head: int | None
+    ) -> bool:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft(kind, note), owner)]
         try:
-            await self._journal.append_prepared(session, prepared, owner, expected=head, beside=beside)
+            await self._journal.append_prepared(session, prepared, owner, expected=head, changes=changes)
         except PositionConflict:
             return False
         return True

@@ -11,7 +11,7 @@ from ..journal.bookmarks import attached_to, attached_under
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Beside, Bookmark, BookmarkQuery, Chunk
+from ..ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, Chunk
 from .chunks import Chunks
 from .manifest import BodyRange, Manifest
 
@@ -45,14 +45,14 @@ class CheckpointRemoval:
             attached = await self._attached(None if ids is None else {one.id for one in doomed})
             if not doomed and not attached:
                 return 0
-            beside = await self._beside(doomed, attached)
+            changes = await self._changes(doomed, attached)
             note = {"name": self._name, "ids": sorted(one.id for one in doomed), "reason": reason}
             owner = await self._journal.owner(None)
             prepared = [self._journal.prepare(Draft("checkpoints.dropped", note), owner)]
             reach("checkpoints.dropping")
             try:
                 await self._journal.append_prepared(
-                    self._session, prepared, owner, expected=head.position, beside=beside
+                    self._session, prepared, owner, expected=head.position, changes=changes
                 )
             except PositionConflict:
                 continue  # another writer appended, perhaps a state that needs what was about to be removed
@@ -73,7 +73,7 @@ class CheckpointRemoval:
             names = await journal.store.bookmark_names(journal.workspace, self._session, prefix)
         return [bookmark for name in names for bookmark in await self._bookmarks(name)]
 
-    async def _beside(self, doomed: list[Bookmark], attached: list[Bookmark]) -> Beside:
+    async def _changes(self, doomed: list[Bookmark], attached: list[Bookmark]) -> Sequence[BatchChange]:
         removed = {(one.name, one.id) for one in (*doomed, *attached)}
         kept: list[OpenedBookmark] = []
         lost: list[OpenedBookmark] = []
@@ -89,12 +89,14 @@ class CheckpointRemoval:
             rewritten, chunks = await self._relocated(kept)
             chunk_logs = sorted({chunk.chunk_log for chunk in chunks})
         positions = [one.position for one in (*doomed, *attached) if one.intact]
-        return Beside(
-            rewritten=rewritten,
-            chunks=chunks,
-            removed=sorted(removed),
-            only_chunk_logs=chunk_logs,
-            stripped=await self._journal.bookmarks.digests(self._session, positions),
+        return (
+            BookmarkChanges(
+                rewritten=rewritten,
+                chunks=chunks,
+                removed=sorted(removed),
+                only_chunk_logs=chunk_logs,
+                stripped=await self._journal.bookmarks.digests(self._session, positions),
+            ),
         )
 
     async def _bookmarks_with_manifest(self) -> list[Bookmark]:

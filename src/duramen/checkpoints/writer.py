@@ -19,7 +19,7 @@ from ..journal.encoder import Prepared
 from ..journal.events import Draft
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..ports import Beside, Bookmark, Chunk, ChunkLogMoved, SubjectGone
+from ..ports import BatchChange, Bookmark, BookmarkChanges, Chunk, ChunkLogMoved, SubjectGone
 from ..ports import Stored as StoredBatch
 from ..runtime import is_driven
 from .chunks import Chunks
@@ -126,11 +126,11 @@ class StateWriter:
             base, generation = await self._take_base(writes, owner, stale)
             deltas = encode_deltas([(write.name, write.fields) for write in writes], base, owner.salt)
             prepared = [self._prepared(*one, owner) for one in zip(batch, deltas, strict=True)]
-            beside = self._beside(writes, deltas, owner)
+            changes = self._changes(writes, deltas, owner)
             _update_base(base, writes, deltas)  # now: after the sync the same takes three times as long
             reach("checkpoint.encoded")
             try:
-                done = await self._journal.append_prepared(session, prepared, owner, fence=fence, beside=beside)
+                done = await self._journal.append_prepared(session, prepared, owner, fence=fence, changes=changes)
             except ChunkLogMoved:
                 stale = (deltas[0].chunk_log, deltas[0].start)
             except SubjectGone:
@@ -149,7 +149,7 @@ class StateWriter:
         data = {"note": write.note, "digest": digest}
         return self._journal.prepare(Draft(write.kind, data, write.actor), owner, whole=True)
 
-    def _beside(self, writes: list[StateWrite], deltas: list[Delta], owner: Owner) -> Beside:
+    def _changes(self, writes: list[StateWrite], deltas: list[Delta], owner: Owner) -> Sequence[BatchChange]:
         """What is written with the events: first the bookmark of each state, then the further ones."""
         bookmarks = [self._bookmark(write, *one, owner) for write, one in zip(writes, enumerate(deltas), strict=True)]
         for number, write in enumerate(writes):
@@ -157,7 +157,7 @@ class StateWriter:
         after = next((write.after for write in writes if write.after is not None), None)
         first = deltas[0]
         chunks = self._new_chunks(writes[0].session, first, owner)
-        return Beside(bookmarks, chunk_log=(first.chunk_log, first.start), chunks=chunks, after=after)
+        return (BookmarkChanges(bookmarks, chunk_log=(first.chunk_log, first.start), chunks=chunks, after=after),)
 
     def _bookmark(self, write: StateWrite, number: int, delta: Delta, owner: Owner) -> Bookmark:
         name, id, _, _, expires, pinned, _, _, _ = write.bookmark

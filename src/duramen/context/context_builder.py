@@ -19,7 +19,7 @@ from ..errors import CheckpointConflict, JournalDamaged, StoreReadOnly
 from ..journal.events import Draft, Event
 from ..journal.journal import Journal
 from ..models import load_model
-from ..ports import TALK, Beside, Bookmark, BookmarkQuery, TokenCounter
+from ..ports import TALK, Bookmark, BookmarkChanges, BookmarkQuery, TokenCounter
 from ..runtime import Lock, run_blocking
 from .compaction.compaction import (
     Summary,
@@ -306,9 +306,9 @@ class ContextBuilder:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft("context.compacted", data, "duramen"), owner)]
         bookmark = Bookmark(COMPACTED, self._journal.ids.random(6).hex(), 0, self._journal.clock.now(), owner=owner.ref)
-        beside = Beside((bookmark,), after=(COMPACTED, own))
+        changes = (BookmarkChanges((bookmark,), after=(COMPACTED, own)),)
         with suppress(CheckpointConflict):  # the same
-            await self._journal.append_prepared(session, prepared, owner, beside=beside)
+            await self._journal.append_prepared(session, prepared, owner, changes=changes)
 
 
 def _summary(event: Event) -> Summary:

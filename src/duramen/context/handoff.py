@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import CheckpointConflict, InvalidInput
 from ..journal.events import MAX_NAME, Draft, Event
 from ..journal.journal import Journal
-from ..ports import Beside, Bookmark, TokenCounter
+from ..ports import Bookmark, BookmarkChanges, TokenCounter
 from .compaction.trim import fit_lines, plain
 from .progress.progress_log import CONTINUES, HANDOFF, ProgressLog
 from .progress.record import Progress
@@ -119,7 +119,10 @@ class Handoffs:
         bookmark = Bookmark(HANDOFF, HANDOFF, 0, 0, owner=owner.ref)
         try:
             await self._journal.append_prepared(
-                session, [self._journal.prepare(draft, owner)], owner, beside=Beside((bookmark,), after=(HANDOFF, None))
+                session,
+                [self._journal.prepare(draft, owner)],
+                owner,
+                changes=(BookmarkChanges((bookmark,), after=(HANDOFF, None)),),
             )
         except CheckpointConflict:
             begun = await self.begun(session)  # another process was first

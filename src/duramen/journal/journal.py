@@ -11,7 +11,6 @@ from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, 
 from ..ports import (
     Batch,
     BatchChange,
-    Beside,
     Blob,
     Clock,
     Erase,
@@ -48,8 +47,10 @@ class EventProjection(Protocol):
 
     types: frozenset[str]
 
-    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
-        """What the append writes besides its events, with the rows of these events added."""
+    def extend(
+        self, session: str, prepared: Sequence[Prepared], owner: Owner, changes: Sequence[BatchChange]
+    ) -> Sequence[BatchChange]:
+        """The changes of a batch, with the rows of its events added."""
         ...
 
 
@@ -58,8 +59,10 @@ class NoProjection:
 
     types: frozenset[str] = frozenset()
 
-    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
-        return beside
+    def extend(
+        self, session: str, prepared: Sequence[Prepared], owner: Owner, changes: Sequence[BatchChange]
+    ) -> Sequence[BatchChange]:
+        return changes
 
 
 class ErasureReport(NamedTuple):
@@ -167,7 +170,6 @@ class Journal:
         expected: int | None,
         fence: int | None,
         changes: Sequence[BatchChange] = (),
-        beside: Beside | None = None,
         synced: bool = True,
     ) -> Batch:
         """Prepared events as the store takes them."""
@@ -176,11 +178,11 @@ class Journal:
             if item.parts:
                 blobs = await self._new_blobs(prepared, owner)
                 break
-        projected = self._projection.extend(session, prepared, owner, beside)
+        projected = self._projection.extend(session, prepared, owner, changes)
         now = self.clock.now()
         place = self._preparing.placing(session, prepared, owner, key, now)
         reach("append.encoded")
-        every = (*changes, *blobs, *(() if projected is None else projected.changes()))
+        every = (*projected, *blobs)
         return Batch(self.workspace, session, len(prepared), place, key, expected, fence, now, owner.ref, every, synced)
 
     async def owner(self, subject: str | None) -> Owner:
@@ -211,14 +213,13 @@ class Journal:
         changes: Sequence[BatchChange] = (),
         release: bool = False,
         within: Transaction | None = None,
-        beside: Beside | None = None,
         synced: bool = True,
     ) -> Stored:
         """Store events that were prepared for this owner, with changes to runs and projections; in a transaction, if
         one is given. Without `synced`, the events are committed on return (a killed process loses nothing), but a power
         cut may remove them until the next synced append or `Store.sync`."""
         every = (*changes, ReleaseLease()) if release else changes
-        batch = await self._batch(session, prepared, owner, key, expected, fence, every, beside, synced)
+        batch = await self._batch(session, prepared, owner, key, expected, fence, every, synced)
         return await self.store.append(batch) if within is None else within.append(batch)
 
     async def _inherited(self, session: str, key: str, count: int) -> list[Record] | None:

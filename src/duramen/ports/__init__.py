@@ -15,7 +15,6 @@ from .records import GENESIS as GENESIS
 from .records import TALK as TALK
 from .records import Batch as Batch
 from .records import BatchChange as BatchChange
-from .records import Beside as Beside
 from .records import Blob as Blob
 from .records import Bookmark as Bookmark
 from .records import BookmarkChanges as BookmarkChanges

@@ -192,38 +192,6 @@ BatchChange = Blob | RunChange | ReleaseLease | BookmarkChanges | MemoryChanges
 """What a batch writes besides its events, in the same transaction."""
 
 
-class Beside(NamedTuple):
-    """`BookmarkChanges` and `MemoryChanges` in one."""
-
-    bookmarks: Sequence[Bookmark] = ()
-    rewritten: Sequence[Bookmark] = ()
-    chunk_log: tuple[int, int] | None = None
-    chunks: Sequence[Chunk] = ()
-    after: tuple[str, str | None] | None = None
-    removed: Sequence[tuple[str, str]] = ()
-    only_chunk_logs: Sequence[int] | None = None
-    stripped: Sequence[tuple[int, bytes]] = ()
-    memories: Sequence[MemoryRow] = ()
-    forgotten: Sequence[int] = ()
-    ended: Sequence[tuple[int, int]] = ()
-    weighed: Sequence[tuple[int, float]] = ()
-    renewing: Sequence[int] = ()
-
-    def changes(self) -> tuple[BatchChange, ...]:
-        marks = BookmarkChanges(
-            self.bookmarks,
-            self.rewritten,
-            self.removed,
-            self.after,
-            self.chunk_log,
-            self.chunks,
-            self.only_chunk_logs,
-            self.stripped,
-        )
-        memories = MemoryChanges(self.memories, self.renewing, self.ended, self.weighed, self.forgotten)
-        return tuple(one for one in (marks, memories) if one != type(one)())
-
-
 class Batch(NamedTuple):
     """Events for one session, with everything that must hold for them to be stored.
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ..api._async.duramen import AsyncDuramen
 from ..errors import CheckpointConflict, PositionConflict
-from ..ports import Beside, Bookmark, BookmarkQuery, Chunk, ChunkLogMoved, SubjectGone
+from ..ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, Chunk, ChunkLogMoved, SubjectGone
 from .both_apis import Opener, both_apis
-from .chunk_contract import ChunkContract, held, store_beside
+from .chunk_contract import ChunkContract, held, store_changes
 
 _FULL = Bookmark("näme", "id 'x'", 0, 7, 2**62, True, None, bytes(range(256)))
 _ODD_NAMES = [
@@ -48,7 +49,7 @@ class BookmarkContract(ChunkContract):
         await handle.session("s").append("note", "before")
         bare = Bookmark("other", "b", 2, -3)
         open.clock.advance(5)
-        await store_beside(handle, "s", Beside([_FULL, bare]), size=3)
+        await store_changes(handle, "s", (BookmarkChanges([_FULL, bare]),), size=3)
         now = open.clock.now()
         open.clock.advance(5)
         reader = await open() if self.shared else handle
@@ -61,10 +62,12 @@ class BookmarkContract(ChunkContract):
     async def test_the_last_bookmark_of_an_id_counts(self, open: Opener) -> None:
         handle = await open()
         for manifest in (b"first", b"second", None):
-            await store_beside(
-                handle, "s", Beside([Bookmark("n", "same", 0, 5, manifest=manifest), Bookmark("m", "same", 0, 5)])
+            await store_changes(
+                handle,
+                "s",
+                (BookmarkChanges([Bookmark("n", "same", 0, 5, manifest=manifest), Bookmark("m", "same", 0, 5)]),),
             )
-        await store_beside(handle, "s", Beside([Bookmark("n", "else", 0, 5)]))
+        await store_changes(handle, "s", (BookmarkChanges([Bookmark("n", "else", 0, 5)]),))
         assert await places(handle, "s", "n") == [("else", 4), ("same", 3)]
         assert await places(handle, "s", "m") == [("same", 3)]
         (kept,) = await found(handle, "s", BookmarkQuery("n", "same"))
@@ -77,7 +80,7 @@ class BookmarkContract(ChunkContract):
         begun = open.clock.now()
         for number in range(1, 7):
             open.clock.advance({5: -25e-6, 6: 45e-6}.get(number, 10e-6))  # 10, 20, 30, 40, 15, 60: a clock may go back
-            await store_beside(handle, "s", Beside([Bookmark("n", f"i{number}", 0, 0)]))
+            await store_changes(handle, "s", (BookmarkChanges([Bookmark("n", f"i{number}", 0, 0)]),))
 
         async def ids(**query: Any) -> list[str]:
             if "until" in query:
@@ -102,7 +105,7 @@ class BookmarkContract(ChunkContract):
         handle = await open()
         assert await names(handle, "s") == []
         for name in _ODD_NAMES:
-            await store_beside(handle, "s", Beside([Bookmark(name, "1", 0, 0), Bookmark(name, "2", 0, 0)]))
+            await store_changes(handle, "s", (BookmarkChanges([Bookmark(name, "1", 0, 0), Bookmark(name, "2", 0, 0)]),))
         assert await names(handle, "s") == sorted(_ODD_NAMES)
         for prefix in {*_ODD_NAMES, *(name[:1] for name in _ODD_NAMES), "%", "_", "*", "nothing", "10"}:
             wanted = sorted(name for name in _ODD_NAMES if name.startswith(prefix))
@@ -113,28 +116,32 @@ class BookmarkContract(ChunkContract):
         handle = await open()
         now = open.clock.now()
         first, second = Bookmark("n", "1", 0, now, manifest=b"old"), Bookmark("n", "2", 1, now)
-        await store_beside(handle, "s", Beside([first, second]), size=2)
+        await store_changes(handle, "s", (BookmarkChanges([first, second]),), size=2)
         changed = Bookmark("n", "1", 1, 5, 99, True, None, b"new")
-        await store_beside(handle, "s", Beside(rewritten=[changed, Bookmark("n", "3", 1, 5), Bookmark("m", "1", 1, 5)]))
+        await store_changes(
+            handle, "s", (BookmarkChanges(rewritten=[changed, Bookmark("n", "3", 1, 5), Bookmark("m", "1", 1, 5)]),)
+        )
         assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [second._replace(position=2), changed]
         assert await names(handle, "s") == ["n"]
         elsewhere = changed._replace(position=2, manifest=b"not here")
-        await store_beside(handle, "s", Beside(rewritten=[elsewhere]))  # it is not where the writer saw it
+        await store_changes(handle, "s", (BookmarkChanges(rewritten=[elsewhere]),))  # it is not where the writer saw it
         assert await found(handle, "s", BookmarkQuery("n", "1")) == [changed]
         again = Bookmark("n", "2", 0, now)
-        await store_beside(handle, "s", Beside([again], removed=[("n", "1"), ("n", "2"), ("n", "3"), ("m", "2")]))
+        await store_changes(
+            handle, "s", (BookmarkChanges([again], removed=[("n", "1"), ("n", "2"), ("n", "3"), ("m", "2")]),)
+        )
         assert await found(handle, "s", BookmarkQuery("n", limit=9)) == [again._replace(position=5)]
-        await store_beside(handle, "s", Beside(rewritten=[changed], removed=[("n", "2")]))
+        await store_changes(handle, "s", (BookmarkChanges(rewritten=[changed], removed=[("n", "2")]),))
         assert await names(handle, "s") == []
 
     @pytest.mark.promise("J7")
     @both_apis
     async def test_a_repeated_append_sets_nothing_again(self, open: Opener) -> None:
         handle = await open()
-        beside = Beside([Bookmark("n", "1", 0, 5)], chunks=[Chunk(3, 0, 1, None, b"x")], chunk_log=(3, 0))
-        await store_beside(handle, "s", beside, key="k")
-        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_chunk_logs=[]))
-        assert (await store_beside(handle, "s", beside, key="k")).repeated
+        changes = (BookmarkChanges([Bookmark("n", "1", 0, 5)], chunks=[Chunk(3, 0, 1, None, b"x")], chunk_log=(3, 0)),)
+        await store_changes(handle, "s", changes, key="k")
+        await store_changes(handle, "s", (BookmarkChanges(removed=[("n", "1")], only_chunk_logs=[]),))
+        assert (await store_changes(handle, "s", changes, key="k")).repeated
         assert await names(handle, "s") == []
         assert await held(handle, "s", 3) == []
 
@@ -144,35 +151,35 @@ class BookmarkContract(ChunkContract):
     @both_apis
     async def test_whoever_does_not_follow_the_newest_is_refused_whole(self, open: Opener) -> None:
         handle = await open()
-        await store_beside(handle, "s", whole("1", (7, 0), ("n", None)))
-        await store_beside(handle, "s", whole("2", (7, 1), ("n", "1")))
+        await store_changes(handle, "s", whole("1", (7, 0), ("n", None)))
+        await store_changes(handle, "s", whole("2", (7, 1), ("n", "1")))
         for expected in (None, "1", "3"):
             with pytest.raises(CheckpointConflict) as caught:
-                await store_beside(handle, "s", whole("3", (7, 2), ("n", expected)))
+                await store_changes(handle, "s", whole("3", (7, 2), ("n", expected)))
             refused = caught.value
             assert (refused.session, refused.name, refused.expected, refused.found) == ("s", "n", expected, "2")
         with pytest.raises(CheckpointConflict) as caught:
-            await store_beside(handle, "new", whole("1", (7, 0), ("n", "2")))
+            await store_changes(handle, "new", whole("1", (7, 0), ("n", "2")))
         assert caught.value.found is None
         assert await handle._journal.store.head(handle.workspace, "new") is None
         await self.expect_nothing_of_the_third(handle)
-        await store_beside(handle, "s", whole("2", (7, 2), ("n", "2")))  # the same id again follows itself
+        await store_changes(handle, "s", whole("2", (7, 2), ("n", "2")))  # the same id again follows itself
 
     @pytest.mark.promise("C8")
     @both_apis
     async def test_whoever_goes_on_with_a_chunk_log_that_moved_is_refused_whole(self, open: Opener) -> None:
         handle = await open()
-        await store_beside(handle, "s", whole("1", (7, 0)))
-        await store_beside(handle, "s", whole("2", (7, 1)))
+        await store_changes(handle, "s", whole("1", (7, 0)))
+        await store_changes(handle, "s", whole("2", (7, 1)))
         for start in (0, 1, 3):
             with pytest.raises(ChunkLogMoved):
-                await store_beside(handle, "s", whole("3", (7, start)))
+                await store_changes(handle, "s", whole("3", (7, start)))
         with pytest.raises(ChunkLogMoved):
-            await store_beside(handle, "new", whole("1", (7, 1)))
+            await store_changes(handle, "new", whole("1", (7, 1)))
         assert await handle._journal.store.head(handle.workspace, "new") is None
         await self.expect_nothing_of_the_third(handle)
         with pytest.raises(PositionConflict):
-            await store_beside(handle, "s", whole("3", (7, 2)), expected=1)
+            await store_changes(handle, "s", whole("3", (7, 2)), expected=1)
         await self.expect_nothing_of_the_third(handle)
 
     @pytest.mark.promise("C8")
@@ -182,16 +189,16 @@ class BookmarkContract(ChunkContract):
         two = await open() if self.shared else handle
         for number, one in enumerate([two, handle, two, handle, handle]):
             before = str(number - 1) if number else None
-            await store_beside(one, "s", whole(str(number), (7, number), ("n", before)))
-        await store_beside(handle, "s", Beside([], removed=[("n", "4")], only_chunk_logs=[]))
+            await store_changes(one, "s", whole(str(number), (7, number), ("n", before)))
+        await store_changes(handle, "s", (BookmarkChanges([], removed=[("n", "4")], only_chunk_logs=[]),))
         with pytest.raises(CheckpointConflict) as caught:
-            await store_beside(handle, "s", whole("5", (7, 0), ("n", "4")))
+            await store_changes(handle, "s", whole("5", (7, 0), ("n", "4")))
         assert caught.value.found == "3"
         with pytest.raises(ChunkLogMoved):
-            await store_beside(handle, "s", whole("5", (7, 5)))
+            await store_changes(handle, "s", whole("5", (7, 5)))
         both = [Bookmark("n", "late", 1, 5), Bookmark("n", "early", 0, 5)]
-        await store_beside(handle, "s", Beside(both, after=("n", "3")), size=2)
-        await store_beside(handle, "s", whole("6", (7, 0), ("n", "late")))
+        await store_changes(handle, "s", (BookmarkChanges(both, after=("n", "3")),), size=2)
+        await store_changes(handle, "s", whole("6", (7, 0), ("n", "late")))
         assert (await handle.verify()).ok
 
     async def expect_nothing_of_the_third(self, handle: AsyncDuramen) -> None:
@@ -207,10 +214,10 @@ class BookmarkContract(ChunkContract):
     async def test_of_those_who_come_together_one_follows_and_the_others_are_told(self, open: Opener) -> None:
         handle = await open()
         two = await open() if self.shared else handle
-        await store_beside(handle, "s", whole("0", (7, 0)))
+        await store_changes(handle, "s", whole("0", (7, 0)))
         pairs = list(enumerate([handle, two] * 4))
-        rivals = [store_beside(one, "s", whole(f"r{n}", (7, 1))) for n, one in pairs]
-        savers = [store_beside(one, "t", whole(f"r{n}", (n, 0), ("n", None))) for n, one in pairs]
+        rivals = [store_changes(one, "s", whole(f"r{n}", (7, 1))) for n, one in pairs]
+        savers = [store_changes(one, "t", whole(f"r{n}", (n, 0), ("n", None))) for n, one in pairs]
         plain = [one.session("s" if n < 4 else "t").append("note", n) for n, one in pairs]
         outcomes = await open.together(*(one for three in zip(rivals, savers, plain, strict=True) for one in three))
         kinds = [type(outcome).__name__ for outcome in outcomes]
@@ -229,9 +236,13 @@ class BookmarkContract(ChunkContract):
         await handle.session("s").append("note", 1, subject="ada")
         ref = (await handle._journal.owner("ada")).ref
         await handle.erase("ada")
-        beside = Beside([Bookmark("n", "1", 0, 5, owner=ref)], chunk_log=(7, 0), chunks=[Chunk(7, 0, 1, ref, b"ada")])
+        changes = (
+            BookmarkChanges(
+                [Bookmark("n", "1", 0, 5, owner=ref)], chunk_log=(7, 0), chunks=[Chunk(7, 0, 1, ref, b"ada")]
+            ),
+        )
         with pytest.raises(SubjectGone):
-            await store_beside(handle, "s", beside, subject=ref)
+            await store_changes(handle, "s", changes, subject=ref)
         assert await names(handle, "s") == []
         assert await held(handle, "s", 7) == []
 
@@ -243,8 +254,8 @@ class BookmarkContract(ChunkContract):
         handle, other = await open(), await open(workspace="other")
         for number, expires in enumerate([30, None, 10, 20, 21, 0]):
             mark = Bookmark("n", f"i{number}", 0, 5, expires)
-            await store_beside(handle, f"s{number % 2}", Beside([mark]))
-        await store_beside(other, "s0", Beside([Bookmark("n", "theirs", 0, 5, 1)]))
+            await store_changes(handle, f"s{number % 2}", (BookmarkChanges([mark]),))
+        await store_changes(other, "s0", (BookmarkChanges([Bookmark("n", "theirs", 0, 5, 1)]),))
 
         async def due(now: int, limit: int = 9, prefix: str = "") -> list[tuple[str, str]]:
             rows = await handle._journal.store.expired(handle.workspace, prefix, now, limit)
@@ -254,15 +265,17 @@ class BookmarkContract(ChunkContract):
         assert await due(20) == [("s1", "i5"), ("s0", "i2"), ("s1", "i3")]
         assert await due(20, limit=2) == [("s1", "i5"), ("s0", "i2")]
         assert await due(-1) == []
-        await store_beside(
-            handle, "s0", Beside([Bookmark(name, "odd", 0, 5, 1) for name in ("item:%", "item_x", "Item")])
+        await store_changes(
+            handle, "s0", (BookmarkChanges([Bookmark(name, "odd", 0, 5, 1) for name in ("item:%", "item_x", "Item")]),)
         )
         assert [await due(9, prefix=prefix) for prefix in ("item:", "item_", "%", "I")] == [[("s0", "odd")]] * 2 + [
             [],
             [("s0", "odd")],
         ]
-        await store_beside(handle, "s0", Beside(removed=[(name, "odd") for name in ("item:%", "item_x", "Item")]))
-        await store_beside(handle, "s0", Beside(removed=[("n", "i2")]))
+        await store_changes(
+            handle, "s0", (BookmarkChanges(removed=[(name, "odd") for name in ("item:%", "item_x", "Item")]),)
+        )
+        await store_changes(handle, "s0", (BookmarkChanges(removed=[("n", "i2")]),))
         assert await due(99) == [("s1", "i5"), ("s1", "i3"), ("s0", "i4"), ("s0", "i0")]
 
     @pytest.mark.promise("G3")
@@ -274,10 +287,12 @@ class BookmarkContract(ChunkContract):
                 ref = (await who._journal.owner(subject)).ref
                 for session in ("s", "t"):
                     mark = Bookmark(f"of {subject}", "1", 0, 5, owner=ref, manifest=b"state")
-                    beside = Beside(
-                        [mark], chunk_log=(chunk_log, 0), chunks=[Chunk(chunk_log, 0, 1, ref, b"0123456789")]
+                    changes = (
+                        BookmarkChanges(
+                            [mark], chunk_log=(chunk_log, 0), chunks=[Chunk(chunk_log, 0, 1, ref, b"0123456789")]
+                        ),
                     )
-                    await store_beside(who, session, beside, subject=ref)
+                    await store_changes(who, session, changes, subject=ref)
         store = handle._journal.store
         payloads = [(await store.read(handle.workspace, session, 1, 1))[0].payload or b"" for session in ("s", "t")]
         report = await handle.erase("ada")
@@ -298,29 +313,33 @@ class BookmarkContract(ChunkContract):
         owners = [(handle, "s"), (handle, "t"), (other, "s")]
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
-            await store_beside(
-                who, session, Beside([Bookmark("n", "1", 0, 5, manifest=body)], chunks=[Chunk(7, 0, 1, None, body)])
+            await store_changes(
+                who,
+                session,
+                (BookmarkChanges([Bookmark("n", "1", 0, 5, manifest=body)], chunks=[Chunk(7, 0, 1, None, body)]),),
             )
         await (handle.session("s")).fork("fork")
-        await store_beside(handle, "fork", Beside([Bookmark("n", "2", 0, 6)], chunks=[Chunk(7, 0, 1, None, b"fork")]))
+        await store_changes(
+            handle, "fork", (BookmarkChanges([Bookmark("n", "2", 0, 6)], chunks=[Chunk(7, 0, 1, None, b"fork")]),)
+        )
         for number, (who, session) in enumerate(owners):
             body = b"%d" % number
             assert [one.manifest for one in await found(who, session, BookmarkQuery("n", limit=9))] == [body]
             assert [chunk.body for chunk in await held(who, session, 7)] == [body]
         assert await places(handle, "fork", "n") == [("2", 2)]
         assert [chunk.body for chunk in await held(handle, "fork", 7)] == [b"fork"]
-        await store_beside(handle, "s", Beside(removed=[("n", "1")], only_chunk_logs=[]))
+        await store_changes(handle, "s", (BookmarkChanges(removed=[("n", "1")], only_chunk_logs=[]),))
         for who, session in (*owners[1:], (handle, "fork")):
             assert len(await places(who, session, "n")) == 1
             assert len(await held(who, session, 7)) == 1
 
 
-def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | None = None) -> Beside:
+def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | None = None) -> Sequence[BatchChange]:
     """A bookmark with a chunk at the end of a chunk_log, and another chunk_log that is to be there only together with them."""
     chunks = [Chunk(chunk_log[0], chunk_log[1], 1, None, id.encode())]
     if id == "3":
         chunks.append(Chunk(8, 0, 1, None, b"third"))
-    return Beside([Bookmark("n", id, 0, 5)], chunk_log=chunk_log, chunks=chunks, after=after)
+    return (BookmarkChanges([Bookmark("n", id, 0, 5)], chunk_log=chunk_log, chunks=chunks, after=after),)
 
 
 async def found(handle: AsyncDuramen, session: str, query: BookmarkQuery) -> list[Bookmark]:

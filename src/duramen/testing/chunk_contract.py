@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from ..api._async.duramen import AsyncDuramen
 from ..journal.chain import payload_digest
 from ..journal.events import Draft
-from ..ports import Batch, Beside, Chunk, ChunkLogMoved, Stored
+from ..ports import Batch, BatchChange, BookmarkChanges, Chunk, ChunkLogMoved, Stored
 from .both_apis import Opener, both_apis, collect
 
 
@@ -25,10 +26,12 @@ class ChunkContract:
         chunk_log, chunks, start = 2**48 - 1, [], 0
         for count in (2, 1, 5, 3):
             chunks.append(Chunk(chunk_log, start, count, None, bytes([count]) * 300))
-            await store_beside(handle, "s", Beside(chunk_log=(chunk_log, start), chunks=chunks[-1:]))
+            await store_changes(handle, "s", (BookmarkChanges(chunk_log=(chunk_log, start), chunks=chunks[-1:]),))
             start += count
-        await store_beside(
-            handle, "s", Beside(chunks=[Chunk(1, 0, 9, None, b"other"), Chunk(chunk_log - 1, 0, 9, None, b"other")])
+        await store_changes(
+            handle,
+            "s",
+            (BookmarkChanges(chunks=[Chunk(1, 0, 9, None, b"other"), Chunk(chunk_log - 1, 0, 9, None, b"other")]),),
         )
         for first in range(12):
             for last in range(first + 1, 14):
@@ -43,20 +46,22 @@ class ChunkContract:
         handle = await open()
         for session in ("s", "t"):
             for number in range(3):
-                await store_beside(
-                    handle, session, Beside(chunk_log=(7, number), chunks=[Chunk(7, number, 1, None, b"x")])
+                await store_changes(
+                    handle, session, (BookmarkChanges(chunk_log=(7, number), chunks=[Chunk(7, number, 1, None, b"x")]),)
                 )
-            await store_beside(handle, session, Beside(chunks=[Chunk(8, 0, 1, None, b"y"), Chunk(9, 0, 1, None, b"z")]))
+            await store_changes(
+                handle, session, (BookmarkChanges(chunks=[Chunk(8, 0, 1, None, b"y"), Chunk(9, 0, 1, None, b"z")]),)
+            )
         fresh = Chunk(10, 0, 1, None, b"moved")
-        await store_beside(handle, "s", Beside(chunks=[fresh], only_chunk_logs=[8, 10, 123]))
+        await store_changes(handle, "s", (BookmarkChanges(chunks=[fresh], only_chunk_logs=[8, 10, 123]),))
         assert await held(handle, "s", 10) == [fresh]
         assert [len(await held(handle, "s", chunk_log)) for chunk_log in (7, 8, 9)] == [0, 1, 0]
         assert [len(await held(handle, "t", chunk_log)) for chunk_log in (7, 8, 9)] == [3, 1, 1]
         with pytest.raises(ChunkLogMoved):
-            await store_beside(handle, "s", Beside(chunk_log=(7, 3)))
-        await store_beside(handle, "s", Beside(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"anew")]))
+            await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 3)),))
+        await store_changes(handle, "s", (BookmarkChanges(chunk_log=(7, 0), chunks=[Chunk(7, 0, 4, None, b"anew")]),))
         assert [chunk.body for chunk in await held(handle, "s", 7)] == [b"anew"]
-        await store_beside(handle, "s", Beside(only_chunk_logs=[]))
+        await store_changes(handle, "s", (BookmarkChanges(only_chunk_logs=[]),))
         assert [await held(handle, "s", chunk_log) for chunk_log in (7, 8, 10)] == [[], [], []]
 
     @both_apis
@@ -64,7 +69,9 @@ class ChunkContract:
         handle = await open()
         store, workspace = handle._journal.store, handle.workspace
         assert await store.chunk_log_end(workspace, "s", 7) == 0
-        await store_beside(handle, "s", Beside(chunks=[Chunk(7, 0, 5, None, b""), Chunk(7, 5, 6, None, b"")]))
+        await store_changes(
+            handle, "s", (BookmarkChanges(chunks=[Chunk(7, 0, 5, None, b""), Chunk(7, 5, 6, None, b"")]),)
+        )
         assert await store.chunk_log_end(workspace, "s", 7) == 11
         assert await store.chunk_log_end(workspace, "s", 8) == await store.chunk_log_end(workspace, "t", 7) == 0
         assert await store.chunk_log_end("other", "s", 7) == 0
@@ -82,9 +89,9 @@ class ChunkContract:
         await fork.append("note", "own")
         store, workspace = handle._journal.store, handle.workspace
         digests = [(row.position, payload_digest(row.payload or b"")) for row in await store.read(workspace, "s", 1, 9)]
-        await store_beside(handle, "s", Beside(stripped=[digests[1], digests[3]]))
-        await store_beside(handle, "s", Beside(stripped=[(2, b"?" * 32), (77, b"?" * 32), (0, b"?" * 32)]))
-        await store_beside(handle, "fork", Beside(stripped=[(1, b"?" * 32), (3, b"?" * 32)]))
+        await store_changes(handle, "s", (BookmarkChanges(stripped=[digests[1], digests[3]]),))
+        await store_changes(handle, "s", (BookmarkChanges(stripped=[(2, b"?" * 32), (77, b"?" * 32), (0, b"?" * 32)]),))
+        await store_changes(handle, "fork", (BookmarkChanges(stripped=[(1, b"?" * 32), (3, b"?" * 32)]),))
         events = await collect(session.events(stop=4))
         assert [(event.data, event.erased) for event in events] == [
             ({"n": 0}, False),
@@ -132,18 +139,24 @@ class ChunkContract:
         assert await talk("nowhere") == []
 
 
-async def store_beside(
-    handle: AsyncDuramen, session: str, beside: Beside, *, size: int = 1, key: str | None = None, **options: Any
+async def store_changes(
+    handle: AsyncDuramen,
+    session: str,
+    changes: Sequence[BatchChange],
+    *,
+    size: int = 1,
+    key: str | None = None,
+    **options: Any,
 ) -> Stored:
-    """Append events with what lies beside them."""
+    """Append events with changes."""
     journal, now = handle._journal, handle._journal.clock.now()
     owner = await journal.owner(None)
     subject = options.pop("subject", None)
     if subject is not None:
         owner = (await journal.bookmarks.owner_of(subject)) or owner._replace(ref=subject)
-    prepared = [journal.prepare(Draft("beside", {}), owner) for _ in range(size)]
+    prepared = [journal.prepare(Draft("changed", {}), owner) for _ in range(size)]
     place = journal._preparing.placing(session, prepared, owner, key, now)
-    request = Batch(handle.workspace, session, size, place, key, now=now, owner=owner.ref, changes=beside.changes())
+    request = Batch(handle.workspace, session, size, place, key, now=now, owner=owner.ref, changes=changes)
     return await journal.store.append(request._replace(**options))
 
 

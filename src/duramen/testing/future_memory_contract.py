@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..api._async.duramen import AsyncDuramen
-from ..ports import Beside, IndexEntry, MemoryRow, Touched
+from ..ports import IndexEntry, MemoryChanges, MemoryRow, Touched
 from .both_apis import Opener, both_apis
-from .chunk_contract import store_beside
+from .chunk_contract import store_changes
 from .index_contract import enter, known, memory, store_of
 from .segment_contract import SegmentContract
 
@@ -89,12 +89,12 @@ class FutureMemoryContract(SegmentContract):
         for _ in range(2):
             await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
             (plan,) = await known(handle, id="oslo")
-            await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+            await store_changes(handle, "s", (MemoryChanges(forgotten=[plan.number]),))
             assert await _told(handle, now) == [("rome", 0, None, None)]
         await enter(handle, memory("oslo", key="home", begins=now + 30 * _MICROS))
         open.clock.advance(40 * DAY)
         (plan,) = await known(handle, id="oslo")
-        await store_beside(handle, "s", Beside(forgotten=[plan.number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[plan.number]),))
         assert await _told(handle, now) == [("rome", 0, 30, None)], "it had come"
         assert (await handle.verify()).ok
 
@@ -117,7 +117,7 @@ class FutureMemoryContract(SegmentContract):
         open.clock.advance(10)
         now = open.clock.now()
         again = memory("m", importance=0.4, confidence=0.9, expires=9, kind="first")
-        done = await store_beside(handle, "t", Beside(memories=[again], renewing=[0]))
+        done = await store_changes(handle, "t", (MemoryChanges(memories=[again], renewing=[0]),))
         said, current = await known(handle, history=True)
         assert said == before._replace(closed=now, successor="m", changed=2)
         assert current == before._replace(
@@ -125,7 +125,7 @@ class FutureMemoryContract(SegmentContract):
             number=current.number,
         )  # fmt: skip
         assert done.touched == Touched(met=frozenset("m"))
-        new = await store_beside(handle, "t", Beside(memories=[memory("n")], renewing=[0]))
+        new = await store_changes(handle, "t", (MemoryChanges(memories=[memory("n")], renewing=[0]),))
         assert new.touched == Touched()
         assert (await handle.verify()).ok
 
@@ -135,7 +135,7 @@ class FutureMemoryContract(SegmentContract):
         store, workspace = store_of(handle), handle.workspace
         made = await store.add_generation(workspace, b"model", active=True)
         met = [
-            (await store_beside(handle, "s", Beside(memories=rows))).touched.met
+            (await store_changes(handle, "s", (MemoryChanges(memories=rows),))).touched.met
             for rows in ([memory("a"), memory("b", key="k")], [memory("a")], [memory("c"), memory("d", key="k")])
         ]
         assert met == [frozenset(), frozenset("a"), frozenset("bd")]
@@ -144,9 +144,9 @@ class FutureMemoryContract(SegmentContract):
             IndexEntry(b"", row.number, b"words", b"v" if row.id in "ab" else None) for row in rows if row.id != "d"
         ]
         await store.put_index_entries(workspace, made.number, index_entries)
-        done = await store_beside(handle, "s", Beside(forgotten=[row.number for row in rows]))
+        done = await store_changes(handle, "s", (MemoryChanges(forgotten=[row.number for row in rows]),))
         assert done.touched == Touched(words=4, vectors=3)
-        assert (await store_beside(handle, "s", Beside(forgotten=[rows[0].number]))).touched == Touched()
+        assert (await store_changes(handle, "s", (MemoryChanges(forgotten=[rows[0].number]),))).touched == Touched()
 
 
 async def _told(handle: AsyncDuramen, now: int) -> list[tuple[str, int, int | None, str | None]]:

@@ -7,9 +7,19 @@ from typing import Any
 import pytest
 
 from ..api._async.duramen import AsyncDuramen
-from ..ports import Beside, Change, Generation, IndexEntry, MemoryQuery, MemoryRow, Store, Stored, StoredIndexEntry
+from ..ports import (
+    Change,
+    Generation,
+    IndexEntry,
+    MemoryChanges,
+    MemoryQuery,
+    MemoryRow,
+    Store,
+    Stored,
+    StoredIndexEntry,
+)
 from .both_apis import Opener, both_apis
-from .chunk_contract import store_beside
+from .chunk_contract import store_changes
 
 
 class IndexContract:
@@ -30,8 +40,8 @@ class IndexContract:
         assert await counts(handle) == [("b", 2), ("a", 3), ("a", 4)]
         assert await counts(handle, b"p") == [("c", 2), ("d", 3)]
         (number,) = [row.number for row in await known(handle, id="b")]
-        await store_beside(handle, "s", Beside(ended=[(number, 7)]))
-        await store_beside(handle, "s", Beside(forgotten=[number]))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(number, 7)]),))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[number]),))
         assert await counts(handle) == [("a", 3), ("a", 4), ("", 6)]
         assert await counts(handle, after=3) == [("a", 4), ("", 6)]
         assert await counts(handle, after=6) == await counts(handle, b"nowhere") == []
@@ -45,13 +55,13 @@ class IndexContract:
         handle = await open()
         await enter(handle, memory("a"))
         (row,) = await known(handle)
-        await store_beside(handle, "s", Beside(ended=[(row.number + 5, 7)], forgotten=[row.number + 5]))
-        await store_beside(handle, "s", Beside(ended=[(row.number, 7)]))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(row.number + 5, 7)], forgotten=[row.number + 5]),))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(row.number, 7)]),))
         for _ in range(2):
-            await store_beside(handle, "s", Beside(ended=[(row.number, 9)]))
+            await store_changes(handle, "s", (MemoryChanges(ended=[(row.number, 9)]),))
         assert await counts(handle) == [("a", 2)]
         for _ in range(2):
-            await store_beside(handle, "s", Beside(forgotten=[row.number]))
+            await store_changes(handle, "s", (MemoryChanges(forgotten=[row.number]),))
         assert await counts(handle) == [("", 3)]
 
     # -- index_entries
@@ -91,7 +101,7 @@ class IndexContract:
         made = await store.add_generation(workspace, b"model", active=True)
         await enter(handle, memory("a"), memory("b"))
         a, b = await known(handle)
-        await store_beside(handle, "s", Beside(forgotten=[a.number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[a.number]),))
         late = [IndexEntry(b"", number, b"w", b"v") for number in (a.number, b.number + 9, b.number)]
         await store.put_index_entries(workspace, made.number, late)
         await store.put_index_entries(workspace, made.number + 1, late)
@@ -127,7 +137,7 @@ class IndexContract:
         assert await store.index_entries(workspace, b"", made.number, []) == []
         assert await store.index_entries(workspace, b"nowhere", made.number, None) == []
         assert await store.index_entries(workspace, b"", made.number + 1, None) == []
-        await store_beside(handle, "s", Beside(ended=[(a.number, 7)], forgotten=[b.number]))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(a.number, 7)], forgotten=[b.number]),))
         assert await store.index_entries(workspace, b"", made.number, None) == full[2:]
         assert await store.index_entries(workspace, None, made.number, [a.number, b.number, c.number]) == full[2:]
 
@@ -214,7 +224,7 @@ class IndexContract:
         assert [change[3:] for change in await changed(handle)] == [(1, 40)]
         assert [change[3:] for change in await changed(handle, b"p")] == [(6, 50)]
         assert await counts(handle) == [("a", 1)]
-        await store_beside(handle, "s", Beside(forgotten=[a.number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[a.number]),))
         await store.note_recalls(workspace, [(a.number, 1, 60)])
         assert [change[3:] for change in await changed(handle)] == [(0, 0)]
         assert (await handle.verify()).ok
@@ -238,7 +248,7 @@ class IndexContract:
                     workspace, made.number, [IndexEntry(row.audience, row.number, b"w", None) for row in order]
                 ),
                 store.note_recalls(workspace, [(row.number, 1, turn) for row in order]),
-                store_beside(one, f"e{turn}", Beside(ended=[(row.number, 5) for row in order[turn::4]])),
+                store_changes(one, f"e{turn}", (MemoryChanges(ended=[(row.number, 5) for row in order[turn::4]]),)),
             ]
         outcomes = await open.racing(*work)
         assert not [one for one in outcomes if isinstance(one, Exception)], outcomes
@@ -264,7 +274,7 @@ def store_of(handle: AsyncDuramen) -> Store:
 
 async def enter(handle: AsyncDuramen, *rows: MemoryRow, session: str = "s", **options: Any) -> Stored:
     """Append an event with memories."""
-    return await store_beside(handle, session, Beside(memories=rows), **options)
+    return await store_changes(handle, session, (MemoryChanges(memories=rows),), **options)
 
 
 async def known(handle: AsyncDuramen, **query: Any) -> list[MemoryRow]:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ..errors import PositionConflict
-from ..ports import Beside, ChunkLogMoved, IndexEntry, MemoryRow, SubjectGone
+from ..ports import BookmarkChanges, ChunkLogMoved, IndexEntry, MemoryChanges, MemoryRow, SubjectGone
 from .both_apis import Opener, both_apis
-from .chunk_contract import store_beside
+from .chunk_contract import store_changes
 from .future_memory_contract import FutureMemoryContract
 from .index_contract import changed, counts, enter, index_entries, known, memory, store_of
 
@@ -30,7 +30,9 @@ class MemoryContract(FutureMemoryContract):
         handle = await open()
         await handle.session("s").append("note", "before")
         open.clock.advance(5)
-        await store_beside(handle, "s", Beside(memories=[_FULL, memory("bare", importance=1, confidence=0)]), size=3)
+        await store_changes(
+            handle, "s", (MemoryChanges(memories=[_FULL, memory("bare", importance=1, confidence=0)]),), size=3
+        )
         now = open.clock.now()
         open.clock.advance(5)
         bare, full = sorted(await known(await open() if self.shared else handle))
@@ -124,7 +126,7 @@ class MemoryContract(FutureMemoryContract):
         await enter(handle, memory("a", key="k", begins=1))
         rows = [memory("b", key="k", begins=2), memory("c"), memory("c", importance=0.9), memory("b", begins=2)]
         rows += [memory("past", key="k", begins=1), memory("d", key="k", begins=3), memory("a", key="k", begins=4)]
-        await store_beside(handle, "s", Beside(memories=rows), size=2)
+        await store_changes(handle, "s", (MemoryChanges(memories=rows),), size=2)
         rows = await known(handle, history=True)
         found = {(row.id, row.begins): row for row in rows if row.id != row.successor}
         now = open.clock.now()
@@ -150,7 +152,7 @@ class MemoryContract(FutureMemoryContract):
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", ends=5), memory("c", ends=70), memory("d"))
         a, b, c, d = await known(handle)
-        await store_beside(handle, "t", Beside(ended=[(row.number, 60) for row in (c, a, b)]))
+        await store_changes(handle, "t", (MemoryChanges(ended=[(row.number, 60) for row in (c, a, b)]),))
         assert await known(handle) == [d]
         rows = await known(handle, history=True, numbers=(a.number, b.number, c.number))
         assert [(row.closed, row.ends, row.successor) for row in rows] == [
@@ -169,14 +171,16 @@ class MemoryContract(FutureMemoryContract):
         await enter(handle, memory("new", key="k", importance=0.25))
         old, plain, new = await known(handle, history=True)
         weighed = [(old.number, 0.75), (new.number, 1), (new.number + 9, 0.5)]
-        await store_beside(handle, "t", Beside(weighed=weighed))
+        await store_changes(handle, "t", (MemoryChanges(weighed=weighed),))
         assert await known(handle, history=True) == [
             old,
             plain,
             new._replace(importance=1.0, changed=new.changed + 1),
         ]
         assert (await counts(handle))[-1] == ("new", new.changed + 1)
-        await store_beside(handle, "t", Beside(ended=[(new.number, 9)], weighed=[(new.number, 0.1), (plain.number, 0)]))
+        await store_changes(
+            handle, "t", (MemoryChanges(ended=[(new.number, 9)], weighed=[(new.number, 0.1), (plain.number, 0)]),)
+        )
         rows = await known(handle, history=True)
         assert [row.importance for row in rows] == [old.importance, 0.0, 1.0]
         assert (await handle.verify()).ok
@@ -195,7 +199,7 @@ class MemoryContract(FutureMemoryContract):
             workspace, made.number, [IndexEntry(b"", row.number, b"w", b"v") for row in everything]
         )
         await store.note_recalls(workspace, [(row.number, 1, 5) for row in everything])
-        await store_beside(handle, "s", Beside(forgotten=[number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[number]),))
         assert [row.id for row in await known(handle, history=True)] == ["before", "same"]
         assert (
             await known(handle, numbers=(number,), history=True)
@@ -220,8 +224,8 @@ class MemoryContract(FutureMemoryContract):
         handle = await open()
         await enter(handle, memory("a", key="k"), memory("b", key="l"), memory("c"))
         a, b, c = await known(handle)
-        beside = Beside(memories=[memory("n", key="k"), memory("c")], ended=[(a.number, 5), (c.number, 6)])
-        await store_beside(handle, "s", beside._replace(forgotten=[a.number, b.number]))
+        change = MemoryChanges(memories=[memory("n", key="k"), memory("c")], ended=[(a.number, 5), (c.number, 6)])
+        await store_changes(handle, "s", (change._replace(forgotten=[a.number, b.number]),))
         assert [(row.id, row.times) for row in await known(handle, history=True)] == [("c", 2), ("n", 1), ("c", 1)]
         assert [row.id for row in await known(handle)] == ["n"]
         assert sorted(id for id, _ in await counts(handle)) == ["", "", "c", "c", "n"]
@@ -285,18 +289,20 @@ class MemoryContract(FutureMemoryContract):
         handle = await open()
         await enter(handle, memory("a", key="k"))
         (before,) = await known(handle)
-        beside = Beside(
-            memories=[memory("a"), memory("b", key="k"), memory("c", audience=b"p")], forgotten=[before.number]
+        changes = (
+            MemoryChanges(
+                memories=[memory("a"), memory("b", key="k"), memory("c", audience=b"p")], forgotten=[before.number]
+            ),
         )
         for session in ("s", "new"):
             with pytest.raises(PositionConflict):
-                await store_beside(handle, session, beside, expected=7)
+                await store_changes(handle, session, changes, expected=7)
             with pytest.raises(ChunkLogMoved):
-                await store_beside(handle, session, beside._replace(chunk_log=(7, 3)))
+                await store_changes(handle, session, (*changes, BookmarkChanges(chunk_log=(7, 3))))
         assert await known(handle, history=True) == [before]
         assert await store_of(handle).audience_changes(handle.workspace, None) == {b"": 1}
         assert await handle._journal.store.head(handle.workspace, "new") is None
-        refusals = [store_beside(handle, "s", beside, expected=7) for _ in range(4)]
+        refusals = [store_changes(handle, "s", changes, expected=7) for _ in range(4)]
         outcomes = await open.together(*refusals, enter(handle, memory("good")))
         assert [type(one).__name__ for one in outcomes] == ["PositionConflict"] * 4 + ["Stored"]
         assert [row.id for row in await known(handle, history=True)] == ["a", "good"]
@@ -311,7 +317,7 @@ class MemoryContract(FutureMemoryContract):
             assert done.repeated is (turn > 0)
         a, b = await known(handle)
         assert (a.times, b.times) == (1, 1)
-        await store_beside(handle, "s", Beside(forgotten=[a.number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[a.number]),))
         assert (await enter(handle, memory("a"), key="once")).repeated
         assert await known(handle) == [b]
         together = [enter(handle, memory("z"), key="both") for _ in range(4)]
@@ -378,8 +384,8 @@ class MemoryContract(FutureMemoryContract):
         late = IndexEntry(b"", theirs.number, b"w", None)
         await store_of(handle).put_index_entries(handle.workspace, made[0].number, [late])
         await store_of(handle).note_recalls(handle.workspace, [(theirs.number, 1, 1)])
-        await store_beside(handle, "s", Beside(ended=[(theirs.number, 5)]))
-        await store_beside(handle, "s", Beside(forgotten=[theirs.number]))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(theirs.number, 5)]),))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[theirs.number]),))
         assert await known(handle, numbers=(theirs.number,), history=True) == []
         assert await known(other) == [theirs]
         assert [change[1:] for change in await changed(other, generation=made[1].number)] == [(None, None, 0, 0)]

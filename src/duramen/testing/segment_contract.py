@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..ports import Beside, Segment
+from ..ports import MemoryChanges, Segment
 from .both_apis import Opener, both_apis
-from .chunk_contract import store_beside
+from .chunk_contract import store_changes
 from .index_contract import IndexContract, enter, known, memory, store_of
 
 
@@ -58,9 +58,9 @@ class SegmentContract(IndexContract):
         for segment in (first, last):
             await store.put_segment(workspace, b"", made.number, segment, 3)
         await store.put_segment(workspace, b"p", made.number, elsewhere, 3)
-        await store_beside(handle, "s", Beside(ended=[(a.number, 7)]))
+        await store_changes(handle, "s", (MemoryChanges(ended=[(a.number, 7)]),))
         assert await store.segments(workspace, b"", made.number) == [first, last]
-        await store_beside(handle, "s", Beside(forgotten=[b.number]))
+        await store_changes(handle, "s", (MemoryChanges(forgotten=[b.number]),))
         assert await store.segments(workspace, b"", made.number) == [last]
         assert await store.segments(workspace, b"p", made.number) == [elsewhere]
         assert not await store.put_segment(workspace, b"", made.number, first, 3)

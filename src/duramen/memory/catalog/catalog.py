@@ -11,7 +11,7 @@ from ...journal.encoder import Prepared
 from ...journal.events import Draft, check_name
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Beside, MemoryQuery, MemoryRow, Record, SubjectGone
+from ...ports import BookmarkChanges, MemoryChanges, MemoryQuery, MemoryRow, Record, SubjectGone
 from ...stores.common.memory_rows import Ledger
 from .memory_event import (
     ADDED,
@@ -80,21 +80,23 @@ class Catalog:
             check_name("subject", subject)
         while True:
             owner = await self._journal.owner(subject)
-            prepared, beside = await self._prepare(session, drafts, owner)
+            prepared, change = await self._prepare(session, drafts, owner)
             try:
-                done = await self._journal.append_prepared(session, prepared, owner, key=key, beside=beside)
+                done = await self._journal.append_prepared(session, prepared, owner, key=key, changes=(change,))
             except SubjectGone:
                 self._journal.forget_owners()
                 continue
-            met = {row.id for row in beside.memories} if done.repeated else done.touched.met
+            met = {row.id for row in change.memories} if done.repeated else done.touched.met
             return [
                 (await self._stored(session, event.position) if row.id in met else None)
                 # If it is missing, it was forgotten at this moment: return it as it was given.
                 or memory_of(_row_at(row, event), one.data, subject)
-                for event, row, one in zip(done.records, beside.memories, prepared, strict=True)
+                for event, row, one in zip(done.records, change.memories, prepared, strict=True)
             ]
 
-    async def _prepare(self, session: str, drafts: Sequence[Draft], owner: Owner) -> tuple[list[Prepared], Beside]:
+    async def _prepare(
+        self, session: str, drafts: Sequence[Draft], owner: Owner
+    ) -> tuple[list[Prepared], MemoryChanges]:
         """The events of memories, completed with known details of the same memory, and their rows."""
         prepared: list[Prepared] = []
         rows: list[MemoryRow] = []
@@ -121,7 +123,7 @@ class Catalog:
                 said.setdefault(name, []).append(place)
             prepared.append(one)
             rows.append(row)
-        return prepared, Beside(memories=tuple(rows), renewing=tuple(renewing))
+        return prepared, MemoryChanges(memories=tuple(rows), renewing=tuple(renewing))
 
     async def _current_after(self, row: MemoryRow, before: Sequence[tuple[MemoryRow, bool]]) -> MemoryRow | None:
         """The row that is current when this memory is stored, after those `before` it in its append with the same id or
@@ -274,7 +276,7 @@ class Catalog:
             draft = Draft(ADDED, dict(texts[row.number]), actor, f"{row.session}#{row.position}")
             prepared = self._journal.prepare(draft, owner)
             again = memory_row(session, 0, prepared.data, owner)
-            await self._journal.append_prepared(session, [prepared], owner, beside=Beside(memories=(again,)))
+            await self._journal.append_prepared(session, [prepared], owner, changes=(MemoryChanges(memories=(again,)),))
         found = await self.current(id) if texts else None
         if found is None:
             raise UnknownMemory(id)
@@ -303,8 +305,8 @@ class Catalog:
             row.audience,
         ):  # the words are the same: only what is said about them is new
             return await self.remember(HOME, content, kind, details, subject=subject, actor=actor)
-        beside = Beside(memories=(new,), ended=((row.number, self._journal.clock.now()),))
-        done = await self._journal.append_prepared(HOME, [prepared], owner, beside=beside)
+        changes = (MemoryChanges(memories=(new,), ended=((row.number, self._journal.clock.now()),)),)
+        done = await self._journal.append_prepared(HOME, [prepared], owner, changes=changes)
         stored = await self._stored(HOME, done.records[0].position)
         if stored is None:
             raise UnknownMemory(new.id)
@@ -315,8 +317,8 @@ class Catalog:
         said = {"id": row.id} if successor is None else {"id": row.id, "successor": successor}
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.retired", said, actor, f"{row.session}#{row.position}"), owner)
-        beside = Beside(ended=((row.number, self._journal.clock.now()),))
-        done = await self._journal.append_prepared(HOME, [note], owner, beside=beside)
+        changes = (MemoryChanges(ended=((row.number, self._journal.clock.now()),)),)
+        done = await self._journal.append_prepared(HOME, [note], owner, changes=changes)
         return f"{HOME}#{done.records[0].position}"
 
     # -- forgetting
@@ -365,10 +367,10 @@ class Catalog:
             digests = await self._journal.bookmarks.digests(session, sorted({row.position for row in gone}))
             note = Draft("memory.forgotten", {"ids": sorted({row.id for row in gone})}, actor)
             owner = await self._journal.owner(None)
-            beside = Beside(stripped=digests, forgotten=sorted(row.number for row in gone))
+            changes = (BookmarkChanges(stripped=digests), MemoryChanges(forgotten=sorted(row.number for row in gone)))
             reach("memory.forgetting")
             prepared = [self._journal.prepare(note, owner)]
-            done = await self._journal.append_prepared(session, prepared, owner, beside=beside)
+            done = await self._journal.append_prepared(session, prepared, owner, changes=changes)
             report = _sum(report, ForgetReport(0, 0, len(digests), done.touched.words, done.touched.vectors, 0))
         return report
 

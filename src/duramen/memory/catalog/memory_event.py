@@ -15,7 +15,7 @@ from ...errors import InvalidInput
 from ...journal.encoder import Prepared
 from ...journal.events import check_name, micros, moment
 from ...journal.owners import Owner
-from ...ports import Beside, MemoryRow
+from ...ports import BatchChange, MemoryChanges, MemoryRow
 from ..extraction.expiry import holds_until
 
 ADDED = "memory.added"
@@ -259,19 +259,21 @@ class MemoryProjection:
 
     types = frozenset({ADDED})
 
-    def extend(self, session: str, prepared: Sequence[Prepared], owner: Owner, beside: Beside | None) -> Beside | None:
-        """The projection writes of an append, with the memories among its events, unless they are already there."""
-        if beside is not None and beside.memories:
-            return beside
+    def extend(
+        self, session: str, prepared: Sequence[Prepared], owner: Owner, changes: Sequence[BatchChange]
+    ) -> Sequence[BatchChange]:
+        """The changes of a batch, with the memories among its events, unless it brings its own."""
+        if any(isinstance(change, MemoryChanges) and change.memories for change in changes):
+            return changes
         rows = [
             memory_row(session, index, one.data, owner)
             for index, one in enumerate(prepared)
             if one.draft.type == ADDED and isinstance(one.data, dict) and is_memory(one.data)
         ]
         if not rows:
-            return beside
-        telling = [row.position for row in rows if has_extra_details(prepared[row.position].data)]
-        return (beside or Beside())._replace(memories=rows, renewing=telling)
+            return changes
+        renewing = [row.position for row in rows if has_extra_details(prepared[row.position].data)]
+        return (*changes, MemoryChanges(rows, renewing))
 
 
 def has_extra_details(data: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...journal.events import Draft
 from ...journal.journal import Journal
-from ...ports import Beside, MemoryQuery, MemoryRow, Model
+from ...ports import MemoryChanges, MemoryQuery, MemoryRow, Model
 from ..catalog.records import Memory
 from ..catalog.texts import MemoryTexts
 from ..extraction.names import names
@@ -115,8 +115,8 @@ class Consolidation:
     async def _end(self, older: MemoryRow, newer: MemoryRow) -> None:
         owner = await self._journal.owner(None)
         note = Draft("memory.merged", {"id": older.id, "into": newer.id}, "duramen")
-        beside = Beside(ended=((older.number, self._journal.clock.now()),))
-        await self._journal.append_prepared(older.session, [self._journal.prepare(note, owner)], owner, beside=beside)
+        changes = (MemoryChanges(ended=((older.number, self._journal.clock.now()),)),)
+        await self._journal.append_prepared(older.session, [self._journal.prepare(note, owner)], owner, changes=changes)
 
 
 def _candidates(audience: AudienceIndex) -> NDArray[np.intp]:

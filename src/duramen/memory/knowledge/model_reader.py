@@ -20,7 +20,7 @@ from ...errors import ModelFailed
 from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Beside, Bookmark, BookmarkQuery, Model, SubjectGone
+from ...ports import Bookmark, BookmarkChanges, BookmarkQuery, MemoryChanges, Model, SubjectGone
 from ..catalog.memory_event import memory_row
 from ..extraction.json_question import ask_json
 from ..extraction.rules.model_check import FIELDS, KINDS, CheckedCandidate, check_candidate, parse_candidates
@@ -223,8 +223,11 @@ class ModelReader:
         owner = turn_range.owner
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
-        beside = Beside(memories=rows, stripped=await self._journal.bookmarks.digests(SESSION, [answer]))
-        await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=turn_range.fence, beside=beside)
+        changes = (
+            BookmarkChanges(stripped=await self._journal.bookmarks.digests(SESSION, [answer])),
+            MemoryChanges(memories=rows),
+        )
+        await self._journal.append_prepared(SESSION, prepared, owner, key=key, fence=turn_range.fence, changes=changes)
 
     # -- how far it was read
 
@@ -253,8 +256,8 @@ class ModelReader:
     async def _note(self, type: str, data: dict[str, Any], fence: int | None) -> None:
         owner = await self._journal.owner(None)
         prepared = [self._journal.prepare(Draft(type, data, "duramen"), owner)]
-        beside = Beside(bookmarks=[Bookmark(_MARK, _id(data["session"]), 0, 0)])
-        await self._journal.append_prepared(SESSION, prepared, owner, fence=fence, beside=beside)
+        changes = (BookmarkChanges(bookmarks=[Bookmark(_MARK, _id(data["session"]), 0, 0)]),)
+        await self._journal.append_prepared(SESSION, prepared, owner, fence=fence, changes=changes)
 
 
 def _id(session: str) -> str:

@@ -23,7 +23,7 @@ from ...journal.events import Draft, check_name
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
-from ...ports import Beside, MemoryQuery, MemoryRow, SubjectGone
+from ...ports import BatchChange, BookmarkChanges, MemoryChanges, MemoryQuery, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
 from ..catalog.memory_event import ADDED, audience_of, default_scope, memory_data
 from ..catalog.records import Memory, Recalled
@@ -297,12 +297,12 @@ class Procedures:
             if reason is not None:
                 data["reason"] = reason
             draft = Draft(WORKED if worked else FAILED, data, actor, position if cause is None else cause)
-            beside = Beside(
-                bookmarks=[self._outcomes.bookmark(position, owner)],
-                weighed=[(kept.row.number, outcomes.weigh(kept.data.get("importance", 0.5)))],
+            changes = (
+                BookmarkChanges(bookmarks=[self._outcomes.bookmark(position, owner)]),
+                MemoryChanges(weighed=[(kept.row.number, outcomes.weigh(kept.data.get("importance", 0.5)))]),
             )
             try:
-                await self._append(draft, owner, head.position, _outcome_key(kept.row.audience, name, key), beside)
+                await self._append(draft, owner, head.position, _outcome_key(kept.row.audience, name, key), changes)
             except PositionConflict as conflict:
                 last: Exception = conflict
             except SubjectGone as gone:
@@ -327,14 +327,16 @@ class Procedures:
                 raise UnknownProcedure(name)
             saved = {row.position for row in rows if row.session == SESSION}
             positions = sorted(saved | set(await self._outcomes.positions(saved)))
-            beside = Beside(
-                stripped=await self._journal.bookmarks.digests(SESSION, positions),
-                forgotten=sorted(row.number for row in rows),
-                removed=[(COUNTS, str(position)) for position in sorted(saved)],
+            changes = (
+                BookmarkChanges(
+                    stripped=await self._journal.bookmarks.digests(SESSION, positions),
+                    removed=[(COUNTS, str(position)) for position in sorted(saved)],
+                ),
+                MemoryChanges(forgotten=sorted(row.number for row in rows)),
             )
             draft = Draft("memory.forgotten", {"ids": sorted({row.id for row in rows})}, actor)
             try:
-                await self._append(draft, await self._journal.owner(None), head.position, None, beside)
+                await self._append(draft, await self._journal.owner(None), head.position, None, changes)
             except PositionConflict as conflict:
                 last = conflict
                 continue
@@ -342,9 +344,11 @@ class Procedures:
             return len(saved)
         raise last
 
-    async def _append(self, draft: Draft, owner: Owner, expected: int, key: str | None, beside: Beside) -> None:
+    async def _append(
+        self, draft: Draft, owner: Owner, expected: int, key: str | None, changes: Sequence[BatchChange]
+    ) -> None:
         prepared = self._journal.prepare(draft, owner, whole=True)
-        await self._journal.append_prepared(SESSION, [prepared], owner, key=key, expected=expected, beside=beside)
+        await self._journal.append_prepared(SESSION, [prepared], owner, key=key, expected=expected, changes=changes)
 
 
 def checked_steps(steps: object) -> tuple[str, ...]:

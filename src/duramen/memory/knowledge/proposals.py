@@ -23,7 +23,7 @@ from ...journal.events import Draft, Event, check_name, moment
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
-from ...ports import Beside, Bookmark, BookmarkQuery, MemoryRow, SubjectGone
+from ...ports import BatchChange, Bookmark, BookmarkChanges, BookmarkQuery, MemoryChanges, MemoryRow, SubjectGone
 from ..catalog.catalog import Catalog
 from ..catalog.memory_event import ADDED, default_scope, memory_data, memory_id, memory_row
 from .persona import Persona
@@ -90,7 +90,7 @@ class _Decision(NamedTuple):
     """A decision: its events, and the projection writes that go with them."""
 
     drafts: Sequence[Draft]
-    beside: Beside
+    changes: Sequence[BatchChange]
 
 
 class Proposals:
@@ -131,14 +131,16 @@ class Proposals:
                 fields = await self._fields(data, whose)
                 decided = self._acceptance(id, data, whose, actor, fields, of=head.position + 1, first=1)
                 drafts += decided.drafts
-                beside = decided.beside._replace(removed=[(one, id) for one in _OPEN])
+                changes = [
+                    one._replace(removed=[(state, id) for state in _OPEN]) if isinstance(one, BookmarkChanges) else one
+                    for one in decided.changes
+                ]
             else:
                 mark = Bookmark(ProposalState.PENDING, id, 0, 0, owner=whose.ref)
-                beside = Beside(
-                    bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)]
-                )  # it was accepted before and forgotten since
+                # If it was accepted before, it was forgotten since.
+                changes = [BookmarkChanges(bookmarks=[mark], removed=[(ProposalState.ACCEPTED, id)])]
             try:
-                await self._append(drafts, whose, head.position, beside)
+                await self._append(drafts, whose, head.position, changes)
             except (PositionConflict, SubjectGone) as error:
                 last = self._retryable(error)
                 if owner is not None and isinstance(error, SubjectGone):
@@ -260,7 +262,7 @@ class Proposals:
                 fields = await self._fields(data, owner)
                 decided = self._acceptance(id, data, owner, actor, fields, of=made.position)
             try:
-                await self._append(decided.drafts, owner, head.position, decided.beside)
+                await self._append(decided.drafts, owner, head.position, decided.changes)
             except (PositionConflict, SubjectGone) as error:
                 last = self._retryable(error)
             else:
@@ -270,8 +272,8 @@ class Proposals:
     def _dismissal(self, id: str, of: int, owner: Owner, note: str | None, actor: str | None) -> _Decision:
         data = {"id": id, "of": of} if note is None else {"id": id, "of": of, "note": note}
         mark = Bookmark(ProposalState.DISMISSED, id, 0, 0, owner=owner.ref)
-        beside = Beside(bookmarks=[mark], removed=[(ProposalState.PENDING, id)])
-        return _Decision((Draft(DISMISSED, data, actor, of),), beside)
+        changes = (BookmarkChanges(bookmarks=[mark], removed=[(ProposalState.PENDING, id)]),)
+        return _Decision((Draft(DISMISSED, data, actor, of),), changes)
 
     def _acceptance(
         self,
@@ -298,11 +300,16 @@ class Proposals:
         marks.append(Bookmark(ProposalState.ACCEPTED, id, first, 0, owner=owner.ref))
         drafts = (Draft(ACCEPTED, said, actor, of), Draft(effect.type, effect.data, actor, of))
         rows = () if row is None else (row,)
-        return _Decision(drafts, Beside(bookmarks=marks, removed=[(ProposalState.PENDING, id)], memories=rows))
+        return _Decision(
+            drafts,
+            (BookmarkChanges(bookmarks=marks, removed=[(ProposalState.PENDING, id)]), MemoryChanges(memories=rows)),
+        )
 
-    async def _append(self, drafts: Sequence[Draft], owner: Owner, expected: int, beside: Beside) -> None:
+    async def _append(
+        self, drafts: Sequence[Draft], owner: Owner, expected: int, changes: Sequence[BatchChange]
+    ) -> None:
         prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
-        await self._journal.append_prepared(SESSION, prepared, owner, expected=expected, beside=beside)
+        await self._journal.append_prepared(SESSION, prepared, owner, expected=expected, changes=changes)
 
 
 def _checked(draft: ProposalDraft) -> dict[str, Any]:

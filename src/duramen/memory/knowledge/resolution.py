@@ -14,7 +14,7 @@ from ...errors import UnknownMemory
 from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
-from ...ports import Beside, Bookmark, BookmarkQuery, MemoryQuery, MemoryRow, Model
+from ...ports import Bookmark, BookmarkChanges, BookmarkQuery, MemoryChanges, MemoryQuery, MemoryRow, Model
 from ..catalog.memory_event import ADDED, memory_data, memory_row
 from ..catalog.records import Memory
 from ..catalog.texts import MemoryTexts
@@ -86,8 +86,8 @@ class Decisions:
         stripped = await self._journal.bookmarks.digests(DECIDED, sorted({mark.position for mark in marks}))
         owner = await self._journal.owner(None)
         note = self._journal.prepare(Draft("memory.forgotten", {"ids": [id]}, "duramen"), owner)
-        beside = Beside(removed=removed, stripped=stripped)
-        await self._journal.append_prepared(DECIDED, [note], owner, beside=beside)
+        changes = (BookmarkChanges(removed=removed, stripped=stripped),)
+        await self._journal.append_prepared(DECIDED, [note], owner, changes=changes)
         return len(stripped)
 
 
@@ -151,13 +151,14 @@ class ContradictionResolver:
             drafts.append(Draft(ADDED, data, "duramen"))
             rows = [memory_row(DECIDED, 1, data, owner)]
         names = [(older.id, newer.id), (newer.id, older.id), *((row.id, older.id) for row in rows)]
-        beside = Beside(
-            bookmarks=[Bookmark(_bookmark_name(one), other, 0, 0, owner=owner.ref) for one, other in names],
-            memories=rows,
-            ended=[(row.number, now) for row in going],
+        changes = (
+            BookmarkChanges(
+                bookmarks=[Bookmark(_bookmark_name(one), other, 0, 0, owner=owner.ref) for one, other in names]
+            ),
+            MemoryChanges(memories=rows, ended=[(row.number, now) for row in going]),
         )
         prepared = [self._journal.prepare(draft, owner, whole=True) for draft in drafts]
-        await self._journal.append_prepared(DECIDED, prepared, owner, beside=beside)
+        await self._journal.append_prepared(DECIDED, prepared, owner, changes=changes)
         if decision == "both":
             return [Merged(newer, None, decision, reason)]
         if decision != "merge":

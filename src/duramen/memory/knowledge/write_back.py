@@ -18,7 +18,7 @@ from ...journal.events import Draft
 from ...journal.journal import Journal
 from ...journal.owners import Owner
 from ...journal.reader import PAGE
-from ...ports import Beside, FeedItem, LeaseRow, SubjectGone
+from ...ports import FeedItem, LeaseRow, MemoryChanges, SubjectGone
 from ...runtime import Lock, drive
 from ..catalog.memory_event import memory_row
 from ..extraction.admission import assess_sentences
@@ -257,5 +257,5 @@ class WriteBack:
         prepared = [self._journal.prepare(draft, owner) for draft in drafts]
         rows = [memory_row(SESSION, index, one.data, owner) for index, one in enumerate(prepared) if index]
         await self._journal.append_prepared(
-            SESSION, prepared, owner, key=key, fence=fence, beside=Beside(memories=rows)
+            SESSION, prepared, owner, key=key, fence=fence, changes=(MemoryChanges(memories=rows),)
         )
