@@ -119,7 +119,9 @@ def test_who_is_bound_is_given_the_same_candidates(
     roles: Roles, role: str, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inside, "SCANNED", 50)
-    monkeypatch.setattr(Search, "_count_recalls", lambda *_: None)  # what the one recalled would rank higher for the other
+    monkeypatch.setattr(
+        Search, "_count_recalls", lambda *_: None
+    )  # what the one recalled would rank higher for the other
     with opened(roles["superuser"], OURS) as free, opened(roles[role], OURS) as bound:
         for number, together in enumerate((False, True) * 4):
             words = tuple(number_of(term) for term in terms(said[number])[3:6])
