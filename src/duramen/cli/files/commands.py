@@ -18,7 +18,7 @@ def sync(
     git: Annotated[bool, typer.Option("--git", help="Commit each change to git there.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on as files or memories change. Ctrl-C ends it.")] = False,
     deletions: Annotated[
-        bool, typer.Option("--deletions", help="Many files that are missing at once were deleted by somebody.")
+        bool, typer.Option("--deletions", help="Many files are missing at once: treat them as deleted.")
     ] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="With --watch: end after so many seconds.")] = None,
     json: Json = False,

@@ -130,7 +130,7 @@ def import_files(dm: Duramen, path: str, format: str, subject: str | None, as_js
 
 
 def export_files(dm: Duramen, format: str, output: str, subject: str | None) -> None:
-    """Write memories in somebody's format to a folder."""
+    """Write memories to a folder in another program's format."""
     if output == "-":
         raise InvalidInput("memories are exported to a folder", hint="name it with --output")
     with shown() as show:

@@ -69,7 +69,7 @@ class ProgressLog:
         try:
             saved = await self._checkpoints.load(session, PROGRESS, at=at)
         except CheckpointDamaged:
-            return Progress(), ANYTHING  # nothing can be read: begin anew, whatever lies there
+            return Progress(), ANYTHING  # unreadable: start with an empty record
         if saved is not None:
             return self._record(saved), saved.id
         found = await self._journal.bookmarks.newest(session, HANDOFF, upto=at)
@@ -119,7 +119,7 @@ class ProgressLog:
 
     async def sync(self, session: str, path: str, *, git: bool, message: str | None) -> Synced:
         """Bring a file and the journal together: what people changed in the file since it was last written is journaled
-        as theirs, then the file is written anew, and committed if `git` is wanted. A file that cannot be read as
+        as theirs, then the file is written, and committed if `git` is set. A file that cannot be read as
         progress is refused and left alone."""
         async with _folder_lock(path):
             edited, notes, progress = await self._read_edits(session, path, git)
@@ -147,11 +147,11 @@ class ProgressLog:
             fresh = text is None and await run_blocking(partial(commits.initialise, path, progress, commit=git))
             again = await run_blocking(lambda: read_file(path) if os.path.exists(path) else None)
             if fresh or again == text:
-                return edited, notes, progress  # else somebody saved the file meanwhile: that is to be read too
+                return edited, notes, progress  # else the file was saved meanwhile: read that too
 
     async def _origin(self, session: str, path: str, text: str) -> str:
         """Where the file's text comes from. One that duramen wrote itself is no edit, unless the file held a newer one
-        since: then somebody put it back, a person or git."""
+        since: then a person or git put it back."""
         place = await self._place(session, text)
         if place is None:
             return _OURS if text == render(Progress()) else _EDITED

@@ -101,7 +101,7 @@ class Progress:
 
     def aim(self, goal: str) -> Progress:
         """Say the goal in other words; what was done for it stays done."""
-        self._expect_unfinished("aim anew")
+        self._expect_unfinished("change the goal")
         return replace(self, goal=_needed("goal", goal))
 
     def describe(self, context: str) -> Progress:
@@ -172,7 +172,7 @@ def _changed_steps(steps: dict[str, None], change: Change) -> dict[str, None]:
     if "order" not in change:
         return steps
     ordered = dict.fromkeys(one for one in change["order"] if one in steps)
-    return ordered | steps  # who was added by somebody else meanwhile stays, at the end
+    return ordered | steps  # steps that another writer added meanwhile stay, at the end
 
 
 def same_step(step: str) -> str:

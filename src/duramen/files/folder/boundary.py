@@ -1,8 +1,8 @@
-"""The folder that memory files live in. Every path is decided by `place`, every file opened beside an open folder.
+"""The folder that memory files live in. `place` checks every path; every file is opened relative to an open folder.
 
 No path is ever given to the system as a whole. Each folder on the way is opened from the one before, never through a
-link, and files are made, read, renamed and removed by their bare names beside an open folder. So whoever swaps a folder
-or a file for a link in the middle of an operation gains nothing: what is open stays what it was.
+link, and files are made, read, renamed and removed by their bare names relative to an open folder. An attacker who swaps a
+folder or a file for a link in the middle of an operation gains nothing: what is open stays what it was.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Seen = Signature | _Unseen | None
 
 class Written(NamedTuple):
     """What a batch did: the paths whose content is new, those that could not be written for the boundary's sake, and
-    those that were left alone because somebody edited them meanwhile."""
+    those that were left alone because they were edited meanwhile."""
 
     changed: tuple[str, ...]
     refused: tuple[Refusal, ...]
@@ -55,7 +55,9 @@ class Folder:
 
     def __init__(self, root: str | os.PathLike[str], workspace: str = "default") -> None:
         if os.open not in os.supports_dir_fd:
-            raise FileError("memory files need a system that opens files beside a folder", hint="use Linux or macOS")
+            raise FileError(
+                "memory files need a system that opens files relative to a folder", hint="use Linux or macOS"
+            )
         self.root = os.path.realpath(root)
         self.workspace = workspace
         self.own = folder_name(workspace)
@@ -103,7 +105,7 @@ class Folder:
         return found and signature_of(found)
 
     def folder_inode(self, path: str) -> int:
-        """Which folder a file lies in: another number if another one was put in its place, 0 if it is not there."""
+        """The inode of a file's folder: it changes if the folder is replaced. 0 if there is no folder."""
         where = self.place(path)
         with _trouble(path, "read"), self._open(where, make=False) as folder_fd:
             return 0 if folder_fd is None else os.fstat(folder_fd).st_ino
@@ -118,7 +120,7 @@ class Folder:
     def write(self, path: str, text: str, *, seen: _Seen = UNSEEN) -> bool:
         """Make this the file's content, durably and all at once; False if it was so already, and nothing is touched.
 
-        Whoever gives the signature that they have `seen` (None: no file) gets `FileChanged` if it is another by now.
+        `seen` is the signature that the caller knows (None: no file). Raises `FileChanged` if it differs now.
         """
         where, data = self._writable(path), encoded(path, text)
         with _trouble(path, "write"), ExitStack() as open_files:
@@ -215,7 +217,7 @@ class Folder:
             mode = 0o600 if old is None else stat.S_IMODE(old.st_mode)
             try:
                 temp = folders.open_files.enter_context(temp_file_for(folder_fd, where.name, mode))
-            except FileNotFoundError:  # the folder was empty, and somebody has removed it meanwhile
+            except FileNotFoundError:  # the folder was empty, and was removed meanwhile
                 folders.forget(where)
                 continue
             temp.write(data)

@@ -1,7 +1,7 @@
 """Commits to git, for those who want a history of their files there.
 
 Only the given paths are committed, whatever else is changed or staged. The user's own git does it, with the user's
-settings, hooks and signing; only where nobody is configured does the commit carry our name. A commit that fails leaves
+settings, hooks and signing; only where no identity is configured does the commit carry our name. A commit that fails leaves
 files and index as they were, and the next one takes the changes along.
 """
 
@@ -34,7 +34,7 @@ _HINTS = {
     _LOCKED: "another git process is at work here; if there is none, remove the .lock file that it left",
     re.compile(r"partial commit during"): "finish the merge or abort it first",
     re.compile(r"failed to sign|signing failed"): "make the signing key ready, or turn commit.gpgsign off here",
-    re.compile(r"dubious ownership"): "the repository belongs to somebody else: see safe.directory in git's manual",
+    re.compile(r"dubious ownership"): "the repository belongs to another user: see safe.directory in git's manual",
 }
 _KEPT = re.compile(
     r"GIT_((AUTHOR|COMMITTER)_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+)|EXEC_PATH|TEMPLATE_DIR"
@@ -202,7 +202,7 @@ class Git:
         except subprocess.TimeoutExpired as error:
             raise CommitFailed(
                 f"git took longer than {TIMEOUT:g} s in {self._folder}",
-                hint="a hook or the signing program may wait for somebody: run `git commit` by hand to see",
+                hint="a hook or the signing program may wait for input: run `git commit` by hand to see",
             ) from error
         finally:
             if process.returncode is None:

@@ -1,4 +1,4 @@
-"""Opening what is beside an open folder, one name at a time, and never through a link."""
+"""Opens files relative to an open folder, one name at a time, and never through a link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINK = "a symbolic link, or something else than a folder, is in the way"
 
 
 def step_into(above: int, name: str, path: str, *, make: bool) -> int | None:
-    """A folder beside an open one, never through a link; made if it is to be, else None if it is not there."""
+    """Open a folder inside an open one, never through a link. A missing one is created with `make`, else None."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     for _ in range(TRIES):
         try:

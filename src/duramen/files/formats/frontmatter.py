@@ -1,7 +1,7 @@
 """The fields at the top of a file, between two lines of ---, as YAML.
 
 Read strictly: no anchors, no tags, no key twice, no more than one document. A scalar keeps the text that it was written
-with, so that ``no``, ``1e3`` and ``2024-01-01`` stay what somebody wrote; `Scalar.value` is what YAML takes it for.
+with, so that ``no``, ``1e3`` and ``2024-01-01`` stay what the author wrote; `Scalar.value` is what YAML takes it for.
 Written so that every reader of YAML, old or new, reads the same.
 """
 

@@ -1,7 +1,7 @@
 """Files with front matter and a text: what Claude Code and Basic Memory share.
 
 The raw front matter is kept with a note. If the note still says the same when it is written, so is the front matter,
-with its remarks and its spelling; else the fields are written anew.
+with its remarks and its spelling; else the fields are written again.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _in_utc(value: dt.datetime) -> dt.datetime:
     try:
         return value.astimezone(dt.UTC)
     except OverflowError as error:
-        raise InvalidInput(f"{value} cannot be told in UTC", hint="use times within years 2 to 9998") from error
+        raise InvalidInput(f"{value} cannot be expressed in UTC", hint="use times within years 2 to 9998") from error
 
 
 def _escaped(content: str, *, untitled: bool) -> str:

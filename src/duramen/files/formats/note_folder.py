@@ -1,4 +1,4 @@
-"""From somebody's folder to texts, and from texts to a folder. Links are not followed in either direction."""
+"""From a folder to texts, and from texts to a folder. Links are not followed in either direction."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def export_folder(
     format: Format, notes: Iterable[Note], root: str | os.PathLike[str], shown: Callable[[int, int], None] | None = None
 ) -> tuple[str, ...]:
     """Write the notes to a folder, which is made, and give the paths that are new or changed. Other files stay. `shown`
-    is told how many files are done, and of how many."""
+    is called with the number of files done and the total."""
     texts = format.write(notes)
     for path in texts:
         if not is_safe(path):
-            raise BoundaryRefused(path, "it does not stay in its folder on every system", hint="name the note anew")
+            raise BoundaryRefused(path, "it does not stay in its folder on every system", hint="rename the note")
     os.makedirs(root, exist_ok=True)
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:

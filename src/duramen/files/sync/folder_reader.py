@@ -23,11 +23,11 @@ from .report import FileEdit, SkippedFile
 from .sync_manifest import ManifestEntry, SyncManifest, is_shared, seen
 
 _SAVING = 0.25
-"""Seconds after which a file is missed in earnest: some editors move it away before they write it anew."""
+"""Seconds to wait before a missing file counts as deleted: some editors move a file away before they save it."""
 _MANY, _SHARE, _VERY_MANY = 10, 4, 100
 """So many missing files are no deletions by hand, if they are that part of all there were, or very many."""
 ProgressCallback = Callable[[str, int, int], None]
-"""Is told what is done, how much of it, and of how much."""
+"""Called with what is being done, how much is done, and the total."""
 
 
 class FolderReader:
@@ -46,7 +46,7 @@ class FolderReader:
         self.removed: list[str] = []
         self.missing: list[str] = []
         self.numbers: set[int] = set()
-        """Memories whose files must be written anew, changed or not."""
+        """Memories whose files must be written again, changed or not."""
         self.scopes: set[bool] = set()
         """The indexes that lost a line: True is the root's."""
         self._paths: dict[int, str] = {}
@@ -54,7 +54,7 @@ class FolderReader:
 
     async def take_in(self, walked: Walked, manifest: SyncManifest, wiped: bool, deletions: bool = False) -> None:
         """Journal what people changed since the last sync. Where all files are gone, none was deleted by hand; where
-        many are, they were if somebody says so: `deletions`."""
+        many are, they count as deleted only with `deletions`."""
         self.skipped += [SkippedFile(path, reason) for path, reason in walked.refused]
         self._paths = dict(manifest.numbers)
         changed = [path for path in walked.files if self._is_news(path, walked, manifest)]
@@ -106,10 +106,10 @@ class FolderReader:
         elif path in manifest.files:
             self.numbers.add(manifest.files[path].number)
         else:
-            self.skipped.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it anew"))
+            self.skipped.append(SkippedFile(path, "it ended: remove the file, or its `id` to add it again"))
 
     async def _rewritten(self, path: str, file: MemoryFile, manifest: SyncManifest) -> MemoryFile:
-        """A file of ours that lost its `id` was written anew by somebody, or by a program: that is an edit. Where all
+        """A file of ours that lost its `id` was rewritten by a person or a program: that is an edit. Where all
         fields are gone, what they said still holds; above all, whose it is."""
         entry = manifest.files.get(path)
         versions = [] if entry is None else await self._memories.versions(entry.id)
@@ -127,7 +127,7 @@ class FolderReader:
         """A file of a memory that was forgotten."""
         if not await self._erased(path, signature, manifest):
             self.skipped.append(
-                SkippedFile(path, "its id is not known here, or was forgotten: remove the `id` to add it anew")
+                SkippedFile(path, "its id is not known here, or was forgotten: remove the `id` to add it again")
             )
 
     async def _erased(self, path: str, signature: Signature, manifest: SyncManifest) -> bool:
@@ -212,8 +212,8 @@ class FolderReader:
         if file.verified is not None and stored.verified is not None and file.verified > stored.verified:
             verified = await self._service.catalog.confirm(known.row.id, actor=HUMAN)
             self.edits.append(FileEdit(path, "verified", known.row.id, verified.source))
-        told = ("policy", "observed", "verified", "source")
-        if any(getattr(file, name) != getattr(stored, name) for name in told):
+        store_fields = ("policy", "observed", "verified", "source")
+        if any(getattr(file, name) != getattr(stored, name) for name in store_fields):
             self.numbers.add(known.row.number)
         elif path in manifest.files:
             folder_inode = await run_blocking(lambda: self._folder.folder_inode(path))
@@ -242,7 +242,7 @@ class FolderReader:
     async def _clashed(
         self, path: str, file: MemoryFile, old: StoredMemory, signature: Signature, manifest: SyncManifest
     ) -> None:
-        """A person edited what was replaced meanwhile: what they wrote becomes a memory next to the newer one."""
+        """A person edited a memory that was replaced meanwhile: the edit becomes a memory next to the newer one."""
         said = memory_input(file, file.kind or old.row.kind, self._folder.place(path).name, None)
         metadata = {name: value for name, value in said.details["metadata"].items() if name != FILE}
         metadata["conflicts_with"] = old.row.successor or old.row.id
@@ -251,7 +251,7 @@ class FolderReader:
         for id in (old.row.successor or old.row.id, memory or ""):
             self.numbers |= {one.row.number for one in await self._memories.versions(id)}
         if path in manifest.files:
-            self.numbers.add(manifest.files[path].number)  # it has been somebody else's file for a while
+            self.numbers.add(manifest.files[path].number)  # this path is another memory's file by now
         else:
             self._settling.append((path, memory, signature))
 
@@ -264,7 +264,7 @@ class FolderReader:
         for path in paths:
             try:
                 found = await run_blocking(lambda path=path: self._folder.signature(path))  # type: ignore[misc]
-            except FileError as error:  # a folder on the way is none any more: nobody deleted what was in it
+            except FileError as error:  # the folder was replaced: its files were not deleted
                 self.skipped.append(SkippedFile(path, error.message))
                 continue
             if found is None:

@@ -1,4 +1,4 @@
-"""One sync: what people changed is taken in, then what the store knows is written."""
+"""One sync: reads what people changed, then writes what the store knows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AGENTS = "AGENTS.md"
 
 
 def _quietly(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """The progress callback that ignores everything."""
 
 
 class FolderSync:
@@ -43,8 +43,8 @@ class FolderSync:
         self._swept = False
 
     async def sync(self, shown: ProgressCallback | None = None, deletions: bool = False) -> FilesSynced:
-        """Take in what people changed, write what the store knows. Many files that are missing at once were deleted
-        if somebody says so."""
+        """Take in what people changed, write what the store knows. Many files that are missing at once
+        count as deleted only with `deletions`."""
         await run_blocking(self.folder.expect_there)
         async with sync_lock(self.folder.root):
             return await self._sync(shown or _quietly, deletions)
@@ -64,22 +64,26 @@ class FolderSync:
         persona = await self._persona(manifest, walked, writer.skipped)
         volatile = await self._runtime()
         reach("files.written")
-        taken = (*reader.edits, *persona[1])
+        edits = (*reader.edits, *persona[1])
         written, removed = (*writer.written, *persona[0], *volatile), (*reader.removed, *writer.removed)
         skipped = list(dict.fromkeys([*reader.skipped, *writer.skipped]))
         made: list[str] = []
         if self._commits:
-            changes = (*taken, *reader.conflicts)
-            paths = (*writer.told, *writer.pages, *persona[0])
+            changes = (*edits, *reader.conflicts)
+            paths = (*writer.rendered, *writer.pages, *persona[0])
             manifest.commits += await planned(
-                paths, (*removed, *reader.missing), writer.told, changes, KnownMemories(self._journal, self._service)
+                paths,
+                (*removed, *reader.missing),
+                writer.rendered,
+                changes,
+                KnownMemories(self._journal, self._service),
             )
             if manifest.commits:
                 await run_blocking(lambda: self._manifest_file.save(manifest))
                 reach("files.uncommitted")
             made = await commit(self.folder.root, manifest, skipped)
         await run_blocking(lambda: self._manifest_file.save(manifest))
-        return FilesSynced(written, removed, taken, tuple(reader.conflicts), tuple(skipped), tuple(made))
+        return FilesSynced(written, removed, edits, tuple(reader.conflicts), tuple(skipped), tuple(made))
 
     async def _runtime(self) -> list[str]:
         texts = await runtime_files(self._journal, self._service, self.folder.own)
@@ -98,7 +102,7 @@ class FolderSync:
         return [], []
 
     async def _sync_persona(self, manifest: SyncManifest, walked: Walked) -> tuple[list[str], list[FileEdit]]:
-        """The persona: written when it changed; an edit by hand is proposed, and stands until somebody decides."""
+        """The persona: written when it changed; an edit by hand is proposed, and stays in the file until it is decided."""
         text = await self._service.persona.text()
         stored = f"{text}\n" if text and not text.endswith("\n") else text
         found = await run_blocking(lambda: self.folder.read(_PERSONA_FILE)) if _PERSONA_FILE in walked.files else None

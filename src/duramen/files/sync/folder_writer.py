@@ -42,7 +42,7 @@ class FolderWriter:
         self.written: list[str] = []
         self.removed: list[str] = []
         self.skipped: list[SkippedFile] = []
-        self.told: dict[str, StoredMemory] = {}
+        self.rendered: dict[str, StoredMemory] = {}
         """What was looked at, by path: a sync that was killed may have written it, and not have committed it."""
         self.pages: list[str] = []
 
@@ -85,13 +85,13 @@ class FolderWriter:
             rows = [change.row for change in changes]
             known = {one.row.number: one for one in await self._memories.of(rows)}
             for row in rows:
-                told = known.get(row.number)
-                note_day(manifest, days, row, told)
-                if told is None or row.closed is not None or (row.expires is not None and row.expires <= now):
+                stored = known.get(row.number)
+                note_day(manifest, days, row, stored)
+                if stored is None or row.closed is not None or (row.expires is not None and row.expires <= now):
                     gone.add(row.number)
                     live.pop(row.number, None)
                 else:
-                    live[row.number] = told
+                    live[row.number] = stored
 
     def _write(
         self,
@@ -181,10 +181,10 @@ class FolderWriter:
                 folder_inode[folder] = self._folder.folder_inode(path)
             entry = ManifestEntry(row.number, row.id, text, seen(signature), row.expires, owner, folder_inode[folder])
             manifest.put(path, entry)
-            self.told[path] = known
+            self.rendered[path] = known
 
     def _remove(self, path: str, walked: Walked) -> None:
-        """Remove the file of a memory that is gone, unless somebody edited it meanwhile."""
+        """Remove the file of an ended memory, unless it was edited meanwhile."""
         if path not in walked.files or path in self._held:
             return
         try:

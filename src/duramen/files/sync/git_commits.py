@@ -1,4 +1,4 @@
-"""ManifestChanges of files as commits to git: one for each memory, and one for what follows from them.
+"""Changes of files as commits to git: one for each memory, and one for what follows from them.
 
 What is to be committed is in the manifest before git is asked: a kill, a hook that refuses or a missing git puts it off
 to the next sync.
@@ -25,22 +25,24 @@ _VOLATILE = "/runtime/"
 async def planned(
     written: Sequence[str],
     removed: Sequence[str],
-    told: Mapping[str, StoredMemory],
-    taken: Sequence[FileEdit],
+    rendered: Mapping[str, StoredMemory],
+    edits: Sequence[FileEdit],
     memories: KnownMemories,
 ) -> list[Commit]:
     """The commits for what a sync did."""
-    by_path = {one.path: one for one in taken}
-    deleted = [one.path for one in taken if one.what == "deleted"]
+    by_path = {one.path: one for one in edits}
+    deleted = [one.path for one in edits if one.what == "deleted"]
     paths = [path for path in dict.fromkeys((*written, *removed, *deleted)) if _VOLATILE not in path]
     memory_paths = [
-        path for path in paths if path in told or path in by_path or (path in removed and _is_memory_file(path))
+        path for path in paths if path in rendered or path in by_path or (path in removed and _is_memory_file(path))
     ]
     if len(memory_paths) > _EACH:
         commits = [Commit(memory_paths, f"{len(memory_paths)} memories")]
     else:
-        actors = await memories.actors(told[path] for path in memory_paths if path in told)
-        commits = [Commit([path], _message(path, told.get(path), by_path.get(path), actors)) for path in memory_paths]
+        actors = await memories.actors(rendered[path] for path in memory_paths if path in rendered)
+        commits = [
+            Commit([path], _message(path, rendered.get(path), by_path.get(path), actors)) for path in memory_paths
+        ]
     rest = [path for path in paths if path not in set(memory_paths)]
     return [*commits, Commit(rest, "Indexes and logs")] if rest else commits
 
@@ -49,7 +51,7 @@ def _is_memory_file(path: str) -> bool:
     return not path.startswith("memory/") and "/" in path
 
 
-def _message(path: str, known: StoredMemory | None, taken: FileEdit | None, actors: Mapping[int, str]) -> str:
+def _message(path: str, known: StoredMemory | None, edit: FileEdit | None, actors: Mapping[int, str]) -> str:
     """Kind, actor and event of a change."""
     name = os.path.splitext(os.path.basename(path))[0]
     if known is not None:
@@ -57,11 +59,11 @@ def _message(path: str, known: StoredMemory | None, taken: FileEdit | None, acto
         who = actors.get(row.number, "duramen")
         return f"{row.kind}: {name} ({who})\n\nEvent: {row.session}#{row.position}\nMemory: {row.id}\nActor: {who}"
     kind = path.split("/")[-2].removesuffix("s") if "/" in path else "persona"
-    if taken is None:
+    if edit is None:
         return f"{kind}: {name} is gone (duramen)\n\nActor: duramen"
-    about = [f"Event: {taken.event}"] if taken.event else []
-    about += [f"Memory: {taken.memory}"] if taken.memory else []
-    return "\n".join([f"{kind}: {name} {taken.what} (human)", "", *about, "Actor: human"])
+    about = [f"Event: {edit.event}"] if edit.event else []
+    about += [f"Memory: {edit.memory}"] if edit.memory else []
+    return "\n".join([f"{kind}: {name} {edit.what} (human)", "", *about, "Actor: human"])
 
 
 async def commit(root: str, manifest: SyncManifest, skipped: list[SkippedFile]) -> list[str]:

@@ -127,7 +127,7 @@ class ImportExport:
         whose: Callable[[str | None], bool],
         shown: ProgressCallback | None,
     ) -> MemoriesExported:
-        """Write memories to a folder in somebody's format. Those that came from files of this format go where they
+        """Write memories to a folder in another program's format. Those that came from files of this format go where they
         were."""
         chosen, notes, count = format_named(format), [], 0
         show = shown or (lambda what, done, total: None)
@@ -137,8 +137,8 @@ class ImportExport:
             notes += list(_notes(memory, format))
         notes += [note async for note in self._kept(format, whose)]
         notes.sort(key=lambda note: (note.origin, note.metadata.get("order", 0)) if note.origin else ("\U0010ffff", 0))
-        told = partial(show, "Writing")
-        return MemoriesExported(count, await run_blocking(lambda: export_folder(chosen, notes, root, told)))
+        show_writing = partial(show, "Writing")
+        return MemoriesExported(count, await run_blocking(lambda: export_folder(chosen, notes, root, show_writing)))
 
     async def _kept(self, format: str, whose: Callable[[str | None], bool]) -> AsyncGenerator[Note, None]:
         found: dict[tuple[str, int], Note] = {}

@@ -1,7 +1,7 @@
 """Indexes and daily logs: written from what the manifest knows, with the lines that people added left where they were.
 
-A line that looks like ours is ours, so that nothing of what was forgotten stays in a log; any other is somebody's, and
-goes to the end of the page.
+A line that looks like ours is ours, so that nothing of what was forgotten stays in a log; any other belongs to a person,
+and goes to the end of the page.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def _is_ours(text: str) -> bool:
 # -- the lines of a log
 
 
-def note_day(manifest: SyncManifest, days: set[str], row: MemoryRow, told: StoredMemory | None) -> None:
+def note_day(manifest: SyncManifest, days: set[str], row: MemoryRow, stored: StoredMemory | None) -> None:
     """The lines of a memory in the daily logs: when it was said, and when it ended. None for what was forgotten."""
-    if told is None:
+    if stored is None:
         days |= manifest.unlog(f"{row.number}") | manifest.unlog(f"{row.number}-")
         return
-    said = f"[{row.kind}] {brief(first_paragraph(told.data['content']))}"
+    said = f"[{row.kind}] {brief(first_paragraph(stored.data['content']))}"
     _put(manifest, days, f"{row.number}", row.recorded, said)
     if row.closed is not None and row.closed != row.recorded:
         _put(manifest, days, f"{row.number}-", row.closed, f"~~{said}~~")

@@ -1,4 +1,4 @@
-"""What somebody wrote in a file, as it is journaled: a memory, a procedure, or an accepted proposal."""
+"""Journals what a person wrote in a file: a memory, a procedure, or an accepted proposal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BY_PROPOSAL = ("preference", "identity")
 
 
 class JournalEdit:
-    """Journals what somebody says. About themselves people decide: what they write is proposed and accepted at once."""
+    """Journals what a person wrote. Preferences and identity are proposed and accepted at once."""
 
     def __init__(self, service: MemoryService, actor: str = HUMAN, how: str = "written in a file") -> None:
         self._service = service

@@ -32,7 +32,7 @@ class KnownMemories:
         return found
 
     async def versions(self, id: str) -> list[StoredMemory]:
-        """Every version of a memory that is told to more than one session."""
+        """Every version of a memory that more than one session can see."""
         if not id or "\0" in id or not id.isascii():
             return []
         return await self.of(await self._rows(MemoryQuery(id=id, history=True)))
@@ -82,7 +82,7 @@ class KnownMemories:
         return None
 
     async def has_owner(self, ref: str) -> bool:
-        """Whether there still is somebody of this reference."""
+        """Whether the subject of this reference still exists."""
         return await self._journal.bookmarks.owner_of(bytes.fromhex(ref)) is not None
 
     async def _rows(self, query: MemoryQuery) -> list[MemoryRow]:

@@ -22,7 +22,7 @@ from .sync_manifest import FORMAT_VERSION, ManifestState, SyncManifest
 FOLDER = ".duramen"
 _NAME = "manifest"
 _LITTLE = 500
-"""ManifestChanges up to which a line is added; more, and all is written anew."""
+"""Up to so many changes are appended as a line; more, and the whole manifest is written."""
 _MOST = 256 * 1024
 """Bytes of appended changes after which the whole manifest is written."""
 _LOCK_POLL = 0.1

@@ -24,8 +24,8 @@ _WEIGHTS = {"importance": 0.5, "confidence": 1.0}
 _PROCEDURE = ("procedure", "version")
 _TITLE = 70
 FILE, TAGS, EVIDENCE, FRONT, SUMMARY = "file", "tags", "evidence", "front", "summary"
-"""What of a memory's metadata is told in its file: its file's name, tags, evidence, fields of the front matter that
-people added, and a summary of somebody's own."""
+"""The part of a memory's metadata that its file shows: its file's name, tags, evidence, fields of the front matter that
+people added, and a summary that a person wrote."""
 
 
 class StoredMemory(NamedTuple):
@@ -85,7 +85,7 @@ def _summary(known: StoredMemory, content: str, steps: tuple[str, ...]) -> str:
 
 
 def _derived(content: str, steps: tuple[str, ...]) -> str:
-    """The summary where nobody wrote one."""
+    """The summary that follows from the text."""
     return brief(first_paragraph(content) or "; ".join(steps))
 
 
@@ -190,15 +190,15 @@ def memory_input(file: MemoryFile, kind: str, name: str, before: StoredMemory | 
 
 
 def _metadata(file: MemoryFile, name: str, before: StoredMemory | None) -> dict[str, Any]:
-    told = (TAGS, EVIDENCE, FRONT, SUMMARY, *_PROCEDURE, "standing")
-    metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k not in told}
+    shown = (TAGS, EVIDENCE, FRONT, SUMMARY, *_PROCEDURE, "standing")
+    metadata: dict[str, Any] = {} if before is None else {k: v for k, v in before.metadata.items() if k not in shown}
     extra = {key: value for key, value in file.extra.items() if key not in (*_WEIGHTS, *_PROCEDURE)}
     values = {TAGS: list(file.tags), EVIDENCE: list(file.evidence), FRONT: extra, SUMMARY: _own_summary(file, before)}
     return metadata | {key: value for key, value in values.items() if value} | {FILE: name}
 
 
 def _own_summary(file: MemoryFile, before: StoredMemory | None) -> str | None:
-    """A summary that somebody wrote; None for one that only followed from the text as it was, or as it is."""
+    """A summary that a person wrote; None for one that only followed from the text as it was, or as it is."""
     derived = {_derived(file.content, file.steps)}
     if before is not None:
         text, own = before.data["content"], before.procedure

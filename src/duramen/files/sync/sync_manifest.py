@@ -1,7 +1,7 @@
 """What the last sync left: which file holds which memory, how each looked, and how far the store was read.
 
-It makes the next sync look only at what changed. It is no truth: without it everything is compared anew, and only
-deleted files are not known as such.
+It makes the next sync look only at what changed. It can be lost: without it everything is compared again, and only
+deleted files are not recognised.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class SyncManifest:
         self._listed: dict[bool, list[str]] = {False: [], True: []}
         self._ordered: dict[str, list[tuple[int, str, str]]] = {}
         self._news = ManifestChanges()
-        self.anew = False
-        """Whether all of it must be stored anew."""
+        self.replaced = False
+        """Whether all of it must be stored again."""
 
     def put(self, path: str, entry: ManifestEntry) -> None:
         """A file holds a memory."""
@@ -120,7 +120,7 @@ class SyncManifest:
         fresh = SyncManifest(self.workspace)
         fresh.persona, fresh.owed, fresh.commits = self.persona, self.owed, self.commits
         self.__dict__ = fresh.__dict__
-        self.anew = True
+        self.replaced = True
 
     def lines(self, shared: bool) -> list[str]:
         """The lines of an index, in order: the root's, or the workspace's."""
@@ -216,7 +216,7 @@ class SyncManifest:
     def mark_saved(self) -> None:
         """What changed is stored."""
         self._news = ManifestChanges(small=_encode(self._small()))
-        self.anew = False
+        self.replaced = False
 
     @property
     def size(self) -> int:
@@ -232,7 +232,7 @@ class SyncManifest:
         """Whether something went: it must not stay in what is stored, as it may have been forgotten."""
         news = self._news
         return (
-            self.anew
+            self.replaced
             or any(path not in self.files for path in news.files)
             or any(number not in self.days.get(day, {}) for day, number in news.days)
         )
