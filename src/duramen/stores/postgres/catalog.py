@@ -15,7 +15,7 @@ from .sql import Q
 def find_session(connection: Connection, workspace: str, session: str) -> tuple[SessionRow, Head] | None:
     """A session and where it stands. If its row and its events disagree, the later end counts: reading up to it
     finds what is missing."""
-    row = connection.execute(Q.find_session, (workspace, session), binary=True).fetchone()
+    row = connection.execute(Q.find_session, {"workspace": workspace, "session": session}, binary=True).fetchone()
     if row is None:
         return None
     created, parent, fork_at, fork_hash, head, stored, check, last, last_hash, time = row
@@ -27,7 +27,8 @@ def find_session(connection: Connection, workspace: str, session: str) -> tuple[
 def session_rows(connection: Connection, workspace: str, after: str, limit: int) -> list[SessionRow]:
     """Sessions by id, after one."""
     found = []
-    rows = connection.execute(Q.list_sessions, (workspace, after, limit), binary=True)
+    values = {"workspace": workspace, "after": after, "limit": limit}
+    rows = connection.execute(Q.list_sessions, values, binary=True)
     for session, created, parent, fork_at, fork_hash, check, head, time in rows:
         expect_intact(f"session {session!r}", check, workspace, session, created, parent, fork_at, fork_hash)
         position = fork_at if head is None else head

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
@@ -36,9 +36,18 @@ MIGRATIONS = load_migrations(Path(__file__).parent / "migrations")
 SCHEMA_VERSION = MIGRATIONS[-1][0]
 MIGRATION_LOCK = 0x48464A4C
 Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
 _open: WeakSet[Connection] = WeakSet()
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 """Errors after which the connection is gone and the outcome of what was under way is open."""
+
+
+class Work(Protocol):
+    """Does work on a connection of the store, again if the connection is lost."""
+
+    async def __call__(self, work: Callable[[Connection], T], /) -> T:
+        """What the work returns."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

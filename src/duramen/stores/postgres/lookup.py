@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from ...ports import Bookmark, BookmarkQuery, Chunk, FeedItem
 from ..common.bookmark_rows import checked_chunk, read_bookmark
 from .append import to_record
-from .connection import Connection
+from .connection import Connection, Work
 from .sql import Q
 
-T = TypeVar("T")
 
+class Lookup:
+    """Finds events, bookmarks and chunks by name instead of by range."""
 
-class Finding:
-    """The chunk of the store that finds events and states by name instead of by range."""
-
-    async def _do(self, work: Callable[[Connection], T]) -> T:
-        raise NotImplementedError
+    def __init__(self, do: Work) -> None:
+        self._do = do
 
     async def pick(self, workspace: str, session: str, positions: Sequence[int]) -> list[FeedItem]:
         def work(connection: Connection) -> list[FeedItem]:
-            rows = connection.execute(Q.pick_events, (workspace, session, list(positions)), binary=True)
+            values = {"workspace": workspace, "session": session, "positions": list(positions)}
+            rows = connection.execute(Q.pick_events, values, binary=True)
             return [FeedItem(0, session, previous, to_record(tuple(rest))) for previous, *rest in rows]
 
         return await self._do(work)

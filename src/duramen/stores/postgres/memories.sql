@@ -71,7 +71,7 @@ WHERE workspace = %s AND audience = %s AND number = %s;
 SELECT r.count, r.time, memories.* FROM duramen.memories
 LEFT JOIN LATERAL (
     SELECT recalls.count, recalls.time FROM duramen.recalls
-    WHERE recalls.workspace = memories.workspace AND recalls.audience = memories.audience AND recalls.number = memories.number
+    WHERE recalls.workspace = %(workspace)s AND recalls.audience = memories.audience AND recalls.number = memories.number
 ) r ON true
 WHERE workspace = %(workspace)s AND number > %(after)s AND id <> '' AND true ORDER BY number LIMIT %(limit)s;
 
@@ -117,7 +117,7 @@ ORDER BY m.changed LIMIT %(limit)s;
 -- Current memories without an index_entry of a generation.
 SELECT m.* FROM duramen.memories m
 WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience AND t.number = m.number
       AND t.generation = %(generation)s)
 ORDER BY m.indexed, m.number LIMIT %(limit)s;
 
@@ -125,7 +125,7 @@ ORDER BY m.indexed, m.number LIMIT %(limit)s;
 -- How many they are.
 SELECT count(*) FROM duramen.memories m
 WHERE m.workspace = %(workspace)s AND m.indexed < %(generation)s AND m.closed IS NULL AND NOT EXISTS (
-    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = m.workspace AND t.audience = m.audience AND t.number = m.number
+    SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = m.audience AND t.number = m.number
       AND t.generation = %(generation)s);
 
 -- name: put_index_entry

@@ -89,9 +89,9 @@ FROM duramen.sessions WHERE workspace = %s AND session = %s FOR UPDATE;
 SELECT s.created, s.parent, s.fork_at, s.fork_hash, s.head, s.hash, s.checksum, e.position, e.hash, e.time
 FROM duramen.sessions s LEFT JOIN LATERAL (
     SELECT position, hash, time FROM duramen.events
-    WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
+    WHERE workspace = %(workspace)s AND session = s.session ORDER BY position DESC LIMIT 1
 ) e ON true
-WHERE s.workspace = %s AND s.session = %s;
+WHERE s.workspace = %(workspace)s AND s.session = %(session)s;
 
 -- name: add_session
 -- A session, unless it is there.
@@ -103,9 +103,9 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING RETURNING ses
 SELECT s.session, s.created, s.parent, s.fork_at, s.fork_hash, s.checksum, e.position, e.time
 FROM duramen.sessions s LEFT JOIN LATERAL (
     SELECT position, time FROM duramen.events
-    WHERE workspace = s.workspace AND session = s.session ORDER BY position DESC LIMIT 1
+    WHERE workspace = %(workspace)s AND session = s.session ORDER BY position DESC LIMIT 1
 ) e ON true
-WHERE s.workspace = %s AND s.session > %s ORDER BY s.session LIMIT %s;
+WHERE s.workspace = %(workspace)s AND s.session > %(after)s ORDER BY s.session LIMIT %(limit)s;
 
 -- name: list_session_names
 -- Ids of sessions, after one.
@@ -136,9 +136,9 @@ SELECT e.tx::text, e.seq, e.session, coalesce(p.hash, e.fork_hash),
 FROM (
     SELECT e.*, e.position - 1 AS before, s.fork_hash
     FROM duramen.events e JOIN duramen.sessions s ON s.workspace = e.workspace AND s.session = e.session
-    WHERE e.workspace = %s AND (e.tx, e.seq) > (%s::xid8, %s) AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
-    ORDER BY e.tx, e.seq LIMIT %s
-) e LEFT JOIN duramen.events p ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.before
+    WHERE e.workspace = %(workspace)s AND (e.tx, e.seq) > (%(tx)s::xid8, %(seq)s) AND e.tx < pg_snapshot_xmin(pg_current_snapshot())
+    ORDER BY e.tx, e.seq LIMIT %(limit)s
+) e LEFT JOIN duramen.events p ON p.workspace = %(workspace)s AND p.session = e.session AND p.position = e.before
 ORDER BY e.tx, e.seq;
 
 -- name: add_blob
@@ -446,8 +446,8 @@ SELECT coalesce(p.hash, e.fork_hash),
 FROM (
     SELECT e.*, e.position - 1 AS before, s.fork_hash
     FROM duramen.events e JOIN duramen.sessions s ON s.workspace = e.workspace AND s.session = e.session
-    WHERE e.workspace = %s AND e.session = %s AND e.position = ANY(%s) OFFSET 0
-) e LEFT JOIN duramen.events p ON p.workspace = e.workspace AND p.session = e.session AND p.position = e.before
+    WHERE e.workspace = %(workspace)s AND e.session = %(session)s AND e.position = ANY(%(positions)s) OFFSET 0
+) e LEFT JOIN duramen.events p ON p.workspace = %(workspace)s AND p.session = e.session AND p.position = e.before
 ORDER BY e.position;
 
 -- name: read_talk

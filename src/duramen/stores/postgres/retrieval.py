@@ -8,10 +8,10 @@ are planned with their values: what is right for one audience is wrong for anoth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import repeat
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 from ...ports import (
     Candidate,
@@ -25,12 +25,11 @@ from ...ports import (
 )
 from ...runtime import run_blocking
 from . import searchable
-from .connection import Connection, execute_planned
+from .connection import Connection, Work, execute_planned
 from .memories import M, locked_rows, read_change, read_generations
 from .searchable import DRAWN, DRAWS, S, completed, keys, written_bits
 from .vector_index import VectorIndex
 
-T = TypeVar("T")
 SCANNED = 60_000
 """Up to so many codes are all looked at, rather than walking the index."""
 ALL_SCANNED = 300_000
@@ -47,18 +46,10 @@ class Words(NamedTuple):
     bound: bool
 
 
-class Doing(Protocol):
-    """Does work on a connection of the store, again if the connection is lost."""
-
-    async def __call__(self, work: Callable[[Connection], T], /) -> T:
-        """What the work gives."""
-        ...
-
-
 class PostgresRetriever:
     """Searches memories inside PostgreSQL. `Retriever` in the ports says what it promises."""
 
-    def __init__(self, do: Doing, write: Doing, tending: VectorIndex) -> None:
+    def __init__(self, do: Work, write: Work, tending: VectorIndex) -> None:
         self._do, self._write = do, write
         self._tending = tending
         self._ready: set[tuple[str, int]] = set()

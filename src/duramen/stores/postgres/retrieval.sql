@@ -48,7 +48,7 @@ FROM duramen.index_entries t
 JOIN duramen.memories m ON m.workspace = t.workspace AND m.number = t.number AND m.audience = t.audience
 WHERE t.workspace = %(workspace)s AND t.generation = %(generation)s AND m.closed IS NULL AND m.id <> ''
   AND NOT EXISTS (
-    SELECT 1 FROM duramen.searchable s WHERE s.workspace = t.workspace AND s.generation = t.generation
+    SELECT 1 FROM duramen.searchable s WHERE s.workspace = %(workspace)s AND s.generation = t.generation
       AND s.audience = t.audience AND s.number = t.number)
 LIMIT %(limit)s;
 
@@ -77,7 +77,7 @@ WITH looked AS MATERIALIZED (
     FROM duramen.searchable s
     CROSS JOIN LATERAL (
         SELECT t.words, t.vector FROM duramen.index_entries t
-        WHERE t.workspace = s.workspace AND t.audience = s.audience AND t.number = s.number AND t.generation = s.generation
+        WHERE t.workspace = %(workspace)s AND t.audience = s.audience AND t.number = s.number AND t.generation = s.generation
         OFFSET 0) t
     WHERE s.workspace = %(workspace)s AND s.generation = %(generation)s AND s.draw < 128 AND POOLS
       AND s.draw = ANY(ARRAY(
@@ -166,7 +166,7 @@ late AS MATERIALIZED (
     SELECT s.audience, s.number FROM duramen.memories s
     WHERE s.workspace = %(workspace)s AND s.indexed < %(generation)s AND s.closed IS NULL AND POOLS AND LATE
       AND NOT EXISTS (
-        SELECT 1 FROM duramen.index_entries t WHERE t.workspace = s.workspace AND t.audience = s.audience AND t.number = s.number
+        SELECT 1 FROM duramen.index_entries t WHERE t.workspace = %(workspace)s AND t.audience = s.audience AND t.number = s.number
           AND t.generation = %(generation)s)
     ORDER BY s.indexed DESC, s.number DESC LIMIT %(unindexed_limit)s);
 

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from ...ports import Segment
 from ..common.row_checksum import checksum
-from .connection import Connection
+from .connection import Connection, Work
 from .memories import M, lock_audiences, read_generations
 
-T = TypeVar("T")
 
+class Segments:
+    """Reads and writes segments."""
 
-class Packing:
-    """The chunk of the store that keeps segments."""
-
-    async def _do(self, work: Callable[[Connection], T]) -> T:
-        raise NotImplementedError
-
-    async def _write(self, work: Callable[[Connection], T]) -> T:
-        raise NotImplementedError
+    def __init__(self, do: Work, write: Work) -> None:
+        self._do, self._write = do, write
 
     async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
         def work(connection: Connection) -> list[Segment]:

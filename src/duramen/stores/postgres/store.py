@@ -49,12 +49,12 @@ from .connection import LOST, Connection, PostgresSettings, connect, explain, ha
 from .erasure import erase, is_committed
 from .leases import Place, check_fence, read_lease, write_lease
 from .listener import Listener
-from .lookup import Finding
-from .memory_store import Remembering
+from .lookup import Lookup
+from .memory_catalog import MemoryCatalog
 from .pool import Pool
 from .retrieval import PostgresRetriever
 from .runs import claim, due_runs, list_runs, read_run
-from .segments import Packing
+from .segments import Segments
 from .sql import Q
 from .transaction import PostgresTransaction
 from .unsynced import UnsyncedBatches
@@ -67,7 +67,7 @@ _MOST_UNSYNCED = 1000
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
 
 
-class PostgresStore(Finding, Remembering, Packing):
+class PostgresStore:
     """A journal store in a PostgreSQL database. Safe to share between threads."""
 
     name = "postgres"
@@ -83,6 +83,19 @@ class PostgresStore(Finding, Remembering, Packing):
         self.pool = Pool(settings)
         self._tending = VectorIndex(settings)
         self.retriever = PostgresRetriever(self._do, self._write, self._tending)
+        lookup = Lookup(self._do)
+        self.pick, self.talk = lookup.pick, lookup.talk
+        self.bookmarks, self.bookmark_names, self.expired = lookup.bookmarks, lookup.bookmark_names, lookup.expired
+        self.chunks, self.chunk_log_end = lookup.chunks, lookup.chunk_log_end
+        catalog = MemoryCatalog(self._do, self._write)
+        self.memories, self.changes, self.audience_changes = catalog.memories, catalog.changes, catalog.audience_changes
+        self.unindexed, self.count_unindexed = catalog.unindexed, catalog.count_unindexed
+        self.index_entries, self.put_index_entries = catalog.index_entries, catalog.put_index_entries
+        self.generations, self.add_generation = catalog.generations, catalog.add_generation
+        self.activate, self.note_recalls = catalog.activate, catalog.note_recalls
+        segments = Segments(self._do, self._write)
+        self.segments, self.segment_spans = segments.segments, segments.segment_spans
+        self.put_segment, self.recalls = segments.put_segment, segments.recalls
         self._unsynced = UnsyncedBatches()
         lanes = max(1, min(_LANES, settings.pool_size - 1))
         self._lanes = [self._new_lane() for _ in range(lanes)]
@@ -270,7 +283,8 @@ class PostgresStore(Finding, Remembering, Packing):
         tx, seq = after >> 64, after & (2**64 - 1)
 
         def work(connection: Connection) -> list[FeedItem]:
-            rows = connection.execute(Q.read_feed, (workspace, str(tx), seq, limit), binary=True)
+            values = {"workspace": workspace, "tx": str(tx), "seq": seq, "limit": limit}
+            rows = connection.execute(Q.read_feed, values, binary=True)
             return [
                 FeedItem(int(tx) << 64 | seq, session, previous, to_record(tuple(rest)))
                 for tx, seq, session, previous, *rest in rows

@@ -1,14 +1,14 @@
-"""The chunk of the store that keeps memories."""
+"""Memories by what is asked for, and what is noted about them without an append."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from ...ports import Change, Generation, IndexEntry, MemoryQuery, MemoryRow, StoredIndexEntry
 from ..common.memory_rows import noted
 from ..common.row_checksum import checksum
-from .connection import Connection, execute_planned
+from .connection import Connection, Work, execute_planned
 from .memories import (
     M,
     Recall,
@@ -21,17 +21,12 @@ from .memories import (
     read_memory,
 )
 
-T = TypeVar("T")
 
+class MemoryCatalog:
+    """Reads memories, and writes what belongs to them: index entries, recalls, generations."""
 
-class Remembering:
-    """Memories by what is asked for; and what is noted about them without an append."""
-
-    async def _do(self, work: Callable[[Connection], T]) -> T:
-        raise NotImplementedError
-
-    async def _write(self, work: Callable[[Connection], T]) -> T:
-        raise NotImplementedError
+    def __init__(self, do: Work, write: Work) -> None:
+        self._do, self._write = do, write
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
         values = {"workspace": workspace, **query._asdict()}
