@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -22,7 +21,7 @@ ROUNDS = 3
 
 
 def open_on(disk: PowerLossDisk, synchronous: str = "full") -> Duramen:
-    store: Any = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
+    store = SqliteStore(SqliteSettings("agent.db", vfs=disk.vfs_name), Blocking())
     store._access.writer.connection.pragma("synchronous", synchronous)
     return Duramen(AsyncDuramen(open_journal(store, {}), Blocking()))
 

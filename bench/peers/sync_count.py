@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 
 def count_syncs(folder: Path, steps: int) -> int:
@@ -40,7 +39,7 @@ def _count_in_file_layer(name: str, steps: int) -> int:
 
     with PowerLossDisk() as disk:
         runtime = Blocking()
-        store: Any = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
+        store = SqliteStore(SqliteSettings(name, timeout=5.0, vfs=disk.vfs_name), runtime)
         with Duramen(AsyncDuramen(open_journal(store, {}), runtime)) as handle:
             system = DuramenSystem()
             system.use(handle, lambda number: None)

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from ..context.episode_policy import EpisodePolicy
 from ..context.window.settings import Window
@@ -135,7 +135,7 @@ def _sqlite(path: str, settings: Settings, runtime: Runtime) -> Store:
         file_key=keys[0] if keys else None,
         place=os.path.abspath(path),
     )
-    return cast(Store, SqliteStore(chosen, runtime))
+    return SqliteStore(chosen, runtime)
 
 
 def _key_source(given: KeySource | None, variable: str) -> KeySource | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...ports import (
     Change,
@@ -207,14 +207,20 @@ def wanted(row: MemoryRow, query: MemoryQuery) -> bool:
     )
 
 
-class Remembering:
-    """The chunk of the store that keeps memories."""
+class Work(Protocol):
+    """Does work on the memories of a workspace, one at a time."""
 
-    async def _remember(self, workspace: str, work: Callable[[Memories], T]) -> T:
-        raise NotImplementedError
+    async def __call__(self, workspace: str, work: Callable[[Memories], T], /) -> T: ...
+
+
+class MemoryPart:
+    """The part of the store that keeps memories."""
+
+    def __init__(self, do: Work) -> None:
+        self._do = do
 
     async def memories(self, workspace: str, query: MemoryQuery) -> list[MemoryRow]:
-        return await self._remember(
+        return await self._do(
             workspace,
             lambda kept: [
                 noted(row, *kept.recalls.get(row.number, (None, None)))
@@ -223,7 +229,7 @@ class Remembering:
         )
 
     async def audience_changes(self, workspace: str, audiences: Sequence[bytes] | None) -> dict[bytes, int]:
-        return await self._remember(
+        return await self._do(
             workspace,
             lambda kept: {
                 audience: changes
@@ -233,27 +239,27 @@ class Remembering:
         )
 
     async def changes(self, workspace: str, audience: bytes, generation: int, after: int, limit: int) -> list[Change]:
-        return await self._remember(workspace, lambda kept: kept.changed(audience, generation, after)[:limit])
+        return await self._do(workspace, lambda kept: kept.changed(audience, generation, after)[:limit])
 
     async def unindexed(self, workspace: str, generation: int, limit: int) -> list[MemoryRow]:
-        return await self._remember(workspace, lambda kept: kept.unindexed(generation)[:limit])
+        return await self._do(workspace, lambda kept: kept.unindexed(generation)[:limit])
 
     async def count_unindexed(self, workspace: str, generation: int) -> int:
-        return await self._remember(workspace, lambda kept: len(kept.unindexed(generation)))
+        return await self._do(workspace, lambda kept: len(kept.unindexed(generation)))
 
     async def put_index_entries(self, workspace: str, generation: int, index_entries: Sequence[IndexEntry]) -> None:
-        await self._remember(workspace, lambda kept: kept.put_index_entries(generation, index_entries))
+        await self._do(workspace, lambda kept: kept.put_index_entries(generation, index_entries))
 
     async def index_entries(
         self, workspace: str, audience: bytes | None, generation: int, numbers: Sequence[int] | None
     ) -> list[StoredIndexEntry]:
-        return await self._remember(workspace, lambda kept: kept.kept_index_entries(audience, generation, numbers))
+        return await self._do(workspace, lambda kept: kept.kept_index_entries(audience, generation, numbers))
 
     async def segments(self, workspace: str, audience: bytes, generation: int) -> list[Segment]:
-        return await self._remember(workspace, lambda kept: kept.segments_of(audience, generation))
+        return await self._do(workspace, lambda kept: kept.segments_of(audience, generation))
 
     async def segment_spans(self, workspace: str, generation: int) -> list[tuple[bytes, int, int]]:
-        return await self._remember(
+        return await self._do(
             workspace,
             lambda kept: [
                 (key[1], one.after, one.upto) for key, one in sorted(kept.segments.items()) if key[0] == generation
@@ -261,10 +267,10 @@ class Remembering:
         )
 
     async def put_segment(self, workspace: str, audience: bytes, generation: int, segment: Segment, seen: int) -> bool:
-        return await self._remember(workspace, lambda kept: kept.put_segment(audience, generation, segment, seen))
+        return await self._do(workspace, lambda kept: kept.put_segment(audience, generation, segment, seen))
 
     async def recalls(self, workspace: str, audience: bytes) -> dict[int, int]:
-        return await self._remember(
+        return await self._do(
             workspace,
             lambda kept: {
                 number: count for number, (count, _) in kept.recalls.items() if kept.rows[number].audience == audience
@@ -272,13 +278,13 @@ class Remembering:
         )
 
     async def note_recalls(self, workspace: str, recalls: Sequence[tuple[int, int, int]]) -> None:
-        await self._remember(workspace, lambda kept: kept.note_recalls(recalls))
+        await self._do(workspace, lambda kept: kept.note_recalls(recalls))
 
     async def generations(self, workspace: str) -> list[Generation]:
-        return await self._remember(workspace, lambda kept: list(kept.generations))
+        return await self._do(workspace, lambda kept: list(kept.generations))
 
     async def add_generation(self, workspace: str, identity: bytes, *, active: bool) -> Generation:
-        return await self._remember(workspace, lambda kept: kept.add_generation(identity, active))
+        return await self._do(workspace, lambda kept: kept.add_generation(identity, active))
 
     async def activate(self, workspace: str, generation: int) -> None:
-        await self._remember(workspace, lambda kept: kept.activate(generation))
+        await self._do(workspace, lambda kept: kept.activate(generation))

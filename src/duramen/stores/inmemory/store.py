@@ -36,13 +36,13 @@ from ...ports import (
 )
 from ...runtime import Notifier, Runtime
 from ..common.fork_guard import forked, watch
-from .memories import Memories, Remembering
+from .memories import Memories, MemoryPart
 from .workspace import Session, Workspace, append, erase, find, has_room, held, is_held, wanted
 
 T = TypeVar("T")
 
 
-class InMemoryStore(Remembering):
+class InMemoryStore:
     """A journal store in this process's memory."""
 
     name = "inmemory"
@@ -54,6 +54,15 @@ class InMemoryStore(Remembering):
         self._notifier, self._runs_notifier = Notifier(), Notifier()
         self._spaces: dict[str, Workspace] = {}
         self._refusal: StoreError | None = None
+        memories = MemoryPart(self._with_memories)
+        self.memories, self.changes = memories.memories, memories.changes
+        self.audience_changes = memories.audience_changes
+        self.unindexed, self.count_unindexed = memories.unindexed, memories.count_unindexed
+        self.index_entries, self.put_index_entries = memories.index_entries, memories.put_index_entries
+        self.segments, self.segment_spans = memories.segments, memories.segment_spans
+        self.put_segment, self.recalls = memories.put_segment, memories.recalls
+        self.note_recalls, self.generations = memories.note_recalls, memories.generations
+        self.add_generation, self.activate = memories.add_generation, memories.activate
         watch(self)
 
     def disown(self) -> None:
@@ -65,7 +74,7 @@ class InMemoryStore(Remembering):
         with self._lock:
             return work(self._spaces.setdefault(workspace, Workspace()))
 
-    async def _remember(self, workspace: str, work: Callable[[Memories], T]) -> T:
+    async def _with_memories(self, workspace: str, work: Callable[[Memories], T], /) -> T:
         return await self._do(workspace, lambda space: work(space.memories))
 
     async def append(self, request: Batch) -> Stored:

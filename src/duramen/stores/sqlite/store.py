@@ -8,8 +8,6 @@ power cut once a later commit waited, or `sync` was called.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...runtime import Runtime
 from ..common.fork_guard import forked, inherited, refuse_inherited, unwatch, watch
 from .access import Access
@@ -33,19 +31,48 @@ class SqliteStore:
     def __init__(self, settings: SqliteSettings, runtime: Runtime) -> None:
         refuse_inherited(settings.file)
         self._access = Access(settings, runtime)
-        self._events = Events(self._access)
-        parts: tuple[Any, ...] = (
-            self._events,
-            Sessions(self._access),
-            Subjects(self._access),
-            Runs(self._access),
-            Checkpoints(self._access),
-            Memories(self._access),
+        events = self._events = Events(self._access)
+        self.append, self.head, self.read, self.find = events.append, events.head, events.read, events.find
+        self.pick, self.talk = events.pick, events.talk
+        self.feed, self.cursor, self.advance = events.feed, events.cursor, events.advance
+        self.blob, self.blobs, self.missing_blobs = events.blob, events.blobs, events.missing_blobs
+        self.mark, self.changed, self.sync = events.mark, events.changed, events.sync
+        sessions = Sessions(self._access)
+        self.session, self.sessions, self.session_names = sessions.session, sessions.sessions, sessions.session_names
+        self.workspaces, self.fork = sessions.workspaces, sessions.fork
+        self.acquire, self.renew, self.release, self.lease = (
+            sessions.acquire,
+            sessions.renew,
+            sessions.release,
+            sessions.lease,
         )
-        for part in parts:
-            for name in vars(type(part)):
-                if not name.startswith("_"):
-                    setattr(self, name, getattr(part, name))
+        subjects = Subjects(self._access)
+        self.subject, self.subject_by_ref, self.subjects = subjects.subject, subjects.subject_by_ref, subjects.subjects
+        self.add_subject, self.rewrap, self.erase = subjects.add_subject, subjects.rewrap, subjects.erase
+        runs = Runs(self._access)
+        self.run, self.runs, self.due, self.next_wake, self.claim = (
+            runs.run,
+            runs.runs,
+            runs.due,
+            runs.next_wake,
+            runs.claim,
+        )
+        checkpoints = Checkpoints(self._access)
+        self.bookmarks, self.bookmark_names = checkpoints.bookmarks, checkpoints.bookmark_names
+        self.expired, self.chunk_log_end, self.chunks = (
+            checkpoints.expired,
+            checkpoints.chunk_log_end,
+            checkpoints.chunks,
+        )
+        memories = Memories(self._access)
+        self.memories, self.changes = memories.memories, memories.changes
+        self.audience_changes = memories.audience_changes
+        self.unindexed, self.count_unindexed = memories.unindexed, memories.count_unindexed
+        self.index_entries, self.put_index_entries = memories.index_entries, memories.put_index_entries
+        self.segments, self.segment_spans = memories.segments, memories.segment_spans
+        self.put_segment, self.recalls = memories.put_segment, memories.recalls
+        self.note_recalls, self.generations = memories.note_recalls, memories.generations
+        self.add_generation, self.activate = memories.add_generation, memories.activate
         watch(self)
 
     def disown(self) -> None:
