@@ -121,7 +121,7 @@ class TurnCycle:
 
     async def _say(self, role: str, text: str, subject: str | None, key: str | None) -> Event:
         options = {"subject": subject, **_keyed(key, role)}
-        return await self._journal.append_one(self._session, message(role, text, None, None), options)
+        return (await self._journal.append(self._session, [message(role, text, None, None)], **options))[0]
 
     async def _context(self, system: str, recalled: Recollection, files: InstructionSource | None) -> Context:
         """The context, which begins with the persona, AGENTS.md, the system prompt and what was recalled."""

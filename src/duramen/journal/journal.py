@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..crash_points import reach
 from ..errors import InvalidInput, JournalDamaged, SessionExists, StoreDamaged, StoreReadOnly, UnknownSession
@@ -119,10 +119,6 @@ class Journal:
         elif self._owners.keyring:
             with suppress(StoreReadOnly):
                 await self._owners.of(None)
-
-    async def append_one(self, session: str, draft: Draft, options: dict[str, Any]) -> Event:
-        """`append` of a single event, with its options as they were given."""
-        return (await self.append(session, [draft], **options))[0]
 
     async def append(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -57,7 +57,7 @@ class AsyncSession:
 
     # -- events
 
-    def append(
+    async def append(
         self,
         type: str,
         data: Any = None,
@@ -65,16 +65,14 @@ class AsyncSession:
         actor: str | None = None,
         cause: int | str | None = None,
         **options: Unpack[AppendOptions],
-    ) -> Coroutine[Any, Any, Event]:
+    ) -> Event:
         """Store an event at the end of the session; durable on return."""
-        draft = Draft(type, data, actor, cause)
-        if self._continuation.is_pending:
-            return self._append(draft, options)
-        return self._journal.append_one(self.id, draft, dict(options))
+        return await self._append(Draft(type, data, actor, cause), options)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
-        await self._continuation.begin()
-        return await self._journal.append_one(self.id, draft, dict(options))
+        if self._continuation.is_pending:
+            await self._continuation.begin()
+        return (await self._journal.append(self.id, [draft], **options))[0]
 
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Store several events in a row, all of them or none."""
