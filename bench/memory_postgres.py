@@ -42,7 +42,6 @@ from duramen.stores.common.memory_rows import entering
 from duramen.stores.common.row_checksum import checksum
 from duramen.stores.postgres import searchable
 from duramen.stores.postgres.append import add_session
-from duramen.stores.postgres.sql import Q
 
 FIGURES = (
     "recall_p95_ms_1m_postgres",
@@ -56,6 +55,9 @@ FIGURES = (
 )
 QUESTIONS = 120
 TOGETHER = 1_000
+_MOVE_SESSION = """
+    UPDATE duramen.sessions SET head = %s, hash = %s, tx = greatest(tx, pg_current_xact_id())
+    WHERE workspace = %s AND session = %s RETURNING tx::text"""
 _EVENT = "workspace session position type time actor cause key subject payload payload_hash hash tx seq feed_check"
 _MEMORY = """workspace audience number id session position kind key owner recorded begins ends expires importance
     confidence confirmed times closed successor changed indexed checksum"""
@@ -99,7 +101,7 @@ class Bulk:
         numbers = [row[0] for row in cursor.execute(for_numbers, ("duramen.memories_number_seq", count))]
         seqs = [row[0] for row in cursor.execute(for_numbers, ("duramen.feed", len(self._records)))]
         head = self._heads[session]
-        tx: Any = cursor.execute(Q.move_session, (head.position, head.hash, workspace, session)).fetchone()
+        tx: Any = cursor.execute(_MOVE_SESSION, (head.position, head.hash, workspace, session)).fetchone()
         events = [
             (workspace, one, *_event(record), tx[0], seq, _feed_check(tx[0], seq, record.hash))
             for (one, record), seq in zip(self._records, seqs, strict=True)

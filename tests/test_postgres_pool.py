@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import pytest
 from psycopg_pool import PoolTimeout
 
+import duramen
 import duramen.stores.postgres.connection as connection_module
 import duramen.stores.postgres.pool as pool_module
+from duramen import Draft
 from duramen.stores.postgres.connection import Connection, PostgresSettings
 from duramen.stores.postgres.pool import Pool
 
@@ -97,3 +99,17 @@ def test_a_server_that_says_nothing_keeps_nobody_longer_than_the_timeout() -> No
         assert len(took) == 6
         assert max(took) < 2 * 2 + 4, "they do not queue up behind each other's looks"
         pool.close()
+
+
+def test_statements_that_the_server_has_forgotten_are_prepared_again(postgres_url: str) -> None:
+    with duramen.open(postgres_url, pool_size=2) as dm:
+        session = dm.session("s")
+        session.append("note", 1)
+        session.append("note", 2)
+        pool = dm._core._journal.store.pool  # type: ignore[attr-defined]
+        with pool.connection() as one, pool.connection() as two:
+            for connection in (one, two):
+                connection.pgconn.exec_(b"DEALLOCATE ALL")  # behind the driver's back
+        session.append("note", 3)
+        session.append_all([Draft("note", 4), Draft("note", 5)])
+        assert [event.data for event in session.events()] == [1, 2, 3, 4, 5]

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import psycopg
-import psycopg.sql
 from psycopg import errors as pg
 from psycopg_pool import PoolClosed, PoolTimeout
 
@@ -60,12 +59,6 @@ class PostgresSettings:
     readonly: bool = False
     workspace: str | None = None
     """Scope rows PostgreSQL gives to the connections. None: nobody's, except to roles that see everything."""
-
-    @property
-    def restoring(self) -> bytes:
-        """The statements that give a connection back what user code may have changed: who it is, whose rows it sees."""
-        chosen = psycopg.sql.Literal(self.workspace or "").as_string(None)
-        return f"RESET ROLE; SELECT set_config('duramen.workspace', {chosen}, false)".encode()
 
     @property
     def shown(self) -> str:

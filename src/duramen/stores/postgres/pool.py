@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from psycopg.errors import InvalidSqlStatementName
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from .connection import LOST, Connection, PostgresSettings, configure, connect
+from .sql import Q
 
 _PATIENCE = 1.0
 """Seconds without a connection after which it is asked whether the pool is to blame."""
@@ -30,8 +32,6 @@ class Pool:
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
-        self.restoring = settings.restoring
-        """What a connection is told after user code had it, before it is given back."""
         self._size = max(2, settings.pool_size)
         self._given: WeakKeyDictionary[Connection, ConnectionPool[Connection]] = WeakKeyDictionary()
         self._probing, self._replacing = threading.Lock(), threading.Lock()
@@ -67,6 +67,9 @@ class Pool:
         try:
             with connection:
                 yield connection
+        except InvalidSqlStatementName:
+            connection.close()  # the driver and the server do not agree on what is prepared
+            raise
         finally:
             self.give_back(connection)
 
@@ -105,6 +108,11 @@ class Pool:
             else:
                 self._given[connection] = pool
                 return connection
+
+    def restore(self, connection: Connection) -> None:
+        """Undo what user code may have changed on a connection: who it is, whose rows it sees."""
+        connection.execute(Q.reset_role)
+        connection.execute(Q.set_workspace, (self._settings.workspace or "",))
 
     def give_back(self, connection: Connection) -> None:
         """Let others have it. Now and then it goes back into the pool, which knows when a connection is too old."""

@@ -64,6 +64,14 @@ COMMIT;
 -- Its end, if nothing of it shall stay.
 ROLLBACK;
 
+-- name: reset_role
+-- The role that the connection was opened with.
+RESET ROLE;
+
+-- name: set_workspace
+-- Whose rows the connection sees.
+SELECT set_config('duramen.workspace', %s, false);
+
 -- name: is_flushed
 -- Whether all that is committed is on the disk. A standby shows only what is.
 SELECT CASE WHEN pg_is_in_recovery() THEN true ELSE pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() END;

@@ -64,7 +64,7 @@ T = TypeVar("T")
 _LANES = 4
 _MOST_UNSYNCED = 1000
 """Sessions with unsynced batches in memory, after which the log is flushed."""
-_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure)
+_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
 
 
 class PostgresStore:

@@ -53,7 +53,9 @@ class PostgresTransaction:
             self._expect_open()
             # The next user of this connection must not see what the step may have chosen to see. Before the commit, as
             # a failure after it would be taken for one of the commit.
-            self._connection.execute(self._pool.restoring + b"; " + Q.commit.encode())
+            with self._connection.pipeline():
+                self._pool.restore(self._connection)
+                self._connection.execute(Q.commit)
         except LOST as error:
             self._give_back()
             if not self._is_stored():
@@ -91,7 +93,9 @@ class PostgresTransaction:
         if self._connection is None:
             return
         try:
-            self._connection.execute(Q.roll_back.encode() + b"; " + self._pool.restoring)
+            # Not in a pipeline: the driver drops its prepared statements when it sees that something was rolled back.
+            self._connection.execute(Q.roll_back)
+            self._pool.restore(self._connection)
         except psycopg.Error:
             self._connection.close()
         finally:
