@@ -20,7 +20,7 @@ import pytest
 import duramen
 from duramen.errors import InvalidInput, JournalDamaged, KeyMissing, NotAStore, StoreBusy, WrongKey
 from duramen.journal.chain import event_hash, payload_digest
-from duramen.journal.sealing import Form, payload_place, seal, unseal
+from duramen.journal.sealing import EnvelopeFlags, payload_place, seal, unseal
 from duramen.testing.postgres import PostgresServer
 
 PLANTED = "the-planted-secret"
@@ -145,12 +145,12 @@ def test_a_file_key_hides_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.promise("G1")
 def test_an_envelope_opens_only_where_it_was_sealed() -> None:
     place = payload_place("w", "s", 1)
-    envelope = seal(b"body", Form.PLAIN, OLD, bytes(12), place)
-    assert unseal(envelope, OLD, place) == (Form.SEALED, b"body")
+    envelope = seal(b"body", EnvelopeFlags.PLAIN, OLD, bytes(12), place)
+    assert unseal(envelope, OLD, place) == (EnvelopeFlags.SEALED, b"body")
     for elsewhere in (payload_place("w", "s", 2), payload_place("w", "t", 1), payload_place("v", "s", 1)):
         with pytest.raises(ValueError, match="does not open"):
             unseal(envelope, OLD, elsewhere)
-    for broken in (envelope[:-1], envelope[:5], bytes((envelope[0] | Form.APART,)) + envelope[1:], b""):
+    for broken in (envelope[:-1], envelope[:5], bytes((envelope[0] | EnvelopeFlags.APART,)) + envelope[1:], b""):
         with pytest.raises(ValueError):
             unseal(broken, OLD, place)
     with pytest.raises(KeyMissing):

@@ -9,13 +9,13 @@ import msgspec
 from ..journal.envelope import disclose, enclose
 from ..journal.journal import Journal
 from ..journal.owners import Owner
-from ..journal.sealing import Form as EnvelopeForm
+from ..journal.sealing import EnvelopeFlags
 from ..ports import Bookmark, Chunk
 from .manifest import BodyRange, Manifest
 
 _pack = msgspec.msgpack.encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
-_PLAIN = bytes((EnvelopeForm.PLAIN,))
+_PLAIN = bytes((EnvelopeFlags.PLAIN,))
 _NEAR = 32
 """Two ranges of a chunk log with at most this many bodies between them are read as one."""
 

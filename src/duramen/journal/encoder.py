@@ -14,7 +14,7 @@ from .chain import event_hash, payload_digest
 from .codec import BlobRef, Codec, surrogate_text
 from .events import Draft, check_cause, check_name
 from .owners import Owner
-from .sealing import NONCE_BYTES, Form, blob_place, payload_place, seal
+from .sealing import NONCE_BYTES, EnvelopeFlags, blob_place, payload_place, seal
 
 _APART_ABOVE = 16
 """A payload this many times larger than `blob_above` becomes a blob itself."""
@@ -25,7 +25,7 @@ class Prepared(NamedTuple):
 
     draft: Draft
     body: bytes
-    form: Form
+    flags: EnvelopeFlags
     parts: dict[bytes, bytes]
     data: Any
 
@@ -61,10 +61,10 @@ class Encoder(NamedTuple):
         # Decode it now: what could not be read again must not be stored.
         data = self.codec.decode(body, _loader(parts)) if parts else self.codec.decode_whole(body)
         if len(body) <= self.codec.blob_above * _APART_ABOVE:
-            return Prepared(draft, body, Form.PLAIN, parts, data)
+            return Prepared(draft, body, EnvelopeFlags.PLAIN, parts, data)
         reference = owner.address(body)
         whole = msgspec.msgpack.encode([reference, len(body)])
-        return Prepared(draft, whole, Form.APART, {**parts, reference: body}, data)
+        return Prepared(draft, whole, EnvelopeFlags.APART, {**parts, reference: body}, data)
 
     def blobs(self, parts: dict[bytes, bytes], owner: Owner) -> list[Blob]:
         """The large parts as they will lie in the store, by address: one order of locks for all writers."""
@@ -73,10 +73,10 @@ class Encoder(NamedTuple):
 
     def _envelope(self, address: bytes, body: bytes, owner: Owner) -> bytes:
         packed = zstandard.ZstdCompressor(level=3).compress(body)
-        form = Form.ZSTD if len(packed) < len(body) * 0.95 else Form.PLAIN
+        flags = EnvelopeFlags.ZSTD if len(packed) < len(body) * 0.95 else EnvelopeFlags.PLAIN
         nonce = self.ids.random(NONCE_BYTES) if owner.data_key else b""
         where = blob_place(self.workspace, address)
-        return seal(packed if form else body, form, owner.data_key, nonce, where)
+        return seal(packed if flags else body, flags, owner.data_key, nonce, where)
 
     def placing(
         self, session: str, prepared: list[Prepared], owner: Owner, key: str | None, now: int
@@ -93,13 +93,13 @@ class Encoder(NamedTuple):
             position, previous = head
             first_key = key
             records = []
-            for draft, body, form, _, _ in prepared:
+            for draft, body, flags, _, _ in prepared:
                 position += 1
                 if data_key is None:
-                    payload = _PLAIN + body if form is Form.PLAIN else bytes((form,)) + body
+                    payload = _PLAIN + body if flags is EnvelopeFlags.PLAIN else bytes((flags,)) + body
                 else:
                     where = payload_place(workspace, session, position)
-                    payload = seal(body, form, data_key, random(NONCE_BYTES), where)
+                    payload = seal(body, flags, data_key, random(NONCE_BYTES), where)
                 kind, actor, cause = draft.type, draft.actor, draft.cause
                 header = (workspace, session, position, kind, now, actor, cause, first_key, ref)
                 previous = event_hash(previous, payload_digest(payload, salt), header)
@@ -111,7 +111,7 @@ class Encoder(NamedTuple):
         return place
 
 
-_PLAIN = bytes((Form.PLAIN,))
+_PLAIN = bytes((EnvelopeFlags.PLAIN,))
 _good_types: set[str] = set()
 
 

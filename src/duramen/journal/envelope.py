@@ -7,7 +7,7 @@ import zstandard
 from ..errors import KeyMissing
 from ..ports import Ids
 from .owners import Owner
-from .sealing import NONCE_BYTES, Form, seal, unseal
+from .sealing import NONCE_BYTES, EnvelopeFlags, seal, unseal
 
 _PRESS_ABOVE = 512
 """Bytes from which compression is tried."""
@@ -28,22 +28,22 @@ def _pressed(body: bytes) -> bytes:
 
 def enclose(body: bytes, owner: Owner, where: bytes, ids: Ids) -> bytes:
     """Bytes as they are stored: compressed where that helps, and sealed for their owner and their place."""
-    form = Form.PLAIN
+    flags = EnvelopeFlags.PLAIN
     if len(body) > _PRESS_ABOVE:
         pressed = _pressed(body)
         if len(pressed) < len(body) * 0.9:
-            body, form = pressed, Form.ZSTD
+            body, flags = pressed, EnvelopeFlags.ZSTD
     nonce = ids.random(NONCE_BYTES) if owner.data_key else b""
-    return seal(body, form, owner.data_key, nonce, where)
+    return seal(body, flags, owner.data_key, nonce, where)
 
 
 def disclose(envelope: bytes, owner: Owner, where: bytes) -> bytes:
     """What was enclosed. ValueError if it was changed, moved, or is another owner's."""
     try:
-        form, body = unseal(envelope, owner.data_key, where)
+        flags, body = unseal(envelope, owner.data_key, where)
     except KeyMissing as error:
         raise ValueError("a part of it is sealed under a key that its owner never had") from error
-    if not form & Form.ZSTD:
+    if not flags & EnvelopeFlags.ZSTD:
         return body
     try:
         return zstandard.ZstdDecompressor().decompress(body)

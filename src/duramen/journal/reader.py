@@ -17,7 +17,7 @@ from .chain import event_hash, payload_digest
 from .codec import BlobRef, Codec, surrogate_text
 from .events import Event
 from .owners import Owner, Owners
-from .sealing import Form, blob_place, payload_place, unseal
+from .sealing import EnvelopeFlags, blob_place, payload_place, unseal
 
 _BROKEN = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, OSError, msgspec.DecodeError)
 _MAX_LINEAGE = 1000
@@ -191,8 +191,8 @@ class Reader:
         self, session: str, position: int, payload: bytes, owner: Owner, decode: Callable[[bytes], Any]
     ) -> Any:
         """A payload that is sealed, or lies apart."""
-        form, body = unseal(payload, owner.data_key, payload_place(self._workspace, session, position))
-        if form & Form.APART:
+        flags, body = unseal(payload, owner.data_key, payload_place(self._workspace, session, position))
+        if flags & EnvelopeFlags.APART:
             address, _ = decode(body)
             body = await self.blob(address, owner)
         return decode(body)
@@ -219,8 +219,8 @@ class Reader:
 
     def open_blob(self, address: bytes, envelope: bytes, owner: Owner) -> bytes:
         """The content of a stored blob. ValueError if it does not match its address."""
-        form, body = unseal(envelope, owner.data_key, blob_place(self._workspace, address))
-        if form & Form.ZSTD:
+        flags, body = unseal(envelope, owner.data_key, blob_place(self._workspace, address))
+        if flags & EnvelopeFlags.ZSTD:
             try:
                 body = zstandard.ZstdDecompressor().decompress(body)
             except zstandard.ZstdError as error:

@@ -27,7 +27,7 @@ NONCE_BYTES = 12
 KeySource = bytes | str | Callable[[], "bytes | str"] | Sequence["bytes | str"]
 
 
-class Form(enum.IntFlag):
+class EnvelopeFlags(enum.IntFlag):
     """The first byte of an envelope."""
 
     PLAIN = 0
@@ -36,9 +36,9 @@ class Form(enum.IntFlag):
     APART = 4  # the payload itself is a blob; what follows is its reference
 
 
-_FORMS = [Form(number) for number in range(8)]
+_FLAGS = [EnvelopeFlags(number) for number in range(8)]
 """Looked up: a state may be made of hundreds of envelopes, and an enumeration takes its time."""
-_SEALED = int(Form.SEALED)
+_SEALED = int(EnvelopeFlags.SEALED)
 
 
 class SystemIds:
@@ -171,31 +171,31 @@ def _open(key: bytes, nonce: bytes, sealed: bytes, where: bytes) -> bytes | None
     return opened
 
 
-def seal(body: bytes, form: Form, data_key: bytes | None, nonce: bytes, where: bytes) -> bytes:
+def seal(body: bytes, flags: EnvelopeFlags, data_key: bytes | None, nonce: bytes, where: bytes) -> bytes:
     """An envelope around `body`, sealed if there is a data key; `where` is what it is bound to."""
     if data_key is None:
-        return bytes((form,)) + body
-    head = bytes((form | Form.SEALED,))
+        return bytes((flags,)) + body
+    head = bytes((flags | EnvelopeFlags.SEALED,))
     sealed: bytes = _cipher(data_key).encrypt(nonce, body, head + where)
     return head + nonce + sealed
 
 
-def unseal(envelope: bytes, data_key: bytes | None, where: bytes) -> tuple[Form, bytes]:
+def unseal(envelope: bytes, data_key: bytes | None, where: bytes) -> tuple[EnvelopeFlags, bytes]:
     """What an envelope holds. Raises ValueError if it was changed or moved, `KeyMissing` without
     the key that it needs."""
     if not envelope:
         raise ValueError("an empty envelope")
     first = envelope[0]
-    form = _FORMS[first] if first < len(_FORMS) else Form(first)
+    flags = _FLAGS[first] if first < len(_FLAGS) else EnvelopeFlags(first)
     if not first & _SEALED:
-        return form, envelope[1:]
+        return flags, envelope[1:]
     if data_key is None:
         raise KeyMissing("the payload is sealed and its key is not here", hint="pass key=… to open()")
     nonce, sealed = envelope[1 : 1 + NONCE_BYTES], envelope[1 + NONCE_BYTES :]
     opened = _open(data_key, nonce, sealed, envelope[:1] + where)
     if opened is None:
         raise ValueError("the sealed payload does not open in this place")
-    return form, opened
+    return flags, opened
 
 
 def payload_place(workspace: str, session: str, position: int) -> bytes:

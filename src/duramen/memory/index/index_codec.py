@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...journal.envelope import disclose, enclose
 from ...journal.journal import Journal
 from ...journal.owners import NOBODY, Owner
-from ...journal.sealing import Form
+from ...journal.sealing import EnvelopeFlags
 from ...ports import Change, IndexEntry, MemoryRow, SampledMemory, Segment, StoredIndexEntry
 from ..catalog.texts import MemoryTexts
 from . import segment_format
@@ -32,7 +32,7 @@ from .index_entry import (
 )
 
 _pack = msgspec.msgpack.encode
-_PLAIN = bytes([Form.PLAIN])
+_PLAIN = bytes([EnvelopeFlags.PLAIN])
 
 
 class IndexCodec:
@@ -164,7 +164,7 @@ class IndexCodec:
     def plain_vectors(bodies: Sequence[bytes], dims: int) -> tuple[list[int], Vector]:
         """Unsealed vectors, many at once: the places of those that can be read, and a row for each."""
         size = len(_PLAIN) + packed_size(dims)
-        plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == Form.PLAIN]
+        plain = [at for at, body in enumerate(bodies) if len(body) == size and body[0] == EnvelopeFlags.PLAIN]
         return plain, unpack_vectors([bodies[at] for at in plain], dims, len(_PLAIN))
 
 

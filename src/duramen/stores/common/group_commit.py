@@ -192,7 +192,7 @@ class GroupCommit(Generic[Q, A]):
         assert ticket.future is not None
         return await ticket.future
 
-    def commit_beside(self, request: Q) -> A:
+    def commit_blocking(self, request: Q) -> A:
         """Block until the request is settled, among those of event loops: the same thread writes for all."""
         ticket: Ticket[Q, A] = Ticket(request)
         ticket.turn = turn = threading.Lock()

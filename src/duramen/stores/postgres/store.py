@@ -156,7 +156,7 @@ class PostgresStore:
         if not self._runtime.looping:
             return lane.commit(request)
         if is_driven():
-            return lane.commit_beside(request)
+            return lane.commit_blocking(request)
         return await lane.commit_looping(request)
 
     def _flush(self, appender: Appender, tickets: list[Ticket[Batch, Stored]]) -> None:

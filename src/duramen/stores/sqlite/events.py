@@ -40,7 +40,7 @@ class Events:
         if not self._access.runtime.looping:
             return self.group.commit(batch)
         if is_driven():
-            return self.group.commit_beside(batch)
+            return self.group.commit_blocking(batch)
         return await self.group.commit_looping(batch)
 
     async def head(self, workspace: str, session: str) -> Head | None:
