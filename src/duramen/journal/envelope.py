@@ -47,5 +47,5 @@ def disclose(envelope: bytes, owner: Owner, where: bytes) -> bytes:
         return body
     try:
         return zstandard.ZstdDecompressor().decompress(body)
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, MemoryError) as error:  # a damaged size may ask for anything
         raise ValueError("a part of it does not unpack") from error

@@ -223,7 +223,7 @@ class Reader:
         if flags & EnvelopeFlags.ZSTD:
             try:
                 body = zstandard.ZstdDecompressor().decompress(body)
-            except zstandard.ZstdError as error:
+            except (zstandard.ZstdError, MemoryError) as error:  # a damaged size may ask for anything
                 raise ValueError(f"the blob {address.hex()[:16]} does not unpack") from error
         if owner.address(body) != address:
             raise ValueError(f"the blob {address.hex()[:16]} does not match its address")

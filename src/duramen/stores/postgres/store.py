@@ -3,7 +3,7 @@
 Locks, always in this order: lease row, subject row, session rows by id, run rows by id, blob rows, pools of memories
 (see `memories`). Isolation: READ COMMITTED; what must not move is locked or compared in the statement that writes.
 Retry rule: a lost connection is made again for up to the timeout. Reads are then repeated; an append first finds out
-whether it happened (see `appending`); other writes compare before they change, so that repeating them changes nothing.
+whether it happened (see `append`); other writes compare before they change, so that repeating them changes nothing.
 A deadlock rolls back, and the same is tried again.
 """
 
