@@ -82,7 +82,7 @@ class Story:
             "first": len(self.seen),
             "turns": upto,
         }
-        child = self._nursery.start("conversations:converse", **given, die=die or None)
+        child = self._processes.start("conversations:converse", **given, die=die or None)
         status = child.wait()
         assert status in (0, -signal.SIGKILL if die else 0), child.errors()
         self.seen += [(position, digest) for position, digest in map(json.loads, child.lines())]

@@ -267,7 +267,7 @@ def test_wrong_ids_and_tasks_have_names(dm: Duramen) -> None:
             call("nobody")
     with pytest.raises(InvalidInput, match="not a task"):
         dm.run(len, "abc")  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="no option"):
+    with pytest.raises(InvalidInput, match="unknown option"):
         dm.start(one, colour="red")  # type: ignore[call-arg]
     for function in (duramen.sleep, duramen.ask, duramen.receive):
         with pytest.raises(InvalidInput, match="outside a run"):

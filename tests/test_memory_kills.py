@@ -134,7 +134,7 @@ def _said(address: str) -> int:
     ("address", "point"), cases("memory.embedded", "memory.indexed", *APPEND_POINTS[1:]), indirect=["address"]
 )
 def test_vectors_follow_whatever_was_killed(address: str, processes: ChildProcesses, point: str) -> None:
-    child = processes.start("memory_handles:remember_all", crash=(point, 3), address=address, count=80, index=True)
+    child = processes.start("memory_handles:remember_all", crash=(point, 2), address=address, count=80, index=True)
     assert child.wait() == -signal.SIGKILL, child.errors()
     with open_memory(address) as dm:
         known = list(dm.memory.list(everyone=True))

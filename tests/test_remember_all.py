@@ -158,7 +158,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no content": (["one", {"kind": "fact"}], "at place 1: there is no content"),
     "neither text nor dict": (["one", 7], "at place 1: there is no content"),
     "nothing to remember": (["one", "two", " "], "at place 2: there is nothing to remember"),
-    "what no memory has": (["one", {"content": "two", "colour": "red"}], "at place 1: 'colour' is nothing"),
+    "what no memory has": (["one", {"content": "two", "colour": "red"}], "at place 1: a memory has no detail 'colour'"),
     "too many": (["one"] * 1001, "1,001 memories are too many"),
 }
 

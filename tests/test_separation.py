@@ -55,7 +55,7 @@ def test_volatile_files_are_never_read_back(dm: duramen.Duramen, tmp_path: Path)
         (root / "AGENTS.md").write_text("The moon is a disk of 3 cm.\n")
         for path in runtime.glob("*.md"):
             path.write_text(path.read_text() + "\nThe moon is a disk of 3 cm.\n")
-        assert files.sync().taken == ()
+        assert files.sync().edits == ()
         assert known(dm) == ["The refund window is 30 days"]
 
 

@@ -254,10 +254,17 @@ class Appender:
         start = head or Head(0, GENESIS)
         records = batch.place(start)
         target = target._replace(records=records)
-        answers = [
-            PROJECTIONS[type(change)].read(target, change, answer)
-            for change, answer in zip(changes, asked, strict=True)
-        ]
+        try:
+            answers = [
+                PROJECTIONS[type(change)].read(target, change, answer)
+                for change, answer in zip(changes, asked, strict=True)
+            ]
+        except DuramenError:
+            # A session that was not there could not be locked. If it is there now, another process made it between two
+            # of the questions: ask again under its lock.
+            if head is None and lock_head(connection, workspace, session) is not None:
+                return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
+            raise
         if head is None and not add_session(connection, place, batch.now, None, start):
             # Another process was first: on top of it.
             return self.settle(connection, batch, tried, relaxed=relaxed, restoring=restoring)
