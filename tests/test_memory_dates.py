@@ -154,4 +154,4 @@ def test_a_long_text_full_of_times_is_read_in_no_time() -> None:
     assert time.process_time() - began < 5  # it took the square of the length: half a minute
     stats = read_term_stats({"content": "may 1, " * 2_800}, 0)
     assert len(stats.dates) == TIMES_CAP
-    assert len(Question.parse("may 1, " * 2_800, ON).asked) == TIMES_CAP
+    assert len(Question.parse("may 1, " * 2_800, ON).dates) == TIMES_CAP
