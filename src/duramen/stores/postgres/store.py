@@ -1,6 +1,6 @@
 """The PostgreSQL store: many processes on many machines.
 
-Locks, always in this order: lease row, subject row, session rows by id, run rows by id, blob rows, pools of memories
+Locks, always in this order: lease row, subject row, session rows by id, run rows by id, blob rows, audiences of memories
 (see `memories`). Isolation: READ COMMITTED; what must not move is locked or compared in the statement that writes.
 Retry rule: a lost connection is made again for up to the timeout. Reads are then repeated; an append first finds out
 whether it happened (see `append`); other writes compare before they change, so that repeating them changes nothing.
@@ -61,7 +61,7 @@ from .unsynced import UnsyncedBatches
 from .vector_index import VectorIndex
 
 T = TypeVar("T")
-_LANES = 4
+_GROUPS = 4
 _MOST_UNSYNCED = 1000
 """Sessions with unsynced batches in memory, after which the log is flushed."""
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
@@ -97,8 +97,8 @@ class PostgresStore:
         self.segments, self.segment_spans = segments.segments, segments.segment_spans
         self.put_segment, self.recalls = segments.put_segment, segments.recalls
         self._unsynced = UnsyncedBatches()
-        lanes = max(1, min(_LANES, settings.pool_size - 1))
-        self._lanes = [self._new_lane() for _ in range(lanes)]
+        groups = max(1, min(_GROUPS, settings.pool_size - 1))
+        self._groups = [self._new_group() for _ in range(groups)]
         watch(self)
 
     def disown(self) -> None:
@@ -142,22 +142,22 @@ class PostgresStore:
 
     # -- appending
 
-    def _new_lane(self) -> tuple[GroupCommit[Batch, Stored], Appender]:
+    def _new_group(self) -> tuple[GroupCommit[Batch, Stored], Appender]:
         appender = Appender(self._unsynced)
         group: GroupCommit[Batch, Stored] = GroupCommit(lambda tickets: self._flush(appender, tickets))
         return group, appender
 
-    def _lane_of(self, workspace: str, session: str) -> tuple[GroupCommit[Batch, Stored], Appender]:
-        return self._lanes[hash((workspace, session)) % len(self._lanes)]
+    def _group_of(self, workspace: str, session: str) -> tuple[GroupCommit[Batch, Stored], Appender]:
+        return self._groups[hash((workspace, session)) % len(self._groups)]
 
     async def append(self, request: Batch) -> Stored:
         self._check()
-        lane, _ = self._lane_of(request.workspace, request.session)
+        group, _ = self._group_of(request.workspace, request.session)
         if not self._runtime.looping:
-            return lane.commit(request)
+            return group.commit(request)
         if is_driven():
-            return lane.commit_blocking(request)
-        return await lane.commit_looping(request)
+            return group.commit_blocking(request)
+        return await group.commit_looping(request)
 
     def _flush(self, appender: Appender, tickets: list[Ticket[Batch, Stored]]) -> None:
         """Store a group of batches, each with its own outcome."""
@@ -229,7 +229,7 @@ class PostgresStore:
             if place not in lost:
                 self._unsynced.release(place, batches)
         for place in lost:
-            _, appender = self._lane_of(*place)
+            _, appender = self._group_of(*place)
             with appender.mutex:
                 self._patiently(partial(appender.restore, place=place))
 
@@ -472,8 +472,8 @@ class PostgresStore:
         self._runtime.close()
 
     def _close(self) -> None:
-        for lane, _ in self._lanes:
-            lane.close()
+        for group, _ in self._groups:
+            group.close()
         self.refusal = StoreClosed(f"the store at {self._settings.shown} was closed", hint="open it again")
         self._listener.stop()
         self._tending.close()
