@@ -55,7 +55,7 @@ class PostgresTransaction:
             # a failure after it would be taken for one of the commit.
             with self._connection.pipeline():
                 self._pool.restore(self._connection)
-                self._connection.execute(Q.commit)
+                self._connection.execute(Q.commit, prepare=False)
         except LOST as error:
             self._give_back()
             if not self._is_stored():
