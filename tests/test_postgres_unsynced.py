@@ -190,3 +190,73 @@ def test_no_follower_is_given_what_a_crash_could_remove(server: PostgresServer, 
         assert given == [1, 2]
         crash(server)
         assert values(other, "s") == given
+
+
+@pytest.mark.promise("J3")
+@pytest.mark.parametrize("how", ["follow", "follow some", "deliver"])
+def test_what_a_crash_removed_while_it_was_read_is_not_handed_out(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    class Recorder:
+        name = "recorder"
+
+        def apply(self, events: list[duramen.Event]) -> None:
+            seen.extend(event.data for event in events)
+
+    seen: list[Any] = []
+    with duramen.open(url) as writer, duramen.open(url) as reader:
+        append(writer, "s", 1, synced=True)
+        append(writer, "s", 2)
+        store = reader._core._journal.store
+        sync, crashed = store.sync, []
+
+        async def crash_first() -> None:
+            if not crashed:
+                crashed.append(True)
+                crash(server)
+                reader.session("s").append("other", 3)
+            await sync()
+
+        monkeypatch.setattr(store, "sync", crash_first)
+        if how == "deliver":
+            reader.deliver(Recorder())
+        else:
+            types = ["other"] if how == "follow some" else None
+            seen += [event.data for event in reader.session("s").follow(timeout=0, types=types)]
+        assert seen == ([3] if how == "follow some" else [1, 3])
+
+
+def test_a_large_value_comes_back_although_another_process_had_stored_it_first(
+    server: PostgresServer, url: str
+) -> None:
+    large = "x" * 300_000
+    with duramen.open(url) as dm:
+        append(dm, "s", 1, synced=True)
+        with duramen.open(url) as other:
+            append(other, "t", large)
+            append(dm, "s", large)
+            crash(server)
+        append(dm, "s", 3, synced=True)
+        assert values(dm, "s") == [1, large, 3]
+        assert dm.verify().ok
+
+
+def test_what_a_step_set_on_its_connection_ends_with_it(server: PostgresServer, url: str) -> None:
+    @duramen.step
+    def relax(fail: bool) -> None:
+        duramen.transaction().execute("SET synchronous_commit = off")
+        if fail:
+            raise ValueError
+
+    @duramen.task
+    def work(fail: bool) -> None:
+        relax(fail)
+
+    with duramen.open(url, pool_size=2) as dm:
+        dm.run(work, False)
+        with pytest.raises(ValueError):
+            dm.run(work, True)
+        append(dm, "s", 1, synced=True)
+        append(dm, "s", 2, synced=True)
+        crash(server)
+        assert values(dm, "s") == [1, 2]

@@ -172,7 +172,7 @@ class Journal:
         blobs: Sequence[Blob] = ()
         for item in prepared:
             if item.parts:
-                blobs = await self._new_blobs(prepared, owner)
+                blobs = await self._new_blobs(prepared, owner, synced)
                 break
         projected = self._projection.extend(session, prepared, owner, changes)
         now = self.clock.now()
@@ -226,9 +226,11 @@ class Journal:
                 return await self.store.read(self.workspace, origin, position, position + count - 1)
         return None
 
-    async def _new_blobs(self, prepared: list[Prepared], owner: Owner) -> list[Blob]:
+    async def _new_blobs(self, prepared: list[Prepared], owner: Owner, synced: bool) -> list[Blob]:
+        """The blobs to store with a batch. A batch that is not synced brings all of its blobs: those that are there may
+        have come with another that is lost by the same crash."""
         parts = {address: body for item in prepared for address, body in item.parts.items()}
-        missing = await self.store.missing_blobs(self.workspace, list(parts))
+        missing = await self.store.missing_blobs(self.workspace, list(parts)) if synced else parts
         return self._preparing.blobs({address: parts[address] for address in missing}, owner)
 
     async def _stored(self, session: str, records: list[Record], count: int) -> list[Event]:
@@ -256,21 +258,30 @@ class Journal:
         idle = 0.0
         while True:
             mark = await self.store.mark()
-            before = after
+            before, lost = after, False
             async with aclosing(self.reader.pages(session, after + 1, None, None, PAGE)) as pages:
                 async for page in pages:
+                    if page and not await self._is_safe(session, page[-1]):
+                        lost = True
+                        break
                     after = page[-1].position if page else after
                     wanted = page if types is None else [event for event in page if event.type in types]
                     if wanted:
-                        await self.store.sync()  # nothing leaves that a power cut could still remove
                         yield wanted
-            if after != before:
+            if after != before or lost:
                 idle = 0.0
                 continue
             if timeout is not None and idle >= timeout:
                 return
             slice_ = 1.0 if timeout is None else min(1.0, timeout - idle)
             idle += await self.store.changed(mark, slice_)
+
+    async def _is_safe(self, session: str, last: Event) -> bool:
+        """Sync, so that nothing leaves that a power cut could still remove, nor is passed over in its place. False if the
+        event is no longer there: a database server that crashed since it was read may have lost it."""
+        await self.store.sync()
+        found = await self.reader.records(session, last.position, last.position)
+        return bool(found) and found[0][1].hash == last.hash
 
     async def fork(self, session: str, new: str, at: int | None) -> None:
         """Make `new` share this session's events up to `at` (the end, if not given)."""
@@ -343,6 +354,8 @@ class Journal:
             if not items:
                 return delivered
             await self.store.sync()  # nothing leaves that a power cut could still remove
+            if await self.store.feed(self.workspace, before, len(items)) != items:
+                continue  # lost by a crash of the database server since, or erased
             try:
                 events = await self.reader.opened_feed(items)
             except JournalDamaged:

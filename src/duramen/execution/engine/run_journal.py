@@ -138,6 +138,7 @@ class RunJournal:
             raise self.broken
         if self.fence is None:
             raise StepsChanged(self._row.run, "something new", ["its end"])
+        since = self.unsynced_since
         if synced and within is None:
             self.unsynced_since = None  # before the append: what is committed after it is not covered
         try:
@@ -156,6 +157,7 @@ class RunJournal:
             self.broken = RunError(f"the subject of run {self._row.run!r} was erased", hint="start a new run")
             raise self.broken from error
         except BaseException as error:
+            self.unsynced_since = since
             self.broken = error  # whether it was stored is open: the journal knows, this execution does not
             raise
         if not synced and self.unsynced_since is None:

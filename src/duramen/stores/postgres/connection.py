@@ -173,9 +173,9 @@ def connect(settings: PostgresSettings) -> Connection:
 def configure(connection: Connection, settings: PostgresSettings) -> None:
     """Settings that durability and isolation rest on, whatever the server's defaults are."""
     _open.add(connection)
-    found: Any = connection.execute("SELECT current_setting('synchronous_commit')").fetchone()
-    if found[0] == "off":
-        connection.execute("SET synchronous_commit = on")
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    )
     connection.execute("SET default_transaction_isolation = 'read committed'")
     connection.execute("SET plan_cache_mode = force_generic_plan")  # our queries go by key: plan them once
     own = {"lock_timeout": f"{int(settings.timeout * 1000)}"}

@@ -110,9 +110,11 @@ class Pool:
                 return connection
 
     def restore(self, connection: Connection) -> None:
-        """Undo what user code may have changed on a connection: who it is, whose rows it sees."""
+        """Undo what user code may have changed on a connection: who it is, whose rows it sees, whether its commits wait for
+        the disk."""
         connection.execute(Q.reset_role)
-        connection.execute(Q.set_workspace, (self._settings.workspace or "",))
+        connection.execute(Q.reset_settings)
+        configure(connection, self._settings)
 
     def give_back(self, connection: Connection) -> None:
         """Let others have it. Now and then it goes back into the pool, which knows when a connection is too old."""

@@ -68,9 +68,9 @@ ROLLBACK;
 -- The role that the connection was opened with.
 RESET ROLE;
 
--- name: set_workspace
--- Whose rows the connection sees.
-SELECT set_config('duramen.workspace', %s, false);
+-- name: reset_settings
+-- The settings that the connection was opened with.
+RESET ALL;
 
 -- name: is_flushed
 -- Whether all that is committed is on the disk. A standby shows only what is.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count, groupby
 from typing import Any, TypeVar
@@ -179,7 +180,8 @@ class PostgresStore:
         if any(isinstance(change, RunChange) for ticket in tickets for change in ticket.request.changes):
             self._runs_notifier.notify()
         if len(self._unsynced) > _MOST_UNSYNCED:
-            self._sync()
+            with suppress(StoreError):  # the batches have their outcomes, and are kept until a later sync
+                self._sync()
 
     def _settle(self, appender: Appender, tickets: list[Ticket[Batch, Stored]], tried: dict[int, list[Record]]) -> None:
         """Store batches one by one. Those in `tried` may be stored already: a connection was lost."""

@@ -149,13 +149,13 @@ class Events:
         newest: list[int | None] = await self._access.read(lambda connection: column(connection, Q.newest_event))
         if newest in ([], [None]):
             return
-        if self._access.settings.readonly:
+        if self._access.settings.readonly or self._access.writer.held_by == waiting_thread():
             await self._access.runtime.run(self._sync_log)
-        elif self._access.writer.held_by != waiting_thread():  # the commit of a transaction that is open here syncs
+        else:
             await self._access.write(lambda connection: connection.execute(Q.mark_synced))
 
     def _sync_log(self) -> None:
-        """A handle that cannot write syncs the write-ahead log as it is."""
+        """Who cannot write, or has a transaction open, syncs the write-ahead log as it is."""
         with suppress(OSError):  # there is none: everything is in the database
             log = os.open(self._access.settings.file + "-wal", os.O_RDONLY)
             try:

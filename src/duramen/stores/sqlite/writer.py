@@ -41,7 +41,8 @@ class Writer:
         self.lock: WriteLock | NoLock = NoLock()
         self.held_by: int | None = None
         """The thread that has a transaction of its own now."""
-        self._synced = True
+        self._synced: bool | None = True
+        """Whether commits wait for the disk now; None if an interrupt left that open."""
         self.connection = connect(settings)
         try:
             self._prepare(settings)
@@ -79,7 +80,10 @@ class Writer:
     def _sync_commits(self, synced: bool) -> None:
         """Whether the next commits wait for the disk. It cannot change inside a transaction. A later commit that waits
         makes those before it durable as well: they are in the same log."""
+        if self.connection.in_transaction:
+            self._roll_back()  # an interrupt ended the last try to: what is written next must not become part of it
         if synced != self._synced:
+            self._synced = None
             self.connection.execute(_SYNC if synced else _NO_SYNC)
             self._synced = synced
 
@@ -104,24 +108,25 @@ class Writer:
     def flush(self, tickets: list[Waiting]) -> None:
         """Store a group of batches, each with its own outcome."""
         batches = [ticket.request for ticket in tickets]
+        outcomes: Sequence[Stored | Exception]
         try:
             outcomes = self.write(batches)
         except StoreBusy as error:
             outcomes = [error] * len(batches)  # all of them have waited
-        except Exception as error:  # a batch that cannot be stored must not take the others with it
+        except Exception:  # a batch that cannot be stored must not take the others with it
             if len(batches) == 1:
                 raise
-            outcomes = [self._alone(batch, error) for batch in batches]
+            outcomes = [self._alone(batch) for batch in batches]
         for ticket, outcome in zip(tickets, outcomes, strict=True):
             if isinstance(outcome, Stored):
                 ticket.answer = outcome
             else:
                 ticket.error = outcome
 
-    def _alone(self, batch: Batch, error: Exception) -> Stored | DuramenError:
+    def _alone(self, batch: Batch) -> Stored | Exception:
         try:
             (outcome,) = self.write([batch])
-        except DuramenError as refusal:
+        except Exception as refusal:  # noqa: BLE001 - each batch has its own outcome
             return refusal
         return outcome
 
