@@ -260,3 +260,32 @@ def test_what_a_step_set_on_its_connection_ends_with_it(server: PostgresServer, 
         append(dm, "s", 2, synced=True)
         crash(server)
         assert values(dm, "s") == [1, 2]
+
+
+def test_batches_that_cannot_be_stored_again_do_not_stop_the_next_sync(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        lease = dm.session("s").lease("one")
+        assert lease is not None
+        append(dm, "s", 1, synced=True, fence=lease.fence)
+        append(dm, "s", 2, fence=lease.fence)
+        crash(server)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM duramen.leases")
+        sync(dm)
+        append(dm, "t", 1)
+        sync(dm)
+        crash(server)
+        assert (values(dm, "s"), values(dm, "t")) == ([1], [1])
+
+
+def test_a_batch_that_comes_while_others_are_stored_again_is_kept() -> None:
+    kept = UnsyncedBatches()
+    batch: Any = object()
+    kept.keep(("w", "s"), batch, [])
+    known = kept.of(("w", "s"))
+    kept.keep(("w", "s"), batch, [])
+    newer = kept.of(("w", "s"))[-1]
+    kept.replace(("w", "s"), known, [])
+    assert kept.of(("w", "s")) == (newer,)
+    kept.release(("w", "s"), [newer])
+    assert len(kept) == 0

@@ -14,6 +14,7 @@ from ..ports import (
     Blob,
     Clock,
     Erase,
+    FeedItem,
     Head,
     Ids,
     LeaseRow,
@@ -344,18 +345,25 @@ class Journal:
         now = self.clock.now()
         return await self.store.renew(self.workspace, session, fence, now, _until(now, seconds))
 
+    async def safe_feed(self, after: int, limit: int) -> list[FeedItem]:
+        """Events of all sessions after a cursor that a power cut can no longer remove. They are read again after the sync: a
+        database server that crashed meanwhile may have lost some, and use their places again."""
+        while True:
+            items = await self.store.feed(self.workspace, after, limit)
+            if items:
+                await self.store.sync()
+            if not items or await self.store.feed(self.workspace, after, len(items)) == items:
+                return items
+
     async def deliver(self, outlet: Outlet) -> int:
         """Bring an outlet up to date from its durable cursor; returns how many events it was given."""
         check_name("outlet", outlet.name)
         delivered = 0
         while True:
             before = await self.store.cursor(self.workspace, outlet.name)
-            items = await self.store.feed(self.workspace, before, PAGE)
+            items = await self.safe_feed(before, PAGE)
             if not items:
                 return delivered
-            await self.store.sync()  # nothing leaves that a power cut could still remove
-            if await self.store.feed(self.workspace, before, len(items)) != items:
-                continue  # lost by a crash of the database server since, or erased
             try:
                 events = await self.reader.opened_feed(items)
             except JournalDamaged:

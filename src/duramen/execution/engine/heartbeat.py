@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...errors import DuramenError, LeaseLost
+from ...errors import LeaseLost
 from ...runtime import drive
 from .run_context import RunContext
 
@@ -70,7 +70,8 @@ class Heartbeat:
             drive(self._engine.journal.renew(run.row.session, fence, self._engine.lease_seconds))
         except LeaseLost as lost:
             run.journal.break_off(lost)
-        except DuramenError:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other runs need this thread
+            log.debug("the lease of run %s was not renewed yet: %s", run.row.run, error)
             return  # the store cannot be reached: there is time to try again until the lease has run out
         with self._mutex:
             if run in self._runs:
@@ -86,7 +87,7 @@ class Heartbeat:
             journal.unsynced_since = None  # before the sync: what is committed after it is not covered
         try:
             drive(self._engine.journal.store.sync())
-        except DuramenError as error:
+        except Exception as error:  # noqa: BLE001 - likewise
             log.debug("outcomes were not synced yet: %s", error)
             for journal, since in due:
                 journal.unsynced_since = since

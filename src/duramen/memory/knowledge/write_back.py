@@ -130,7 +130,7 @@ class WriteBack:
             return None
         try:
             before = await store.cursor(workspace, _OUTLET)
-            items = await store.feed(workspace, before, PAGE)
+            items = await self._journal.safe_feed(before, PAGE)
             if not items:
                 return None
             done = await self._page(items, before, lease)

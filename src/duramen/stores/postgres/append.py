@@ -192,7 +192,8 @@ class Appender:
         """Store again what the server lost of a session, at the same place or, if others have written meanwhile, after
         them. Not if its lease has another owner now."""
         kept = []
-        for one in self._unsynced.of(place):
+        known = self._unsynced.of(place)
+        for one in known:
             batch, records = one
             if not is_stored(connection, place, records):
                 try:
@@ -209,7 +210,7 @@ class Appender:
                     continue
             kept.append(UnsyncedBatch(batch, records))
         # Also if the transaction fails: they are then looked for, and missed, where they would have been.
-        self._unsynced.replace(place, kept)
+        self._unsynced.replace(place, known, kept)
 
     def settle(
         self, connection: Connection, batch: Batch, tried: list[Record], *, relaxed: bool, restoring: bool = True

@@ -49,18 +49,23 @@ class UnsyncedBatches:
         with self._mutex:
             self._kept[place] = (*self._kept.get(place, ()), UnsyncedBatch(batch, records))
 
-    def replace(self, place: Place, batches: Sequence[UnsyncedBatch]) -> None:
-        """Keep these instead: they were stored again."""
+    def replace(self, place: Place, known: Sequence[UnsyncedBatch], batches: Sequence[UnsyncedBatch]) -> None:
+        """Keep these instead of the ones that are known: they were stored again."""
         with self._mutex:
-            self._kept[place] = tuple(batches)
+            self._put(place, (*batches, *self._others(place, known)))
 
     def release(self, place: Place, safe: Sequence[UnsyncedBatch]) -> None:
         """Forget batches that nothing can remove any more."""
         if place not in self._kept:
             return
         with self._mutex:
-            left = tuple(one for one in self._kept.get(place, ()) if all(one is not known for known in safe))
-            if left:
-                self._kept[place] = left
-            else:
-                self._kept.pop(place, None)
+            self._put(place, self._others(place, safe))
+
+    def _others(self, place: Place, known: Sequence[UnsyncedBatch]) -> tuple[UnsyncedBatch, ...]:
+        return tuple(one for one in self._kept.get(place, ()) if all(one is not other for other in known))
+
+    def _put(self, place: Place, batches: tuple[UnsyncedBatch, ...]) -> None:
+        if batches:
+            self._kept[place] = batches
+        else:
+            self._kept.pop(place, None)
