@@ -134,7 +134,7 @@ class BookmarkQuery(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A stretch of a chunk_log, which is a list that grows at its end: its items from `start`, `count` of them."""
+    """A stretch of a chunk log, which is a list that grows at its end: its items from `start`, `count` of them."""
 
     chunk_log: int
     start: int
@@ -150,7 +150,7 @@ class BookmarkChanges(NamedTuple):
     rewritten           bookmarks of earlier events to replace, if they still are at their position
     removed             bookmarks to remove, by name and id
     after               (name, id): the id that must be the newest under this name; None: there must be none
-    chunk_log           (chunk log, end): where this chunk log must end now; 0 if it has no chunk yet
+    chunk log           (chunk log, end): where this chunk log must end now; 0 if it has no chunk yet
     chunks              to add at that end
     only_chunk_logs     remove every other chunk log
     stripped            (position, digest): payloads to replace by their digest

@@ -65,7 +65,7 @@ class SubjectGone(DuramenError):
 
 
 class ChunkLogMoved(DuramenError):
-    """Somebody else went on with the chunk_log, or removed it: look again where it ends."""
+    """Somebody else went on with the chunk log, or removed it: look again where it ends."""
 
 
 class Store(MemoryStore, Protocol):
@@ -131,11 +131,11 @@ class Store(MemoryStore, Protocol):
         ...
 
     async def chunk_log_end(self, workspace: str, session: str, chunk_log: int) -> int:
-        """Where a chunk_log ends; 0 if it has no chunk."""
+        """Where a chunk log ends; 0 if it has no chunk."""
         ...
 
     async def chunks(self, workspace: str, session: str, chunk_log: int, first: int, last: int) -> list[Chunk]:
-        """The chunks of a chunk_log that hold its items from `first` to before `last`, in order."""
+        """The chunks of a chunk log that hold its items from `first` to before `last`, in order."""
         ...
 
     async def session(self, workspace: str, session: str) -> SessionRow | None:

@@ -335,7 +335,7 @@ class BookmarkContract(ChunkContract):
 
 
 def whole(id: str, chunk_log: tuple[int, int], after: tuple[str, str | None] | None = None) -> Sequence[BatchChange]:
-    """A bookmark with a chunk at the end of a chunk_log, and another chunk_log that is to be there only together with them."""
+    """A bookmark with a chunk at the end of a chunk log, and another chunk log that is to be there only together with them."""
     chunks = [Chunk(chunk_log[0], chunk_log[1], 1, None, id.encode())]
     if id == "3":
         chunks.append(Chunk(8, 0, 1, None, b"third"))

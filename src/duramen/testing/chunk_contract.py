@@ -1,4 +1,4 @@
-"""What every store must do for chunks of chunk_logs and for single events: given by place, cut, stripped."""
+"""What every store must do for chunks of chunk logs and for single events: given by place, cut, stripped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store must do for the search of memories: changes are told, index_entries kept, recalls counted."""
+"""What every store must do for the search of memories: changes are told, index entries kept, recalls counted."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class IndexContract:
             await store_changes(handle, "s", (MemoryChanges(forgotten=[row.number]),))
         assert await counts(handle) == [("", 3)]
 
-    # -- index_entries
+    # -- index entries
 
     @both_apis
     async def test_a_index_entry_is_a_change_of_its_memory(self, open: Opener) -> None:
@@ -88,7 +88,7 @@ class IndexContract:
         assert await index_entries(handle, made.number, b"p") == [("c", None, None), ("b", b"other", None)]
         (kept,) = await known(handle, id="b")
         assert kept == b._replace(changed=4)
-        await enter(handle, memory("new", audience=b"p", key="k"))  # b is history, and still has its index_entry
+        await enter(handle, memory("new", audience=b"p", key="k"))  # b is history, and still has its index entry
         assert await unindexed(handle, made.number) == ["c", "new"]
         assert ("b", b"other", None) in await index_entries(handle, made.number, b"p")
         await store.put_index_entries(workspace, made.number, [])

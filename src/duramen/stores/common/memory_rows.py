@@ -289,13 +289,13 @@ def settle_all(
 
 
 def touched(ledgers: Iterable[Ledger], dropped: Sequence[Sequence[Any]]) -> Touched:
-    """What an append did to memories. Of each index_entry that went it is said last whether there was a vector."""
+    """What an append did to memories. Of each index entry that went it is said last whether there was a vector."""
     met = frozenset(id for ledger in ledgers for id in ledger.met)
     return Touched(met, len(dropped), sum(1 for one in dropped if one[-1]))
 
 
 def indexed_upto(generations: Iterable[int], there: Container[int]) -> int:
-    """The last generation up to which a memory has an index_entry in all of them; 0 if it has none in the first."""
+    """The last generation up to which a memory has an index entry in all of them; 0 if it has none in the first."""
     last = 0
     for generation in generations:
         if generation not in there:

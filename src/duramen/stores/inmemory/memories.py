@@ -59,7 +59,7 @@ class Memories:
         return len(owned), len(vectors), sum(len(one) for one in vectors) + sum(len(one.words) for one in dropped)
 
     def unindexed(self, generation: int) -> list[MemoryRow]:
-        """Current rows without an index_entry in a generation: first those that have none in an earlier one either."""
+        """Current rows without an index entry in a generation: first those that have none in an earlier one either."""
         current = [row for row in self.rows.values() if row.closed is None]
         without = [row for row in current if (generation, row.number) not in self.index_entries]
         return sorted(without, key=lambda row: self._indexed(row.number))
@@ -174,7 +174,7 @@ class _Ledgers(dict[bytes, Ledger]):
         return self[audience]
 
     def write(self, session: str) -> list[IndexEntry]:
-        """Store all changes; new rows are of this session. Gives the index_entries that went with what was forgotten."""
+        """Store all changes; new rows are of this session. Gives the index entries that went with what was forgotten."""
         kept, dropped = self._memories, []
         for audience, ledger in self.items():
             for row in sorted(ledger.numbered(lambda: next(kept.numbers)), key=attrgetter("number")):

@@ -69,11 +69,11 @@ class Workspace:
     bookmarks: dict[tuple[str, str, str], Bookmark] = field(default_factory=dict)
     """By session, name and id."""
     chunks: dict[tuple[str, int, int], Chunk] = field(default_factory=dict)
-    """By session, chunk_log and start."""
+    """By session, chunk log and start."""
     memories: Memories = field(default_factory=Memories)
 
     def end(self, session: str, chunk_log: int) -> int:
-        """Where a chunk_log ends."""
+        """Where a chunk log ends."""
         ends = [chunk.start + chunk.count for key, chunk in self.chunks.items() if key[:2] == (session, chunk_log)]
         return max(ends, default=0)
 

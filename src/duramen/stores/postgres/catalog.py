@@ -65,7 +65,7 @@ def cursor_of(connection: Connection, query: str, workspace: str, outlet: str) -
 
 
 def damage(connection: Connection) -> list[str]:
-    """What is wrong beside the chains: orphans, disorder, rows that do not match their checksums."""
+    """What is wrong outside the chains: orphans, disorder, rows that do not match their checksums."""
     found = []
     for what, query in (
         ("an event belongs to no session", Q.orphan_events),
@@ -91,7 +91,7 @@ def damage(connection: Connection) -> list[str]:
         ("chunk", Q.all_chunks),
         ("audience", M.all_audiences),
         ("memory", M.all_memories),
-        ("index_entry", M.all_index_entries),
+        ("index entry", M.all_index_entries),
         ("segment", M.all_segments),
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),

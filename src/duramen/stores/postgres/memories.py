@@ -3,7 +3,7 @@
 Whoever reads rows of an audience to change them, or changes them, holds the lock on the audience's row: so the changes of an audience
 are counted in the order of commits, and which row of an id or of a key is current is decided once. Locks come after
 those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then audiences by name. A memory,
-its index_entries and its recalls are locked by nobody who has not its audience. All audiences are locked before a row of one is read;
+its index entries and its recalls are locked by nobody who has not its audience. All audiences are locked before a row of one is read;
 a memory never moves to another audience, so the audiences of numbers can be looked up before.
 """
 
@@ -45,7 +45,7 @@ class AudienceIndex:
         self._indexed: dict[int, int] = {}
         """Up to which generation each row was indexed."""
         self._put: set[int] = set()
-        """Rows of which only an index_entry is new."""
+        """Rows of which only an index entry is new."""
         self._ledger: Ledger | None = None
         self._locked = connection.execute(M.lock_audience, self.place, binary=True)
         self._asked = {(M.find_current, one): self._ask(M.find_current, one) for one in ids}
@@ -108,7 +108,7 @@ class AudienceIndex:
             self.ledger.put(row)
 
     def write(self, session: str, numbers: Iterable[tuple[Any, ...]] = ()) -> list[tuple[Any, ...]]:
-        """Store all changes; new rows are of this session and get these numbers. Gives the sizes of the index_entries
+        """Store all changes; new rows are of this session and get these numbers. Gives the sizes of the index entries
         that went with what was forgotten, and whether each had a vector."""
         ledger, connection = self.ledger, self._connection
         if not ledger.changed:

@@ -36,7 +36,7 @@ def damage(connection: apsw.Connection) -> list[str]:
         ("chunk", Q.all_chunks),
         ("audience", M.all_audiences),
         ("memory", M.all_memories),
-        ("index_entry", M.all_index_entries),
+        ("index entry", M.all_index_entries),
         ("segment", M.all_segments),
         ("count of recalls", M.all_recalls),
         ("generation", M.all_generations),

@@ -116,7 +116,7 @@ class AudienceIndex:
         self._connection.execute(M.mark_indexed, (*marks, checksum(*fields), row.number))
 
     def write(self, sid: int) -> list[tuple[int, int]]:
-        """Store all changes; new rows are of this session. Gives the sizes of the index_entries that went with what was
+        """Store all changes; new rows are of this session. Gives the sizes of the index entries that went with what was
         forgotten, and whether each had a vector."""
         ledger, execute = self.ledger, self._connection.execute
         if not ledger.changed:
