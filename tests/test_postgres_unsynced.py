@@ -289,3 +289,14 @@ def test_a_batch_that_comes_while_others_are_stored_again_is_kept() -> None:
     assert kept.of(("w", "s")) == (newer,)
     kept.release(("w", "s"), [newer])
     assert len(kept) == 0
+
+
+def test_what_another_batch_stored_again_meanwhile_is_safe_too(server: PostgresServer, url: str) -> None:
+    with duramen.open(url) as dm:
+        store: Any = dm._core._journal.store
+        append(dm, "s", 1)
+        _, appender = store._lane_of("default", "s")
+        with store.pool.connection() as connection:
+            appender.restore(connection, ("default", "s"))
+        crash(server)
+        assert values(dm, "s") == [1]

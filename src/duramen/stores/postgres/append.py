@@ -186,6 +186,7 @@ class Appender:
             connection.execute(Q.begin)
             lock_head(connection, *place)
             self._restore(connection, place)
+            connection.execute(Q.flush)  # another batch of the session may have brought them back without a sync
             connection.execute(Q.commit)
 
     def _restore(self, connection: Connection, place: Place) -> None:
