@@ -295,7 +295,7 @@ def test_what_another_batch_stored_again_meanwhile_is_safe_too(server: PostgresS
     with duramen.open(url) as dm:
         store: Any = dm._core._journal.store
         append(dm, "s", 1)
-        _, appender = store._lane_of("default", "s")
+        _, appender = store._group_of("default", "s")
         with store.pool.connection() as connection:
             appender.restore(connection, ("default", "s"))
         crash(server)
