@@ -131,6 +131,17 @@ def test_positions_beyond_the_end(dm: Duramen) -> None:
     assert len(list(session.events(stop=2**70))) == 1
 
 
+def test_an_unknown_option_of_append_is_named(dm: Duramen) -> None:
+    session: Any = dm.session("s")
+    for call in (
+        lambda: session.append("note", 1, colour=2),
+        lambda: session.append_all([Draft("note", 1)], colour=2),
+        lambda: session.say("user", "hello", colour=2),
+    ):
+        error = refused(InvalidInput, call)
+        assert "unknown option 'colour'" in str(error)
+
+
 @pytest.mark.parametrize("types", [5, [["note"]], [5], b"note"], ids=repr)
 def test_types_that_cannot_be(any_store: Duramen, types: Any) -> None:
     refused(InvalidInput, lambda: list(any_store.session("s").events(types=types)))

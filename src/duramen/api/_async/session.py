@@ -70,12 +70,14 @@ class AsyncSession:
         return await self._append(Draft(type, data, actor, cause), options)
 
     async def _append(self, draft: Draft, options: AppendOptions) -> Event:
+        check_options("append", options, AppendOptions)
         if self._continuation.is_pending:
             await self._continuation.begin()
         return (await self._journal.append(self.id, [draft], **options))[0]
 
     async def append_all(self, drafts: Sequence[Draft], **options: Unpack[AppendOptions]) -> list[Event]:
         """Store several events in a row, all of them or none."""
+        check_options("append_all", options, AppendOptions)
         await self._continuation.begin()
         return await self._journal.append(self.id, drafts, **options)
 
