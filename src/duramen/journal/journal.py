@@ -187,7 +187,7 @@ class Journal:
         return NOBODY if subject is None and self._plain else await self._owners.of(subject)
 
     def forget_owners(self) -> None:
-        """Look subjects up anew: one of them was erased by another process since."""
+        """Look subjects up again: another process erased one of them."""
         self._owners.forget_all()
 
     def prepare(self, draft: Draft, owner: Owner, *, whole: bool = False) -> Prepared:
@@ -334,7 +334,7 @@ class Journal:
         return standing(last, any_event, owned)
 
     async def acquire(self, session: str, owner: str, seconds: float) -> LeaseRow | None:
-        """Take the session's lease for a while; None if somebody else holds it."""
+        """Take the session's lease for a while; None if another owner holds it."""
         now = self.clock.now()
         check_name("session", session)
         check_name("owner", owner)
@@ -369,7 +369,7 @@ class Journal:
             except JournalDamaged:
                 if await self.store.feed(self.workspace, before, PAGE) == items:
                     raise
-                continue  # somebody was erased while we read: what we had was half old, half new
+                continue  # a subject was erased during the read: the page was half old, half new
             outlet.apply(events)
             reach("outlet.applied")
             if await self.store.advance(self.workspace, outlet.name, before, items[-1].cursor):

@@ -121,7 +121,7 @@ class Reader:
                 again = await self.records(session, start, stop)
                 if again == rows:
                     return opened, damage
-                rows = again  # somebody was erased while we read: what we had was half old, half new
+                rows = again  # a subject was erased during the read: the page was half old, half new
             except DuramenError as error:
                 return opened, error
             else:

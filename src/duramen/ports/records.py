@@ -48,7 +48,7 @@ class Blob(NamedTuple):
 class RunRow(NamedTuple):
     """A run in the catalog: what `runs`, workers and waiters ask for, without reading its journal.
 
-    `status` is "open", "done", "failed" or "cancelled". `wake` is when somebody may take an open run up: None while
+    `status` is "open", "done", "failed" or "cancelled". `wake` is when a worker may execute an open run: None while
     it waits for something that has no time. It stays while the run is executed: then the lease keeps others away,
     and a run whose owner died is due again by itself. `waiting` says what for. `nudges` counts what happened to the
     run from outside, so that its owner does not put it to sleep over something it has not seen.
@@ -223,7 +223,7 @@ class Batch(NamedTuple):
 
 class Touched(NamedTuple):
     """What `MemoryChanges` did: ids of the new memories that `met` a known one (the same, or one with the same key, or
-    it cannot be told) and of those that they met; how many index entries (`words`) and `vectors` were removed with what
+    it is not known) and of those that they met; how many index entries (`words`) and `vectors` were removed with what
     was forgotten."""
 
     met: frozenset[str] = frozenset()

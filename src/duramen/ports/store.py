@@ -65,7 +65,7 @@ class SubjectGone(DuramenError):
 
 
 class ChunkLogMoved(DuramenError):
-    """Somebody else went on with the chunk log, or removed it: look again where it ends."""
+    """Another writer extended or removed the chunk log: read its end again."""
 
 
 class Store(MemoryStore, Protocol):
@@ -168,7 +168,7 @@ class Store(MemoryStore, Protocol):
         ...
 
     async def advance(self, workspace: str, outlet: str, before: int, after: int) -> bool:
-        """Move the outlet's cursor if it still is at `before`; False if somebody moved it elsewhere."""
+        """Move the outlet's cursor if it still is at `before`; False if another process moved it elsewhere."""
         ...
 
     async def blob(self, workspace: str, address: bytes) -> bytes | None:
@@ -212,7 +212,7 @@ class Store(MemoryStore, Protocol):
 
     async def acquire(self, workspace: str, session: str, owner: str, now: int, expires: int) -> LeaseRow | None:
         """Take the session's lease if it is free, expired or the owner's own; the fence grows each
-        time it is taken. None if somebody else holds it."""
+        time it is taken. None if another owner holds it."""
         ...
 
     async def renew(self, workspace: str, session: str, fence: int, now: int, expires: int) -> LeaseRow:

@@ -1,4 +1,4 @@
-"""What every store must do for the search of memories: changes are told, index entries kept, recalls counted."""
+"""What every store must do for the search of memories: changes are reported, index entries kept, recalls counted."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class IndexContract:
         for generation in (one, two):
             await store.put_index_entries(workspace, generation.number, [IndexEntry(b"", row.number, b"w", None)])
         await store.activate(workspace, one.number)
-        await store.activate(workspace, two.number)  # by somebody who did not see it go
+        await store.activate(workspace, two.number)  # by a process that did not see it go
         await store.put_index_entries(workspace, two.number, [IndexEntry(b"", row.number, b"late", None)])
         assert await store.generations(workspace) == [one]
         again = await store.add_generation(workspace, b"two", active=False)

@@ -214,7 +214,7 @@ class _Cluster:
         self._data = directory / "data"
         self._log = directory / "server.log"
         self._binaries = self._reachable_install() / "bin"
-        # No sync: a cluster that a power cut may spoil before the test begins is made anew anyway.
+        # No sync: a cluster that a power cut may spoil before the test begins is created again anyway.
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C", "--no-sync"]
         _run([str(self._binaries / "initdb"), f"--pgdata={self._data}", *options], **self._identity())
         return {"data_directory": str(self._data)}

@@ -1,4 +1,4 @@
-"""Bookmarks and chunks as the stores read and write them: checked, and refused where somebody else was first."""
+"""Bookmarks and chunks as the stores read and write them: checked, and refused where another writer was first."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def unwatch(store: Any) -> None:
 
 
 def forked() -> ForkedHandle:
-    """What a child is told that uses a handle of its parent."""
+    """The error for a child that uses a handle of its parent."""
     return ForkedHandle("this handle was opened by the parent process", hint="open the store again after fork()")
 
 
@@ -40,7 +40,7 @@ def refuse_inherited(path: str) -> None:
         if os.path.exists(other) and os.path.exists(path) and os.path.samefile(other, path):
             raise ForkedHandle(
                 f"the parent process had {path} open when it forked; this process cannot open it safely",
-                hint="fork before opening, close before forking, or start the process anew (subprocess, spawn)",
+                hint="fork before opening, close before forking, or start a new process (subprocess, spawn)",
             )
 
 

@@ -1,6 +1,6 @@
 """Group commit: appends that arrive together share one transaction, each with its own outcome.
 
-Whoever arrives while nobody commits becomes the leader and commits all that is waiting; those who arrive
+A writer that arrives while no commit runs becomes the leader and commits all that is waiting; those who arrive
 meanwhile wait and are the next group. A lone writer therefore pays for no hand-over, and many writers share
 one sync. Threads of a group wake one another in a chain: woken all at once they would only fight for the interpreter.
 The next leader sits in the middle of the chain, so that its sync overlaps with what the others do next. Under an
@@ -76,7 +76,7 @@ class GroupCommit(Generic[Q, A]):
         self._mutex = threading.Lock()
         self._waiting: list[Ticket[Q, A]] = []
         self.leading = False
-        """Whether somebody commits for the group."""
+        """Whether a thread commits for the group."""
         self._kicked_by: Loop | None = None
         self._worker: threading.Thread | None = None
         self._wake = threading.Semaphore(0)
@@ -129,7 +129,7 @@ class GroupCommit(Generic[Q, A]):
             del self._waiting[: self._largest]
 
     def _discharge(self, duty: Duty[Q, A]) -> None:
-        """Wake whoever counts on this thread. Can be repeated after an interrupt: a turn that was taken from the
+        """Wake the threads that wait for this one. Can be repeated after an interrupt: a turn that was taken from the
         iterator is released before an interrupt can come between."""
         with self._mutex:
             if duty.ticket is None and not self._waiting and duty.wakes is None:  # a lone writer owes nothing

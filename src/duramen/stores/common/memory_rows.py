@@ -84,10 +84,10 @@ def _placed(row: MemoryRow, others: Sequence[MemoryRow]) -> list[MemoryRow]:
         return [*ending, *(_replaced(one, row) for one in others if one.begins >= row.begins), row]
     # News of the past: what is known now is not touched. What holds from now on is none, whatever their clocks.
     if others and row.begins < others[0].begins and row.begins != row.recorded:
-        told = row._replace(ends=_earlier(row.ends, others[0].begins))
+        past = row._replace(ends=_earlier(row.ends, others[0].begins))
         if _to_come(others[0], row.recorded):
-            return [told]
-        return [told._replace(closed=row.recorded, successor=others[0].id)]
+            return [past]
+        return [past._replace(closed=row.recorded, successor=others[0].id)]
     return [*(_replaced(one, row) for one in others), row]
 
 

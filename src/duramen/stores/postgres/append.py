@@ -94,7 +94,7 @@ class Attempt(NamedTuple):
 
 
 class Appender:
-    """The appends of some sessions, one group at a time. Whoever uses it holds `mutex`."""
+    """The appends of some sessions, one group at a time. The caller holds `mutex`."""
 
     def __init__(self, unsynced: UnsyncedBatches) -> None:
         self.mutex = threading.Lock()
@@ -244,7 +244,7 @@ class Appender:
         found = None if asked_key is None else asked_key.fetchone()
         if found is not None:
             if batch.synced:
-                execute(Q.flush)  # whoever stored it may not have waited for the disk
+                execute(Q.flush)  # the writer that stored it may not have waited for the disk
             return Stored(read_records(connection, place, found[0], found[0] + batch.size - 1), True)
         if asked_lease is not None and batch.fence is not None:
             check_fence(checked_lease(place, asked_lease.fetchone()), session, batch.fence, batch.now)

@@ -50,9 +50,9 @@ class Listener:
 
     def _hear(self, connection: Connection) -> None:
         while not self._stopping.is_set():
-            for told in connection.notifies(timeout=0.5, stop_after=1):
+            for notice in connection.notifies(timeout=0.5, stop_after=1):
                 self._notifier.notify()
-                if told.payload == RUNS:
+                if notice.payload == RUNS:
                     self._runs_notifier.notify()
             self._stopping.wait(_PAUSE)  # what comes meanwhile is heard at once
 

@@ -1,6 +1,6 @@
 """Memories: written with an append, read by audience, id, key or change.
 
-Whoever reads rows of an audience to change them, or changes them, holds the lock on the audience's row: so the changes of an audience
+Code that reads rows of an audience to change them, or changes them, holds the lock on the audience's row: so the changes of an audience
 are counted in the order of commits, and which row of an id or of a key is current is decided once. Locks come after
 those that `store` names (lease, subject, sessions, runs, blobs): generations by number, then audiences by name. A memory,
 its index entries and its recalls are locked by nobody who has not its audience. All audiences are locked before a row of one is read;
@@ -161,7 +161,7 @@ def read_memory(columns: Sequence[Any]) -> MemoryRow:
 
 
 def read_change(generation: int, columns: Sequence[Any]) -> Change:
-    """A change from its columns. What is searched and does not match its checksum is left out: it is made anew."""
+    """A change from its columns. What is searched and does not match its checksum is left out: it is built again."""
     words, vector, check, recalled, time, *row = columns
     memory = read_memory(row)
     if words is not None and checksum(*row[:3], generation, words, vector) != check:

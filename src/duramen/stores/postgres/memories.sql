@@ -7,7 +7,7 @@ SELECT changes, checksum FROM duramen.audiences WHERE workspace = %s AND audienc
 SELECT audience FROM duramen.audiences WHERE workspace = %s ORDER BY audience FOR UPDATE;
 
 -- name: add_audience
--- An audience at its first memory, unless somebody else was first.
+-- An audience at its first memory, unless another process was first.
 INSERT INTO duramen.audiences (workspace, audience, changes, checksum) VALUES (%s, %s, 0, %s) ON CONFLICT DO NOTHING;
 
 -- name: list_audiences
@@ -240,7 +240,7 @@ SELECT coalesce(max(generation), 0) FROM duramen.generations WHERE workspace = %
 
 -- name: write_generation
 -- A generation. `active` is 1 for the one that is searched, 0 for one that is being made, -1 for one that was dropped: its
--- number must not come again, as somebody may still be making vectors for it.
+-- number must not come again, as a process may still be making vectors for it.
 INSERT INTO duramen.generations (workspace, generation, identity, active, checksum) VALUES (%s, %s, %s, %s, %s)
 ON CONFLICT (workspace, generation) DO UPDATE
 SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;

@@ -1,4 +1,4 @@
-"""The connections of one store: psycopg's pool, made anew when an interrupt has robbed it of its places."""
+"""The connections of one store: psycopg's pool, replaced when an interrupt has cost it its places."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Pool:
         except IndexError:
             self._asking.append(None)
         try:
-            # Say so first, then look again: whoever gives one back does the same in the other order.
+            # Say so first, then look again: a thread that gives one back does the same in the other order.
             return self._spare.pop() if self._spare else self._take_out()
         except IndexError:
             return self._take_out()
@@ -100,7 +100,7 @@ class Pool:
                 if doubted is pool:
                     self._replace(pool)
                 elif (took := self._probe()) is not None:
-                    # A server that takes long to let somebody in keeps its pool waiting, too: another chance.
+                    # A server that takes long to accept a connection keeps its pool waiting, too: another chance.
                     patience, doubted = max(_PATIENCE, 3 * took), pool
             except PoolClosed:
                 if self._closed or pool is self._pool:
@@ -127,14 +127,14 @@ class Pool:
             try:
                 connection = self._spare.pop()
             except IndexError:
-                return  # somebody was faster
+                return  # another thread was faster
         self._put_in(connection)
 
     def _put_in(self, connection: Connection) -> None:
         self._given.pop(connection).putconn(connection)
 
     def _probe(self) -> float | None:
-        """How many seconds the server takes to let somebody in, if it does; None if not, if all places are taken, or if
+        """How many seconds the server takes to accept a connection, if it does; None if not, if all places are taken, or if
         another thread finds out now."""
         if len(self._given) >= self._size or not self._probing.acquire(blocking=False):
             return None

@@ -1,4 +1,4 @@
-"""Rows by which PostgreSQL searches memories itself. They go with the index entries: whoever writes, ends or forgets a memory
+"""Rows by which PostgreSQL searches memories itself. They go with the index entries: code that writes, ends or forgets a memory
 does the same to its row here, in the same transaction and under the same lock, that on its audience."""
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class VectorIndex:
             try:
                 with connection:
                     if not self._closed and connection.execute(S.lock_tending, (workspace,)).fetchone() == (True,):
-                        connection.execute("SET lock_timeout = 0")  # it waits for whoever writes, as long as it takes
+                        connection.execute("SET lock_timeout = 0")  # it waits for writers, as long as it takes
                         self._tend(connection, workspace, generations, generation, bits)
             except _REFUSED as error:
                 self.refused = str(error).strip().split("\n")[0]

@@ -128,7 +128,7 @@ class Appender:
             found = self._one(Q.find_key, (sid, key))
             if found is not None:
                 if synced:
-                    self._execute(Q.mark_synced)  # whoever stored it may not have waited for the disk
+                    self._execute(Q.mark_synced)  # the writer that stored it may not have waited for the disk
                 return Stored(read_records(self._connection, sid, found[0], found[0] + size - 1), True)
         if fence is not None:
             self._check_fence(workspace, session, fence, now)

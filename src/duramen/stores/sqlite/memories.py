@@ -41,7 +41,7 @@ class Counts:
         self.last: int | None = None
 
     def clear(self) -> None:
-        """Somebody else wrote, or may have."""
+        """Another connection wrote, or may have."""
         self.audiences.clear()
         self.last = None
 
@@ -445,7 +445,7 @@ def _change(audience: bytes, generation: int, columns: Sequence[Any]) -> Change:
     *row, session, words, vector, check, recalled, recalled_at = columns
     memory = read_memory(audience, session, row)
     if words is not None and checksum(generation, row[1], memory.number, words, vector) != check:
-        words = vector = None  # made anew from the text
+        words = vector = None  # built again from the text
     return Change(memory, words, vector, recalled, recalled_at)
 
 

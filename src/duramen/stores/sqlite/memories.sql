@@ -226,7 +226,7 @@ SELECT coalesce(max(generation), 0) FROM duramen_generations WHERE workspace = ?
 
 -- name: write_generation
 -- A generation. `active` is 1 for the one that is searched, 0 for one that is being made, -1 for one that was dropped: its
--- number must not come again, as somebody may still be making vectors for it.
+-- number must not come again, as a process may still be making vectors for it.
 INSERT INTO duramen_generations (workspace, generation, identity, active, checksum) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (workspace, generation) DO UPDATE
 SET identity = excluded.identity, active = excluded.active, checksum = excluded.checksum;

@@ -240,7 +240,7 @@ class Writer:
             self.lock.close()
 
     def close(self) -> None:
-        """Close the connection, after whoever writes now. An error changes nothing: what was acknowledged is safe."""
+        """Close the connection, after the thread that writes now. An error changes nothing: what was acknowledged is safe."""
         with self.mutex:
             with suppress(apsw.Error):
                 self.connection.close()

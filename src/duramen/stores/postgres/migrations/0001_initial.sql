@@ -8,7 +8,7 @@
 -- Readers take events in this order and stop at the oldest transaction that is still running (`pg_snapshot_xmin`), so what commits
 -- later never sorts before what a reader was given. Transactions can get their ids in another order than the lock on a session: an
 -- event's `tx` is never below that of the event before it. The order is only used inside a workspace, and all appends of a
--- workspace run on the node that holds its rows: ids of different nodes are never compared. Whoever moves a workspace to another node
+-- workspace run on the node that holds its rows: ids of different nodes are never compared. An operator who moves a workspace to another node
 -- has to put an `epoch` before `tx`, here and in the cursor. A number handed out under a lock on the workspace would be simpler, but
 -- this lock is held until the commit is on the disk: the appends of a workspace would come one after the other, at one
 -- sync each. The hash chain cannot cover `tx` and `seq`, as only the database knows them; `feed_check` does.
