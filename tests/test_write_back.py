@@ -193,7 +193,7 @@ def test_one_denial_writes_nothing_and_two_write_one(dm: duramen.Duramen) -> Non
 
     for number in range(4):
         session.turn(f"Show me the pay list, please ({number})", model=denied)
-        dm.memory.write_back()
+        dm.memory.write_back(session.id)  # not by the feed: an older transaction of another test holds it back
         blockers = list(dm.memory.list(kinds="blocker"))
         assert len(blockers) == (number > 0)
     assert "/srv/pay.csv" in blockers[0].content
