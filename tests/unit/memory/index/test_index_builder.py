@@ -310,6 +310,7 @@ def test_a_worker_stopped_at_any_moment_ends_at_once(worker: str) -> None:
     with duramen.open("memory:", embedder="none") as dm:
         service = dm.memory._core._service
         stopped = getattr(service, worker)
-        stopped._wake = StoppedWhileClearing(stopped)
+        before, stopped._wake = stopped._wake, StoppedWhileClearing(stopped)
+        before.set()  # if the thread runs already, it waits there
         stopped.wake()
         until(lambda: stopped._thread is not None and not stopped._thread.is_alive(), "the end of the thread", within=2)
