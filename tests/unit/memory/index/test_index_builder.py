@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from programs.child_processes import until
 from programs.memory_handles import DIMS, contents, open_memory, vectors_of
 from programs.paths import TESTS
 
@@ -288,29 +287,3 @@ def test_at_the_end_of_a_process_a_memory_still_gets_its_vector(tmp_path: Path) 
     command = [sys.executable, "-c", program, str(tmp_path / "agent.db")]
     told = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=TESTS, check=False)
     assert (told.stdout.strip(), told.stderr) == ("0", "")
-
-
-class StoppedWhileClearing(threading.Event):
-    """Stops its worker right before the wake-up is cleared, as another thread can."""
-
-    def __init__(self, worker: Any) -> None:
-        super().__init__()
-        self._worker = worker
-
-    def clear(self) -> None:
-        if self._worker._thread is threading.current_thread():
-            super().clear()
-            threading.Thread(target=self._worker.stop).start()
-            until(self.is_set, "the wake-up of stop")
-        super().clear()
-
-
-@pytest.mark.parametrize("worker", ["index_worker", "write_back"])
-def test_a_worker_stopped_at_any_moment_ends_at_once(worker: str) -> None:
-    with duramen.open("memory:", embedder="none") as dm:
-        service = dm.memory._core._service
-        stopped = getattr(service, worker)
-        before, stopped._wake = stopped._wake, StoppedWhileClearing(stopped)
-        before.set()  # if the thread runs already, it waits there
-        stopped.wake()
-        until(lambda: stopped._thread is not None and not stopped._thread.is_alive(), "the end of the thread", within=2)
